@@ -1,25 +1,67 @@
-"""Reads reports that attncheck wrote with `--format json` or `--output json=FILE`."""
+"""Reads reports that attncheck wrote as JSON, and puts those on one environment together."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from attncheck.core.codec import BadDocument
 from attncheck.core.errors import BadUsage
-from attncheck.core.files import read_bounded
+from attncheck.core.facts import Known
+from attncheck.core.files import read_bounded, read_standard_input
+from attncheck.core.report import MERGED_COMMAND, Report, merge_reports
+from attncheck.core.snapshot import Snapshot
+from attncheck.report import document
 
-if TYPE_CHECKING:
-    from attncheck.core.report import Report
+MAX_BYTES = 256 << 20  # a full suite's parity on every backend is some 50 MB
+PLACES = ("Python", "torch", "driver", "GPUs", "model", "packages")  # in which two environments are compared
 
-MAX_BYTES = 256 << 20  # parity's full suite over all backends takes some tens of MB
+
+def read_reports(paths: Sequence[str]) -> Report:
+    """Return the report of a file, or of several as one ("-": standard input). Raises `BadUsage`."""
+    reports = [read_report(path) for path in paths]
+    for path, report in zip(paths[1:], reports[1:]):
+        place = _find_difference(reports[0].snapshot, report.snapshot)
+        if place:
+            raise BadUsage(f"{paths[0]} and {path} are not of one environment ({place}): write a report for each")
+    if len(reports) == 1:
+        return reports[0]
+    return merge_reports(MERGED_COMMAND, max((report.snapshot for report in reports), key=_count_known), reports)
 
 
 def read_report(path: str) -> Report:
-    """Return the report in a file. Raises `BadUsage` where it is none."""
-    from attncheck.report import document
-
-    data = read_bounded(path, MAX_BYTES, pipes=True)
+    """Return the report in a file ("-": standard input). Raises `BadUsage` where it is none."""
+    data = read_standard_input(MAX_BYTES) if path == "-" else read_bounded(path, MAX_BYTES, pipes=True)
     try:
         return document.loads(data.decode("utf-8"))
-    except (BadDocument, UnicodeDecodeError) as error:
+    except ValueError as error:  # BadDocument and UnicodeDecodeError
         raise BadUsage(f"{path} is not a report that attncheck wrote (--output json=FILE): {error}") from None
+
+
+def _find_difference(first: Snapshot, second: Snapshot) -> str:
+    """Return in what two snapshots differ, as far as both know it; "" where they may be of one environment."""
+    ours, others = _describe_snapshot(first), _describe_snapshot(second)
+    for place in PLACES:
+        if place in ours and place in others and ours[place] != others[place]:
+            return f"{place}: {ours[place]}; {others[place]}" if place != "packages" else "other packages"
+    return ""
+
+
+def _describe_snapshot(snapshot: Snapshot) -> Mapping[str, str]:
+    """Return what a snapshot knows of what decides measurements."""
+    host = snapshot.host
+    known = {"Python": f"{host.python_version} at {host.executable}"}
+    if isinstance(snapshot.torch, Known):
+        known["torch"] = snapshot.torch.value.version
+    if isinstance(snapshot.driver, Known):
+        known["driver"] = snapshot.driver.value.version
+    if isinstance(snapshot.devices, Known):
+        known["GPUs"] = ", ".join(device.name for device in snapshot.devices.value)
+    if isinstance(snapshot.model, Known):
+        known["model"] = snapshot.model.value.source
+    if snapshot.distributions:
+        known["packages"] = " ".join(sorted(f"{package.name}=={package.version}" for package in snapshot.distributions))
+    return known
+
+
+def _count_known(snapshot: Snapshot) -> int:
+    """Return of how many things a snapshot knows something: lanes that were not run are missing in it."""
+    return sum(isinstance(fact, Known) for fact in vars(snapshot).values())

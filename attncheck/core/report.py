@@ -18,6 +18,7 @@ from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
 T = TypeVar("T", bound="Section")
 Item = TypeVar("Item")
 NOTHING_MEASURED = "nothing was measured"
+MERGED_COMMAND = "report"  # of several commands' reports put together afterwards
 MAX_REASONS = 3  # for which something was not measured, shown in a line
 
 

@@ -73,7 +73,10 @@ def loads(text: str) -> Report:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadDocument(f"not JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if type(version) is int and version > SCHEMA_VERSION:
+        raise BadDocument(f"$: schema version {version}; this attncheck reads {SCHEMA_VERSION}: update attncheck")
+    if version != SCHEMA_VERSION:
         raise BadDocument(f"$: not a report of schema version {SCHEMA_VERSION}")
     for name in ("snapshot", *FIELDS):
         if name not in document:

@@ -82,13 +82,14 @@ def _format_table(title: str, timings: Sequence[RingTiming], width: int) -> Iter
     names = [timing.title + f", {timing.seqlen} tokens" * (len(lengths) > 1) for timing in timings]
     per_rank = f" · {min(lengths)} tokens a rank" if len(lengths) == 1 else ""
     yield text_line(title + per_rank)
-    yield from layout_table("", COLUMNS, [_make_row(name, timing) for name, timing in zip(names, timings)], width)
+    yield from layout_table("", COLUMNS, [make_row(name, timing) for name, timing in zip(names, timings)], width)
     for name, timing in zip(names, timings):
         if timing.limited_by and timing.limited_by != "nothing":
             yield text_line(f"  {name} is limited by {timing.limited_by}")
 
 
-def _make_row(name: str, timing: RingTiming) -> Row:
+def make_row(name: str, timing: RingTiming) -> Row:
+    """Return the row of a timing, under this name."""
     if timing.outcome != "ok":
         return Row(name, note=(f"{timing.outcome}: {timing.reason}", "red"))
     styles = [style_of_answer(timing.correct) if column.title == "parity" else "" for column in COLUMNS]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.findings import Finding
 from attncheck.core.report import Report
-from attncheck.report.finding_lines import describe_allowed, fix_label, list_skips, measured_questions
+from attncheck.report.finding_lines import describe_allowed, list_skips, measured_questions
 from attncheck.report.formats import Format
 from attncheck.report.interpreter_line import describe_interpreter
-from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block
+from attncheck.report.markdown_findings import format_finding
+from attncheck.report.markdown_text import escape_line
 from attncheck.report.sections import load_view
 
 
@@ -28,7 +28,7 @@ def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
     if not report.findings:
         yield "None."
     for finding in report.findings:
-        yield from _format_finding(finding)
+        yield from format_finding(finding)
     if measured_questions(report):
         yield from ("", "## Unanswered", "")
         yield from (f"- {escape_line(f'{q.name}: {q.reason}')}" for q in measured_questions(report))
@@ -38,16 +38,6 @@ def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
     if skips := list_skips(report, verbose):
         yield from ("## Not judged", "")
         yield from (f"- {escape_line(f'{skip.code} {skip.name}: {skip.reason}')}" for skip in skips)
-
-
-def _format_finding(finding: Finding) -> Iterator[str]:
-    yield from (f"### {escape_markdown(f'{finding.code} {finding.severity}: {finding.message}')}", "")
-    yield from (f"- {escape_line(line)}" for line in finding.evidence)
-    for fix in finding.fixes:
-        proven = f" (proven: {escape_markdown(fix.proven)})" if fix.proven else ""
-        title = f"{fix_label(fix).capitalize()}: {escape_markdown(fix.title)}{proven}"
-        yield from ("", title, "", *format_code_block(fix.text))
-    yield ""
 
 
 FORMAT = Format(render)

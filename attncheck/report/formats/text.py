@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from attncheck.core.findings import Finding, Skip
-from attncheck.core.report import Report
+from attncheck.core.report import MERGED_COMMAND, Report
 from attncheck.core.verdicts import ANSWERS
 from attncheck.core.visible import indent_continuation, show_line_ends
 from attncheck.report.colours import wants_colours
@@ -95,6 +95,10 @@ def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
 def _format_sections(report: Report, verbose: bool, width: int) -> Iterator[Line]:
     """Yield the lines above the findings: the command's own section, then what other sections add to it."""
     views = {name: load_view(name) for name in report.sections}
+    if report.command == MERGED_COMMAND:
+        for name, section in report.sections.items():
+            yield from views[name].rows(report, section, verbose, width)
+            yield Line()
     own_view = views.get(report.command)
     if own_view is not None:
         yield from own_view.rows(report, report.sections[report.command], verbose, width)

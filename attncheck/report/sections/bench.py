@@ -150,10 +150,11 @@ def format_ms(ms: float) -> str:
 
 
 def _timing_table(timings: list[Timing], width: int) -> Iterator[Line]:
-    yield from layout_table("backend", COLUMNS, [_make_row(timing) for timing in timings], width)
+    yield from layout_table("backend", COLUMNS, [make_row(timing) for timing in timings], width)
 
 
-def _make_row(timing: Timing) -> Row:
+def make_row(timing: Timing) -> Row:
+    """Return the row of a timing in its table."""
     if timing.outcome != "ok":
         return Row(format_name(timing), note=(f"{timing.outcome}: {timing.reason}", "red"))
     cells = enumerate(format_cells(timing))

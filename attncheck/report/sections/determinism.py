@@ -36,7 +36,7 @@ def rows(report: Report, section: DeterminismSection, verbose: bool, width: int)
 def _repeats_table(section: DeterminismSection, verbose: bool, width: int) -> Iterator[Line]:
     shown = [repeats for repeats in section.repeats if verbose or repeats.outcome != "refused"]
     yield text_line("different results among the calls, bit for bit; first: the call that first differed")
-    yield from layout_table("backend", COLUMNS, [_make_row(repeats) for repeats in shown], width)
+    yield from layout_table("backend", COLUMNS, [make_row(repeats) for repeats in shown], width)
     if not verbose:
         yield from _format_refusals(section)
 
@@ -55,7 +55,8 @@ def _format_name(repeats: Repeats) -> str:
     return " ".join(part for part in (repeats.backend, repeats.case.layout, MODES[repeats.mode]) if part)
 
 
-def _make_row(repeats: Repeats) -> Row:
+def make_row(repeats: Repeats) -> Row:
+    """Return the row of a case that was repeated."""
     if repeats.outcome != "ok":
         return Row(_format_name(repeats), note=(f"{repeats.outcome}: {repeats.reason}", "dim"))
     by_tensor = {difference.tensor: difference for difference in repeats.differences}

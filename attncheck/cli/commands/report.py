@@ -1,0 +1,58 @@
+"""attncheck report: write reports that were kept as JSON in another format, or as the text of an issue."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from attncheck.cli.commands import ABOUT, Command
+from attncheck.cli.options import OUTPUT, OutputOptions, Verbose, option
+from attncheck.cli.output import make_report_writer, write_stdout
+from attncheck.cli.settings import resolve_policy
+from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, BadUsage
+
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="FILE...", show_default=False, help="Reports that --format json wrote; - for standard input."
+    ),
+]
+Bug = Annotated[
+    str | None,
+    option(
+        OUTPUT,
+        "--bug",
+        metavar="PACKAGE",
+        help="Print the text of an issue about this package, in Markdown, and nothing else. Default: none.",
+    ),
+]
+
+
+def report(files: Files, output: OutputOptions, bug: Bug = None, verbose: Verbose = False) -> None:
+    """Write reports that were kept as JSON in another format.
+
+    Several reports on one environment become one; with --bug, the text of an issue.
+    """
+    from attncheck.cli.report_files import read_reports
+    from attncheck.core.outgoing import clean
+    from attncheck.report.bug_report import write_bug_report
+
+    policy = resolve_policy(output)
+    if bug is not None and (output.output or output.format != "text"):
+        raise BadUsage("--bug prints Markdown on standard output: leave --format and --output out")
+    writer = make_report_writer(output)
+    if files.count("-") > 1:
+        raise BadUsage("- is standard input, which can be read once")
+    kept = read_reports(files)
+    if bug is not None:
+        write_stdout(write_bug_report(clean(kept), bug))
+        return
+    code = FOUND if kept.fails(policy.fail_on) else UNANSWERED if kept.unanswered else CLEAN
+    complete = writer.write(replace(kept, exit_code=code), verbose)
+    sys.exit(code if complete or code != CLEAN else UNANSWERED)
+
+
+COMMAND = Command(report, ABOUT, 17)

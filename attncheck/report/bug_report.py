@@ -1,0 +1,128 @@
+"""The text of an issue, in Markdown: what maintainers want to know, and what was measured.
+
+About one package it holds the findings about it alone; where parity measured the failure, the command that writes a
+script which shows it without attncheck.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from attncheck.core.cases import Case
+from attncheck.core.errors import BadUsage
+from attncheck.core.facts import Known
+from attncheck.core.findings import Finding
+from attncheck.core.report import Report
+from attncheck.core.verdicts import BackendState, Run
+from attncheck.report.markdown_findings import format_finding
+from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block
+from attncheck.report.sections import doctor
+from attncheck.report.sections.bench import describe_shape
+
+# Packages whose versions decide how attention runs, beside the one that the report is about.
+NAMED_PACKAGES = (
+    "torch",
+    "triton",
+    "flash-attn",
+    "flash-attn-3",
+    "flash-attn-4",
+    "ring-flash-attn",
+    "xformers",
+    "liger-kernel",
+    "kernels",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+)
+
+
+def write_bug_report(report: Report, package: str = "") -> str:
+    """Return the issue's text; about `package` alone where one is named. Raises `BadUsage` where nothing is."""
+    findings = findings_about(report, package) if package else report.findings
+    return "\n".join(_format_lines(report, findings, package)).rstrip() + "\n"
+
+
+def findings_about(report: Report, package: str) -> tuple[Finding, ...]:
+    """Return the findings about a package or its backends. Raises `BadUsage`, naming what there are findings about."""
+    wanted = _normalise(package)
+    names = {_normalise(state.name) for state in _list_backends(report) if _normalise(state.package) == wanted}
+    matching = tuple(finding for finding in report.findings if _subject_name(finding) in {wanted, *names})
+    if not matching:
+        subjects = dict.fromkeys(_subject_name(finding) for finding in report.findings if finding.subject)
+        known = f"those there are, are about {', '.join(subjects)}" if subjects else "it has none about a package"
+        raise BadUsage(f"the report has no finding about {package}: {known}")
+    return matching
+
+
+def _subject_name(finding: Finding) -> str:
+    return _normalise((finding.subject.split() or [""])[0])
+
+
+def _normalise(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _list_backends(report: Report) -> tuple[BackendState, ...]:
+    return tuple(state for section in report.sections.values() for state in getattr(section, "backends", ()))
+
+
+def _format_lines(report: Report, findings: Sequence[Finding], package: str) -> Iterator[str]:
+    title = f"{package}: {findings[0].message}" if package and findings else f"attncheck {report.command}"
+    yield from (f"# {escape_markdown(title)}", "", "## Versions", "")
+    yield from (f"- {escape_line(line)}" for line in _describe_environment(report, package))
+    yield from ("", "## What was measured", "")
+    device = report.device
+    if device.device:
+        yield from (escape_line(f"On {device.name or device.device}, torch {device.torch}, seed {device.seed}."), "")
+    if not findings:
+        yield "No finding."
+    for finding in findings:
+        repairs = tuple(fix for fix in finding.fixes if fix.kind != "advice")
+        yield from format_finding(replace(finding, fixes=repairs if package else finding.fixes))
+    yield from _format_reproduction(report, findings)
+    yield escape_line(f"Written by attncheck {report.snapshot.attncheck} ({report.command}).")
+
+
+def _describe_environment(report: Report, package: str) -> Iterator[str]:
+    snapshot, host = report.snapshot, report.snapshot.host
+    system = " ".join(filter(None, (host.platform, host.machine, host.kernel)))
+    glibc = f", glibc {host.glibc.value}" if isinstance(host.glibc, Known) else ""
+    yield f"Python {host.python_version} ({host.python_abi}), {system}{glibc}"
+    overview = {item.title: item.text for item in doctor.make_overview(report)}
+    for name in dict.fromkeys((_normalise(package), *NAMED_PACKAGES) if package else NAMED_PACKAGES):
+        distribution = snapshot.package(name)
+        if name in overview and name != "python":
+            yield f"{name} {overview[name]}"
+        elif isinstance(distribution, Known):
+            yield f"{name} {distribution.value.version or 'of unknown version'}"
+    gpus = [f"{title}: {text}" for title, text in overview.items() if title.startswith("cuda:")]
+    if gpus:
+        yield from gpus
+    else:
+        yield f"GPU: {report.device.name or 'not recorded'}"
+    yield (
+        f"driver {overview['driver']}" if "driver" in overview else "driver: not recorded (attncheck doctor reads it)"
+    )
+
+
+def _format_reproduction(report: Report, findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield the command that writes a script for the worst case of the first backend that parity found wrong."""
+    commands = [(finding, fix.text) for finding in findings for fix in finding.fixes if "--explain-case" in fix.text]
+    if not commands:
+        return
+    finding, command = commands[0]
+    yield from ("## Reproduction", "")
+    yield "This writes a script that shows the worst case with torch and the backend alone, against float64:"
+    yield from ("", *format_code_block(command, "sh"), "")
+    case = _find_case(report, finding.subject, command)
+    if case is not None:
+        yield from (escape_line(f"{case.name}: {describe_shape(case)}"), "")
+
+
+def _find_case(report: Report, backend: str, command: str) -> Case | None:
+    """Return the case that a finding's command reproduces."""
+    runs: Iterable[Run] = (run for section in report.sections.values() for run in getattr(section, "runs", ()))
+    names = command.split()
+    return next((run.case for run in runs if run.backend == backend and run.case.name in names), None)

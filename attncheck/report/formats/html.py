@@ -1,0 +1,16 @@
+"""The report as one HTML page that opens from disk: verdict, findings with fixes to copy, charts, environment."""
+
+from __future__ import annotations
+
+from attncheck.core.report import Report
+from attncheck.report.formats import Format
+
+
+def render(report: Report, verbose: bool) -> str:
+    """Return the page; `verbose` lists what could not be judged too."""
+    from attncheck.report.html_page.page import make_page
+
+    return make_page(report, verbose)
+
+
+FORMAT = Format(render, "xml")

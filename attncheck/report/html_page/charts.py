@@ -1,0 +1,97 @@
+"""Draws what is seen faster than read, in SVG: a bar, the marks of all cases, the curve of a loss.
+
+No chart holds what no text beside it says. Colours are the classes of `page.css`; no shape has a style of its own, for
+the page's policy forbids that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from attncheck.report.html_page.elements import Markup, element
+
+CASE_WIDTH = 3  # of one mark, in the drawing's own units
+STRIP_HEIGHT = 14
+CURVE_WIDTH, CURVE_HEIGHT, MARGIN = 320, 110, 6
+MAX_POINTS = 200  # of a curve
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A share of a full bar, from 0 to 1, its class, and a mark at another share (0: none)."""
+
+    share: float
+    style: str = "plain"
+    mark: float = 0.0
+
+
+def draw_bar(bar: Bar) -> Markup:
+    """Return a bar, which lies under the number that it draws."""
+    shapes = [element("rect", width=_number(100 * _bounded(bar.share)), height=6, class_=f"fill-{bar.style}")]
+    if bar.mark:
+        x = _number(min(99.0, 100 * _bounded(bar.mark)))
+        shapes.append(element("rect", x=x, width=1, height=6, class_="fill-mark"))
+    return element("svg", *shapes, class_="bar", viewBox="0 0 100 6", preserveAspectRatio="none", aria_hidden="true")
+
+
+def draw_strip(styles: Sequence[str], name: str) -> Markup:
+    """Return a mark for each case, in order, by its class; "" leaves a gap. Neighbours of one class are one shape."""
+    paths: dict[str, list[str]] = {}
+    start = 0
+    for index in range(1, len(styles) + 1):
+        if index == len(styles) or styles[index] != styles[start]:
+            if styles[start]:
+                width = (index - start) * CASE_WIDTH
+                path = f"M{start * CASE_WIDTH} 0h{width}v{STRIP_HEIGHT}h-{width}z"
+                paths.setdefault(styles[start], []).append(path)
+            start = index
+    shapes = (element("path", d="".join(steps), class_=f"fill-{style}") for style, steps in paths.items())
+    width = max(1, len(styles) * CASE_WIDTH)
+    return element(
+        "svg",
+        *shapes,
+        class_="strip",
+        viewBox=f"0 0 {width} {STRIP_HEIGHT}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=name,
+    )
+
+
+def draw_curve(values: Iterable[float], levels: Sequence[tuple[float, str]], name: str) -> Markup:
+    """Return a curve through finite values, and a line at each level, by its class; nothing with less than two."""
+    points = [value for value in values if value == value and abs(value) < 1e30]
+    points = points[:: -(-len(points) // MAX_POINTS) or 1]
+    if len(points) < 2:
+        return Markup()
+    shown = [level for level in levels if level[0] > 0]
+    low = min(*points, *(value for value, _ in shown))
+    span = (max(*points, *(value for value, _ in shown)) - low) or 1.0
+
+    def height(value: float) -> str:
+        return _number(MARGIN + (CURVE_HEIGHT - 2 * MARGIN) * (1 - (value - low) / span))
+
+    step = (CURVE_WIDTH - 2 * MARGIN) / (len(points) - 1)
+    steps = " ".join(f"{_number(MARGIN + index * step)},{height(value)}" for index, value in enumerate(points))
+    lines = [
+        element("line", x1=0, x2=CURVE_WIDTH, y1=height(value), y2=height(value), class_=f"stroke-{style}")
+        for value, style in shown
+    ]
+    return element(
+        "svg",
+        *lines,
+        element("polyline", points=steps, class_="curve-line"),
+        class_="curve",
+        viewBox=f"0 0 {CURVE_WIDTH} {CURVE_HEIGHT}",
+        role="img",
+        aria_label=name,
+    )
+
+
+def _bounded(share: float) -> float:
+    return min(1.0, max(0.0, share)) if share == share else 0.0
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

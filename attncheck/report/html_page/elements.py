@@ -1,0 +1,107 @@
+"""Writes HTML elements. What is not `Markup`, made here, is text: it is escaped, wherever it stands."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+# https://html.spec.whatwg.org/multipage/syntax.html#void-elements, those that the page uses.
+VOID_ELEMENTS = ("input", "link", "meta")
+EMPTY_SHAPES = ("line", "path", "polyline", "rect")  # of SVG, where an empty element closes itself
+KEEPS_FIRST_LINE_END = ("pre", "textarea")  # a parser drops a line end right after their start tag
+Attribute = str | int | bool | None
+
+
+class Markup(str):
+    """HTML that this module wrote."""
+
+    __slots__ = ()
+
+
+def escape(text: str) -> Markup:
+    """Return `text` as HTML that shows it as it is, in an element or in a quoted attribute."""
+    return text if isinstance(text, Markup) else Markup(html.escape(text, quote=True))
+
+
+def join(parts: Iterable[str], separator: str = "") -> Markup:
+    """Return markup and texts one after another."""
+    return Markup(escape(separator).join(escape(part) for part in parts))
+
+
+def element(name: str, /, *children: str, **attributes: Attribute) -> Markup:
+    """Return an element. An attribute is named as in HTML, "_" for "-", one more "_" behind a word of Python's.
+
+    True is an attribute without a value; False and None are none.
+    """
+    start = name + "".join(_write_attribute(key, value) for key, value in attributes.items())
+    if name in VOID_ELEMENTS:
+        return Markup(f"<{start}>")
+    if name in EMPTY_SHAPES:
+        return Markup(f"<{start}/>")
+    line_end = "\n" if name in KEEPS_FIRST_LINE_END else ""
+    return Markup(f"<{start}>{line_end}{join(children)}</{name}>")
+
+
+def _write_attribute(key: str, value: Attribute) -> str:
+    name = {"viewBox": "viewBox", "preserveAspectRatio": "preserveAspectRatio"}.get(key, key.rstrip("_"))
+    if value is None or value is False:
+        return ""
+    return f" {name.replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
+
+
+def paragraphs(lines: Iterable[str], class_: str | None = None) -> Markup:
+    """Return a paragraph for each line."""
+    return join(element("p", line, class_=class_) for line in lines)
+
+
+def bullet_list(items: Iterable[str]) -> Markup:
+    """Return a list with an item for each text, "" without any."""
+    written = [element("li", item) for item in items]
+    return element("ul", *written) if written else Markup()
+
+
+def fold(summary: str, *children: str) -> Markup:
+    """Return what is shown when its summary is opened."""
+    return element("details", element("summary", summary), *children)
+
+
+def badge(mark: str, style: str = "") -> Markup:
+    """Return a word on a coloured ground; the word says what the colour does."""
+    return element("span", mark, class_=f"badge {style or mark_style(mark)}")
+
+
+def mark_style(mark: str) -> str:
+    """Return the class of a severity, a verdict's answer, or a style of the terminal."""
+    return STYLE_CLASSES.get(mark, "dim" if mark else "")
+
+
+STYLE_CLASSES = {
+    "ok": "ok",
+    "pass": "ok",
+    "green": "ok",
+    "warn": "warn",
+    "warning": "warn",
+    "yellow": "warn",
+    "fail": "bad",
+    "lost": "bad",
+    "error": "bad",
+    "red": "bad",
+    "bold red": "bad",
+    "note": "info",
+    "cyan": "info",
+}
+
+
+def code_block(text: str, purpose: str) -> Markup:
+    """Return text to paste, beside a button that copies it; `purpose` says what it is to those who hear the page."""
+    return element(
+        "figure",
+        element("pre", element("code", text), tabindex=0),
+        copy_button("Copy", f"Copy: {purpose}"),
+        class_="code",
+    )
+
+
+def copy_button(label: str, name: str = "") -> Markup:
+    """Return the button that copies the code or the text field of the figure around it; the page's script shows it."""
+    return element("button", label, type="button", class_="copy", aria_label=name or None, hidden=True)

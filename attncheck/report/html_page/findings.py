@@ -1,0 +1,95 @@
+"""The findings on the page: what is wrong, what was seen, fixes to copy; filters by severity and by code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import SEVERITIES, Finding, Fix
+from attncheck.core.report import Report
+from attncheck.report.finding_lines import describe_no_findings, fix_label
+from attncheck.report.html_page.elements import Markup, badge, code_block, element, join
+from attncheck.report.html_page.room import FINDINGS_BYTES, byte_size, clip
+
+MAX_PLACES = 20
+MAX_EVIDENCE = 40  # lines
+CARD_BYTES = 40_000  # beyond it a finding is its headline
+
+
+def findings_section(report: Report) -> Markup:
+    """Return the findings, those that do not fit as headlines, and then as a number."""
+    heading = element("h2", "Findings", id="findings")
+    if not report.findings:
+        return element("section", heading, element("p", f"{describe_no_findings(report).capitalize()}."))
+    cards, left, omitted = [], FINDINGS_BYTES, 0
+    for finding in report.findings:
+        card = next((card for card in _iter_cards(finding) if byte_size(card) <= min(left, CARD_BYTES)), None)
+        if card is None:
+            omitted += 1
+            continue
+        cards.append(card)
+        left -= byte_size(card)
+    if omitted:
+        text = f"{omitted} finding{'s' * (omitted > 1)} more, not shown here: the JSON report has them all"
+        cards.append(element("p", text, class_="dim"))
+    filters = _make_filters(report) if len(report.findings) > 1 else Markup()
+    return element("section", heading, filters, *cards)
+
+
+def _make_filters(report: Report) -> Markup:
+    """Return the controls that hide findings; the page's script shows them, without it nothing can be hidden."""
+    boxes = [
+        element(
+            "label",
+            element("input", type="checkbox", value=severity, checked=True, data_severity=True),
+            f" {severity} ({count})",
+        )
+        for severity, count in report.count_by_severity().items()
+        if count
+    ]
+    codes = sorted({finding.code for finding in report.findings})
+    options = [element("option", "all codes", value=""), *(element("option", code, value=code) for code in codes)]
+    choice = element("label", "code ", element("select", *options, id="code-filter"))
+    shown = element("output", f"{len(report.findings)} shown", id="shown", aria_live="polite")
+    return element("form", *boxes, choice, shown, class_="filters", hidden=True, aria_label="Show findings")
+
+
+def _iter_cards(finding: Finding) -> Iterator[Markup]:
+    """Yield a finding as a card, the whole first, then its headline alone."""
+    yield _make_card(finding, list(_iter_details(finding)))
+    yield _make_card(finding, [element("p", "its evidence and fixes: in the JSON report", class_="dim")])
+
+
+def _make_card(finding: Finding, details: list[Markup]) -> Markup:
+    severity = finding.severity if finding.severity in SEVERITIES else "note"
+    code = element("span", f"{finding.code} ", element("small", finding.name), class_="code-name")
+    return element(
+        "article",
+        element("h3", badge(severity), " ", code),
+        element("p", clip(finding.message), class_="message"),
+        *details,
+        class_=f"finding {severity}",
+        data_severity=severity,
+        data_code=finding.code,
+    )
+
+
+def _iter_details(finding: Finding) -> Iterator[Markup]:
+    if finding.evidence:
+        lines = [clip(line) for line in finding.evidence[:MAX_EVIDENCE]]
+        lines += [f"… and {len(finding.evidence) - MAX_EVIDENCE} lines more"] * (len(finding.evidence) > MAX_EVIDENCE)
+        items = (element("li", line, class_="more" if line[:1] == " " else None) for line in lines)
+        yield element("div", element("h4", "Seen"), element("ul", *items), class_="evidence")
+    if finding.locations:
+        places = ", ".join(str(location) for location in finding.locations[:MAX_PLACES])
+        more = f" and {len(finding.locations) - MAX_PLACES} more" * (len(finding.locations) > MAX_PLACES)
+        yield element("p", f"at {places}{more}", class_="dim")
+    yield from (_make_fix(fix) for fix in finding.fixes)
+    why = element("code", f"attncheck explain {finding.code}")
+    yield element("p", join(["why: ", why]), class_="dim")
+
+
+def _make_fix(fix: Fix) -> Markup:
+    label = fix_label(fix).capitalize()
+    proven = element("p", f"Proven: {clip(fix.proven)}", class_="proven") if fix.proven else Markup()
+    code = code_block(fix.text, fix.title) if fix.text else Markup()
+    return element("div", element("h4", f"{label}: {clip(fix.title)}"), proven, code, class_="fix")

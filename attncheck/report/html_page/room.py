@@ -1,0 +1,52 @@
+"""Keeps the page small, however long a report is: what has no room is counted, and JSON holds it all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from attncheck.report.html_page.elements import Markup, element
+
+MAX_TEXT = 2000  # characters of a text that is read, not pasted
+FINDINGS_BYTES = 150_000
+PANELS_BYTES = 200_000  # of all sections together
+ENVIRONMENT_BYTES = 40_000
+BUG_REPORT_BYTES = 60_000  # as written, escapes included
+REST = "not shown here: the JSON report (--output json=FILE) has it all"
+
+
+def clip(text: str, limit: int = MAX_TEXT) -> str:
+    """Return a text cut to `limit` characters, with how many are missing."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"
+
+
+def byte_size(text: str) -> int:
+    """Return how many bytes of a file a text takes."""
+    return len(text.encode("utf-8", "backslashreplace"))
+
+
+def take_blocks(blocks: Iterable[Markup], limit: int) -> Markup:
+    """Return the blocks that fit into `limit` bytes, in order; after the first that does not, those still small."""
+    taken, omitted, left = [], 0, limit
+    for block in blocks:
+        size = byte_size(block)
+        if size <= left:
+            taken.append(block)
+            left -= size
+        else:
+            omitted += 1
+    if omitted:
+        taken.append(element("p", f"{omitted} part{'s' * (omitted > 1)} {REST}", class_="dim"))
+    return Markup("\n".join(taken))
+
+
+def take_rows(rows: Iterable[Markup], limit: int, columns: int) -> Iterator[Markup]:
+    """Yield at most `limit` rows of a table, and one that counts the others."""
+    omitted = 0
+    for number, row in enumerate(rows):
+        if number < limit:
+            yield row
+        else:
+            omitted += 1
+    if omitted:
+        text = f"{omitted} row{'s' * (omitted > 1)} more, {REST}"
+        yield element("tr", element("td", text, colspan=columns, class_="dim"))
