@@ -204,7 +204,7 @@ class OutputOptions:
             "--format",
             metavar="FORMAT",
             help=(
-                "Write the report to standard output in this format: text, json, markdown, junit, sarif or "
+                "Write the report to standard output in this format: text, json, markdown, html, junit, sarif or "
                 "github. Default: text."
             ),
             autocompletion=complete_format,

@@ -38,10 +38,12 @@ NAMED_PACKAGES = (
 )
 
 
-def write_bug_report(report: Report, package: str = "") -> str:
+def write_bug_report(report: Report, package: str = "", max_findings: int | None = None) -> str:
     """Return the issue's text; about `package` alone where one is named. Raises `BadUsage` where nothing is."""
     findings = findings_about(report, package) if package else report.findings
-    return "\n".join(_format_lines(report, findings, package)).rstrip() + "\n"
+    text = "\n".join(_format_lines(report, findings[:max_findings], package)).rstrip() + "\n"
+    omitted = len(findings) - len(findings[:max_findings])
+    return text + f"\n{omitted} findings more are not in this text.\n" * (omitted > 0)
 
 
 def findings_about(report: Report, package: str) -> tuple[Finding, ...]:
@@ -101,7 +103,7 @@ def _describe_environment(report: Report, package: str) -> Iterator[str]:
     if gpus:
         yield from gpus
     else:
-        yield f"GPU: {report.device.name or 'not recorded'}"
+        yield f"GPU: {report.device.name or 'not recorded'}" if report.device.device != "cpu" else "GPU: none was used"
     yield (
         f"driver {overview['driver']}" if "driver" in overview else "driver: not recorded (attncheck doctor reads it)"
     )

@@ -81,6 +81,7 @@ def loads(text: str) -> Report:
     for name in ("snapshot", *FIELDS):
         if name not in document:
             raise BadDocument(f"$: {name} is missing")
-    sections = {name: codec.read(kind, document[name]) for name, kind in load_sections().items() if name in document}
+    kinds = load_sections()
+    sections = {name: codec.read(kinds[name], value) for name, value in document.items() if name in kinds}
     fields = {name: codec.read(kind, document[name]) for name, kind in FIELDS.items()}
     return Report(snapshot=codec.read(Snapshot, document["snapshot"]), sections=sections, **fields)

@@ -36,7 +36,7 @@ from tests.adversary import hostile_text as hostile
 from tests.adversary.hostile_text import HARMLESS, HOSTILE, find_invisible, find_runner_commands
 from tests.report import reports
 
-FORMATS = ("text", "markdown", "json", "junit", "sarif", "github")
+FORMATS = ("text", "markdown", "html", "json", "junit", "sarif", "github")
 EACH_HOSTILE = pytest.mark.parametrize("name", HOSTILE)
 THOROUGH = pytest.mark.parametrize("thorough", [False, pytest.param(True, marks=pytest.mark.nightly)])
 # What GitHub links, shows as a picture or notifies people of, wherever it stands outside code.

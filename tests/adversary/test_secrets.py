@@ -20,7 +20,7 @@ from tests.doctor.stub_packages import write_site
 from tests.planted_secrets import NAMED, TOKENS, WEBHOOKS, make_secret
 
 REPOSITORY = Path(__file__).parents[2]
-FORMATS = ("text", "json", "markdown", "sarif", "junit", "github")
+FORMATS = ("text", "json", "markdown", "html", "sarif", "junit", "github")
 # What switches a part of the masking off; each must be noticed.
 FAULTS = {
     "everything": "secrets.mask_secrets = lambda text: text; values.is_secret_value = lambda name, value: False",

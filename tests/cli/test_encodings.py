@@ -24,7 +24,7 @@ ENCODINGS = {
     "latin-1": {"PYTHONIOENCODING": "latin-1"},
     "cp1252": {"PYTHONIOENCODING": "cp1252:strict"},
 }
-FORMATS = ("text", "json", "markdown", "junit", "sarif", "github")
+FORMATS = ("text", "json", "markdown", "html", "junit", "sarif", "github")
 DOCTOR = ("doctor", "--facts", FACTS, "--profile", "all", "-v")
 LAUNCH = "torchrun --nproc_per_node 8 -m openrlhf.cli.train_sft --data.max_len 4096 --ds.packing_samples\n"
 COMMANDS = {  # with the exit code, and a part of what it prints
@@ -82,6 +82,8 @@ def test_every_format_is_whole_and_documents_stay_valid(tmp_path: Path, name: st
             assert json.loads(shown) == json.loads(usual)
         elif form == "junit":
             assert ET.canonicalize(shown) == ET.canonicalize(usual)
+        elif form == "html":
+            assert html.unescape(shown) == html.unescape(usual)
         else:
             assert len(shown.splitlines()) == len(usual.splitlines()) and "\\x" not in shown
             assert shown.encode().count(b"\n") == usual.encode().count(b"\n")

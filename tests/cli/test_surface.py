@@ -108,7 +108,7 @@ def test_exit_codes(attncheck: Run, argv: tuple[str, ...], code: int) -> None:
         (("doctor", "--facts", "nowhere.json"), 2, "cannot read nowhere.json: No such file"),
         (("doctor", "--facts", "/"), 2, "cannot read /: Is a directory"),
         (("doctor", "--facts", FACTS, "--profile", "fast"), 2, "--profile 'fast' is not one of auto"),
-        (("doctor", "--facts", FACTS, "--format", "xml"), 2, "--format 'xml' is not one of github, json"),
+        (("doctor", "--facts", FACTS, "--format", "xml"), 2, "--format 'xml' is not one of github, html, json"),
         (("doctor", "--facts", FACTS, "--fail-on", "x"), 2, "--fail-on 'x' is not one of"),
         (("doctor", "--facts", FACTS, "--select", "ATN140,XYZ"), 2, "no rule's code starts with 'XYZ'"),
         (("doctor", "--facts", FACTS, "--select", "ATN9xx"), 2, "a range is written ATN9"),

@@ -103,6 +103,7 @@ def test_an_interrupted_report_says_what_is_missing_and_ends_with_130() -> None:
 FORMATS = {  # format: what it says of a report in which nothing was measured, and never says
     "text": ("unanswered     parity: nothing was measured: no luck", "nothing found"),
     "markdown": ("parity: nothing was measured: no luck", "nothing found"),
+    "html": ("parity: nothing was measured: no luck", "Nothing found"),
     "github": ("nothing measured, parity: nothing was measured: no luck", "nothing found"),
     "junit": (
         '<error message="nothing was measured: no luck"',

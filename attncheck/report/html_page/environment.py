@@ -12,8 +12,6 @@ from attncheck.report.html_page.room import ENVIRONMENT_BYTES, take_blocks
 from attncheck.report.html_page.tables import cell, make_table, row_head, text_table
 from attncheck.report.sections.doctor import make_overview
 
-MAX_PACKAGES = 400
-
 
 def environment_section(report: Report) -> Markup:
     """Return what was examined."""
@@ -53,5 +51,5 @@ def _list_machine(report: Report) -> Iterator[Markup]:
 def _list_packages(report: Report) -> Iterator[Markup]:
     packages = [(package.name, package.version or "?") for package in report.snapshot.distributions]
     if packages:
-        table = text_table("Installed packages", ("package", "version"), sorted(packages), MAX_PACKAGES)
+        table = text_table("Installed packages", ("package", "version"), sorted(packages))
         yield fold(f"{len(packages)} installed packages", table)

@@ -92,4 +92,6 @@ def _make_fix(fix: Fix) -> Markup:
     label = fix_label(fix).capitalize()
     proven = element("p", f"Proven: {clip(fix.proven)}", class_="proven") if fix.proven else Markup()
     code = code_block(fix.text, fix.title) if fix.text else Markup()
+    if fix.kind == "manual":  # nothing to paste: a driver, a machine
+        code = element("p", clip(fix.text))
     return element("div", element("h4", f"{label}: {clip(fix.title)}"), proven, code, class_="fix")

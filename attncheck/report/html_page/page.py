@@ -32,6 +32,7 @@ from attncheck.report.html_page.room import BUG_REPORT_BYTES, PANELS_BYTES, byte
 from attncheck.report.interpreter_line import describe_interpreter
 
 SIGNS = {"error": "✕", "warning": "!", "note": "i", "open": "?", "ok": "✓"}
+MAX_REPORTED = 20  # findings in the text for an issue
 MAX_LISTED = 200  # lines of what was allowed, and of rules that could not judge
 
 
@@ -161,14 +162,19 @@ def _list_rules(report: Report, verbose: bool) -> Markup:
 
 
 def _make_bug_report(report: Report) -> Markup:
-    text = write_bug_report(report)
-    while byte_size(text_field := element("textarea", text, readonly=True, rows=12, aria_label="Bug report")) > (
-        BUG_REPORT_BYTES
-    ):
-        text = text[: len(text) // 2] + "\n\n… (cut here: the JSON report has it all)\n"
     return element(
         "section",
         element("h2", "Bug report", id="bug-report"),
         element("p", "Markdown for an issue: versions, the machine, the findings. Read it before you post it."),
-        element("figure", text_field, copy_button("Copy the Markdown"), class_="code"),
+        element("figure", _make_text_field(report), copy_button("Copy the Markdown"), class_="code"),
     )
+
+
+def _make_text_field(report: Report) -> Markup:
+    """Return the text of an issue in a field, with as many findings, the gravest first, as there is room for."""
+    for max_findings in (MAX_REPORTED, 3, 1, 0):
+        text = write_bug_report(report, max_findings=max_findings)
+        field = element("textarea", text, readonly=True, rows=12, aria_label="Bug report")
+        if byte_size(field) <= BUG_REPORT_BYTES:
+            return field
+    return element("textarea", text[:4000], readonly=True, rows=12, aria_label="Bug report")

@@ -39,9 +39,8 @@ def take_blocks(blocks: Iterable[Markup], limit: int) -> Markup:
     return Markup("\n".join(taken))
 
 
-def take_rows(rows: Iterable[Markup], limit: int, columns: int) -> Iterator[Markup]:
-    """Yield at most `limit` rows of a table, and one that counts the others."""
-    omitted = 0
+def take_rows(rows: Iterable[Markup], limit: int, columns: int, omitted: int = 0) -> Iterator[Markup]:
+    """Yield at most `limit` rows of a table, and one that counts the others, `omitted` among them."""
     for number, row in enumerate(rows):
         if number < limit:
             yield row

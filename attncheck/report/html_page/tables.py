@@ -9,31 +9,36 @@ from attncheck.report.html_page.charts import Bar, draw_bar
 from attncheck.report.html_page.elements import Markup, element, mark_style
 from attncheck.report.html_page.room import clip, take_rows
 
-MAX_ROWS = 200
+MAX_ROWS = 400
 
 
 def make_table(
     caption: str,
     head: Sequence[str],
     rows: Iterable[Sequence[Markup]],
-    limit: int = MAX_ROWS,
+    omitted: int = 0,
     numbers: Container[str] = (),
 ) -> Markup:
-    """Return a table; a row is its cells, made by `row_head` and `cell`. `numbers` are the titles above numbers."""
+    """Return a table; a row is its cells, made by `row_head` and `cell`.
+
+    `omitted` rows were left out already, beside those beyond `MAX_ROWS`; `numbers` are the titles above numbers.
+    """
     written = (element("tr", *row) for row in rows)
     columns = [element("th", title, scope="col", class_="number" if title in numbers else None) for title in head]
     table = element(
         "table",
         element("caption", element("span", caption)),
         element("thead", element("tr", *columns)),
-        element("tbody", *take_rows(written, limit, len(head))),
+        element("tbody", *take_rows(written, MAX_ROWS, len(head), omitted)),
     )
     return element("div", table, class_="scroll", role="region", tabindex=0, aria_label=caption)
 
 
 def text_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], limit: int = MAX_ROWS) -> Markup:
-    """Return a table of texts; the first cell of a row is its head."""
-    return make_table(caption, head, ([row_head(row[0]), *map(cell, row[1:])] for row in rows), limit)
+    """Return a table of texts, of at most `limit` rows; the first cell of a row is its head."""
+    texts = list(rows)
+    written = ([row_head(row[0]), *map(cell, row[1:])] for row in texts[:limit])
+    return make_table(caption, head, written, omitted=max(0, len(texts) - limit))
 
 
 def row_head(text: str) -> Markup:

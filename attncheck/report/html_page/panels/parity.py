@@ -108,10 +108,12 @@ def _list_worst(verdicts: Sequence[Verdict]) -> Iterator[Markup]:
             cell(_format_error(verdict), "number"),
             cell(join([element("p", clip(line, 400)) for line in (verdict.reason, *verdict.evidence[:2])])),
         )
-        for verdict in worst
+        for verdict in worst[:MAX_WORST]
     )
     caption = "Cases that do not pass, the worst first" if wrong else "All pass; the cases nearest to their budget"
-    yield make_table(caption, ("backend", "answer", "case", "error / budget", "why"), rows, MAX_WORST)
+    yield make_table(
+        caption, ("backend", "answer", "case", "error / budget", "why"), rows, max(0, len(worst) - MAX_WORST)
+    )
 
 
 def _format_error(verdict: Verdict) -> str:

@@ -25,7 +25,6 @@ from attncheck.report.sections.smoke import (
     format_check_name,
 )
 
-MAX_STEPS = 300
 MAX_NOTES = 12
 
 
@@ -92,7 +91,7 @@ def _show_training(result: CheckResult) -> Iterator[Markup]:
         (str(number), f"{step.loss:.4f}", f"{step.grad_norm:.3f}", f"{step.tokens_per_s:,.0f}")
         for number, step in enumerate(result.steps, 1)
     )
-    steps = text_table("Steps", ("step", "loss", "gradient norm", "tokens/s"), rows, MAX_STEPS)
+    steps = text_table("Steps", ("step", "loss", "gradient norm", "tokens/s"), rows)
     yield element("figure", curve, element("figcaption", text), fold(f"{len(losses)} steps", steps))
 
 
