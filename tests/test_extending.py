@@ -90,7 +90,7 @@ def test_a_format(attncheck: Run, environ: dict[str, str], tmp_path: Path) -> No
     assert done.stdout.startswith("error ATN140 ring-flash-attn 0.1.8 imports ")
     assert (tmp_path / "lines.txt").read_text() == done.stdout
     refused = attncheck("doctor", "--facts", FACTS, "--format", "x", env=environ)
-    assert "is not one of github, json, junit, lab, markdown" in refused.stderr
+    assert "is not one of github, html, json, junit, lab, markdown" in refused.stderr
 
 
 @pytest.mark.parametrize("environ", ["attncheck.faults"], indirect=True)

@@ -20,7 +20,8 @@ class Markup(str):
 
 def escape(text: str) -> Markup:
     """Return `text` as HTML that shows it as it is, in an element or in a quoted attribute."""
-    return text if isinstance(text, Markup) else Markup(html.escape(text, quote=True))
+    # "\r\n" is one line end to a parser of HTML too; a lone "\r" is made visible before (`core.visible`).
+    return text if isinstance(text, Markup) else Markup(html.escape(text.replace("\r\n", "\n"), quote=True))
 
 
 def join(parts: Iterable[str], separator: str = "") -> Markup:
