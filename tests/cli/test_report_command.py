@@ -98,7 +98,7 @@ def test_what_is_no_report_is_one_clear_line(tmp_path: Path, text: str, message:
     path.write_text(text)
     with pytest.raises(BadUsage, match=message) as caught:
         read_reports([str(path)])
-    assert "\n" not in str(caught.value) and "x.json is not a report that `attncheck COMMAND" in str(caught.value)
+    assert "\n" not in str(caught.value) and "x.json is not a report that attncheck wrote" in str(caught.value)
 
 
 @pytest.mark.parametrize("field", ["findings", "sections", "exit_code"])

@@ -140,4 +140,4 @@ def describe_lock(lock: Lock, path: str) -> str:
     )
 
 
-COMMAND = Command(lock, GATING, 11)
+COMMAND = Command(lock, GATING, 13)

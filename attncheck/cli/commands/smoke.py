@@ -124,4 +124,4 @@ def smoke(
     )
 
 
-COMMAND = Command(smoke, MEASURING, 7)
+COMMAND = Command(smoke, MEASURING, 8)

@@ -38,7 +38,7 @@ def beside(report: Report, section: PredictionSection, verbose: bool, width: int
     for title, rows in prediction_tables(section):
         yield Line()
         yield text_line(title)
-        yield from layout_table("", COLUMNS, [_make_row(name, row) for name, row in rows], width)
+        yield from layout_table("", COLUMNS, [make_row(name, row) for name, row in rows], width)
         yield from map(text_line, describe_limits(rows))
     yield Line()
     yield from map(text_line, describe_signs(section))
@@ -103,7 +103,8 @@ def describe_limits(rows: Sequence[tuple[str, Prediction]]) -> Iterator[str]:
     yield from (f"  limited by {limit}: {', '.join(limited)}" for limit, limited in names.items())
 
 
-def _make_row(name: str, row: Prediction) -> Row:
+def make_row(name: str, row: Prediction) -> Row:
+    """Return a row of the table: the cells of a prediction, or why there is none."""
     if row.outcome != "ok":
         return Row(name, note=(f"{row.outcome}: {row.reason}", "dim"))
     return Row(name, tuple((cell, "") for cell in format_cells(row)))
