@@ -283,7 +283,8 @@ def _suggest_backend(
     fixes = []
     for name in passing_backends[:1]:
         worst = max(verdict.budget_ratio for verdict in passes_by_backend[name])
-        proven = f"{len(case_names)} of these cases pass, worst error {worst:.2g} of its budget"
+        error = f", worst error {worst:.2g} of its budget" if worst else ""
+        proven = f"{len(case_names)} of these cases pass{error}"
         fixes.append(Fix(f"use {name}", "setting", discovery.job_setting(name), proven=proven))
     return fixes
 

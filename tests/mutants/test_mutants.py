@@ -33,7 +33,7 @@ TESTS = (  # the quick ones first: the first that fails ends a mutant
     "tests/attention/test_oracle.py",
     "tests/measure/test_sessions.py",
 )
-SAMPLE = 60
+SAMPLE = int(os.environ.get("ATTNCHECK_MUTANTS", "60"))
 WORKERS = max(1, (os.cpu_count() or 1))
 SECONDS = 900.0
 
@@ -100,13 +100,15 @@ def test_nine_of_ten_mutants_are_killed(tmp_path: Path, capsys: pytest.CaptureFi
     folders = [copy_project(tmp_path / str(index)) for index in range(WORKERS)]
 
     def run_share(index: int) -> list[Outcome]:
-        return [kill(folders[index], *pair) for pair in chosen[index::WORKERS]]
+        return [show(kill(folders[index], *pair)) for pair in chosen[index::WORKERS]]
+
+    def show(outcome: Outcome) -> Outcome:
+        print("  " + outcome.format_line(), file=sys.__stdout__, flush=True)  # from several threads
+        return outcome
 
     with ThreadPoolExecutor(WORKERS) as pool:
         outcomes = [outcome for share in pool.map(run_share, range(WORKERS)) for outcome in share]
     killed = [outcome for outcome in outcomes if outcome.killer]
     with capsys.disabled():
-        print(f"\n{len(killed)} of {len(outcomes)} mutants killed")
-        for outcome in outcomes:
-            print("  " + outcome.format_line())
+        print(f"{len(killed)} of {len(outcomes)} mutants killed")
     assert len(killed) >= 0.9 * len(outcomes)

@@ -286,8 +286,9 @@ def test_an_implementation_that_cannot_be_had_is_said_once(attncheck: Run) -> No
 
 
 def test_training_on_documents_of_ones_own(attncheck: Run, tmp_path: Path) -> None:
-    model = write_model_config(tmp_path / "m")
+    (tmp_path / "m").mkdir()
     make_tokenizer(tmp_path / "m")
+    model = write_model_config(tmp_path / "m")  # last: the tokenizer's folder has a whole Llama's config
     lines = [json.dumps({"text": "the cat sat on the mat and the dog sat on the log " * 4}) for _ in range(60)]
     (tmp_path / "texts.jsonl").write_text("\n".join(lines))
     arguments = ("--data", "texts.jsonl", "--only", "training", "--steps", "40", "--max-length", "64")
@@ -299,8 +300,9 @@ def test_training_on_documents_of_ones_own(attncheck: Run, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("data", "message"), [(b"", "x.jsonl is empty"), (None, "there is no file")])
 def test_data_that_cannot_be_read(attncheck: Run, tmp_path: Path, data: bytes | None, message: str) -> None:
-    model = write_model_config(tmp_path / "m")
+    (tmp_path / "m").mkdir()
     make_tokenizer(tmp_path / "m")
+    model = write_model_config(tmp_path / "m")  # last: the tokenizer's folder has a whole Llama's config
     if data is not None:
         (tmp_path / "x.jsonl").write_bytes(data)
     process = attncheck("smoke", model, "--data", "x.jsonl", "--only", "training", "--device", "cpu")
