@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import math
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 import torch
 
 from attncheck.attention.backend import Backend
 from attncheck.core.cases import BYTES_PER_ELEMENT, Case
+from attncheck.workers.inside.locks import acquire_lock
 
 CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 5 << 30}  # of the reference's chunks at most
-POLL_SECONDS = 0.02  # between tries for a lock
-POLLS_PER_REPORT = 100  # tries between two calls of `on_wait`
 REFERENCE_BYTES = 8 + 4 + 8  # per element: the wide result, its sigma, and what comparing takes
 
 
@@ -91,26 +88,16 @@ def wait_for_memory(
     """
     large = slots > 1 and estimate_bytes(case, kind, backend) > free_bytes(kind) / (2 * slots)
     with open(Path(folder) / "gate", "ab") as gate, open(Path(folder) / "turn", "ab") as stream:
-        _acquire_lock(gate, fcntl.LOCK_EX, kind, on_wait)
-        _acquire_lock(stream, fcntl.LOCK_EX if large else fcntl.LOCK_SH, kind, on_wait)
+
+        def leave_room() -> None:
+            release_cached_memory(kind)
+            on_wait()
+
+        acquire_lock(gate, False, leave_room)
+        acquire_lock(stream, not large, leave_room)
         fcntl.flock(gate, fcntl.LOCK_UN)
         try:
             yield
         finally:
             if large:
                 release_cached_memory(kind)
-
-
-def _acquire_lock(stream: IO[bytes], mode: int, kind: str, on_wait: Callable[[], None]) -> None:
-    polls = 0
-    while True:
-        try:
-            fcntl.flock(stream, mode | fcntl.LOCK_NB)
-            return
-        except OSError:
-            if polls == 0:
-                release_cached_memory(kind)
-            if polls % POLLS_PER_REPORT == 0:
-                on_wait()
-            polls += 1
-            time.sleep(POLL_SECONDS)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Known
-from attncheck.core.files import read_bounded, read_standard_input
+from attncheck.core.files import read_named
 from attncheck.core.report import MERGED_COMMAND, Report, merge_reports
 from attncheck.core.snapshot import Snapshot
 from attncheck.report import document
@@ -29,7 +29,7 @@ def read_reports(paths: Sequence[str]) -> Report:
 
 def read_report(path: str) -> Report:
     """Return the report in a file ("-": standard input). Raises `BadUsage` where it is none."""
-    data = read_standard_input(MAX_BYTES) if path == "-" else read_bounded(path, MAX_BYTES, pipes=True)
+    data = read_named(path, MAX_BYTES)
     try:
         return document.loads(data.decode("utf-8"))
     except ValueError as error:  # BadDocument and UnicodeDecodeError

@@ -6,10 +6,11 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from attncheck.cli.facts_file import refuse_newer
 from attncheck.core import codec
 from attncheck.core.errors import BadUsage
-from attncheck.core.files import read_bounded, read_standard_input
-from attncheck.core.snapshot import SCHEMA_VERSION, Snapshot
+from attncheck.core.files import read_named
+from attncheck.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from attncheck.gate.stack_diff.sides import StackSide
@@ -23,20 +24,18 @@ def read_side(path: str) -> StackSide:
     from attncheck.gate.stack_diff.sides import make_lock_side, make_report_side, make_snapshot_side
     from attncheck.report import document
 
-    data = read_standard_input(MAX_BYTES) if path == "-" else read_bounded(path, MAX_BYTES, pipes=True)
+    data = read_named(path, MAX_BYTES)
     source = _name_source(path)
     try:
-        text = data.decode("utf-8")
-        content = json.loads(text)
+        content = json.loads(data.decode("utf-8"))
         if isinstance(content, dict) and "snapshot" in content:
-            return make_report_side(document.loads(text), source)
+            return make_report_side(document.from_document(content), source)
         if isinstance(content, dict) and "lock_schema" in content:
             return make_lock_side(parse_lock(data, path), source)
         snapshot = codec.read(Snapshot, content)
     except (ValueError, RecursionError) as error:
         raise BadUsage(f"{path} is no snapshot, report or lock that attncheck wrote: {error}") from None
-    if snapshot.schema_version > SCHEMA_VERSION:
-        raise BadUsage(f"{path} was written by a newer attncheck ({snapshot.attncheck}): update attncheck")
+    refuse_newer(path, snapshot)
     return make_snapshot_side(snapshot, source)
 
 

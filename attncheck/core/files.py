@@ -64,6 +64,11 @@ def read_bounded(path: str | os.PathLike[str], limit: int, pipes: bool = False) 
         raise CannotRead(name, getattr(error, "strerror", None) or str(error)) from None
 
 
+def read_named(path: str, limit: int) -> bytes:
+    """Return the bytes of what a user names: a file, a pipe, or "-", standard input. Raises `CannotRead`."""
+    return read_standard_input(limit) if path == "-" else read_bounded(path, limit, pipes=True)
+
+
 def read_standard_input(limit: int, name: str = "standard input") -> bytes:
     """Return what comes through standard input, at most `limit` bytes. Raises `CannotRead`."""
     if sys.stdin is None:

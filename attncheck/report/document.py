@@ -73,6 +73,11 @@ def loads(text: str) -> Report:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadDocument(f"not JSON: {error}") from None
+    return from_document(document)
+
+
+def from_document(document: Any) -> Report:
+    """Return the report that `to_document` made this of. Raises `BadDocument`, naming where it is wrong."""
     version = document.get("schema_version") if isinstance(document, dict) else None
     if type(version) is int and version > SCHEMA_VERSION:
         raise BadDocument(f"$: schema version {version}; this attncheck reads {SCHEMA_VERSION}: update attncheck")

@@ -469,7 +469,7 @@ def test_flags_make_the_shape(attncheck: Command) -> None:
         (("--picture", "table.gif"), "--picture 'table.gif' must end in .png or .svg"),
         (("--picture", "no/such/a.png"), "there is no folder no/such"),
         (("--backend", "flash"), "--backend 'flash' is not one of"),
-        (("--format", "html"), "--format 'html' is not one of github, json, junit, markdown"),
+        (("--format", "pdf"), "--format 'pdf' is not one of github, html, json, junit, markdown"),
     ],
 )
 def test_wrong_words_are_told_before_anything_is_timed(

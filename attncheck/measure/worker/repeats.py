@@ -94,6 +94,7 @@ class Repeater:
         inputs = make_inputs(case, self.device.kind)
         for _ in range(self.warm_up):
             self._run_backend(inputs, mode)
+        batch = self._compare_in_batch(case) if mode == "default" and case.layout == "dense" else ()
         first = self._run_backend(inputs, mode)
         scores = self._score_values(inputs, first, mode)
         comparison = _OutputComparison(first)
@@ -108,22 +109,25 @@ class Repeater:
             for _ in range(repeats.under_load):
                 add_load()
                 comparison.compare(self._run_backend(inputs, mode))
-        batch = self._compare_in_batch(case) if mode == "default" and case.layout == "dense" else ()
         comparison.move("cpu")  # on the device it would take the other workers' room until all are ready
         return _StartedRepeats(replace(repeats, batch=batch), comparison)
 
     @property
     def _idle_repeats(self) -> int:
-        return (self.repeats - 1) // 2
+        return max(1, (self.repeats - 1) // 2)
 
     def _repeat_idle(self, mode: Mode, started: _StartedRepeats) -> Repeats:
         inputs = make_inputs(started.repeats.case, self.device.kind)
-        call_ms, peak = self._time_calls(lambda: self._run_backend(inputs, mode))
         started.comparison.move(self.device.kind)
+        calls: list[_TimedCall] = []
         for _ in range(self._idle_repeats):
-            started.comparison.compare(self._run_backend(inputs, mode))
-        differences = started.comparison.differences()
-        return replace(started.repeats, differences=differences, call_ms=round(call_ms, 4), memory_bytes=peak)
+            started.comparison.compare(self._time_call(inputs, mode, calls))
+        return replace(
+            started.repeats,
+            differences=started.comparison.differences(),
+            call_ms=round(statistics.median(call.ms for call in calls), 4),
+            memory_bytes=max(call.peak_bytes for call in calls),
+        )
 
     def _score_values(self, inputs: Inputs, outputs: Outputs, mode: Mode) -> tuple[Score, ...]:
         """Return the scores of a call's values: bits that repeat may be wrong ones, in one mode only."""
@@ -137,20 +141,20 @@ class Repeater:
         with deterministic_algorithms(mode == "warn_only", warn_only=True):
             return self.backend.run(inputs, mode == "deterministic")
 
-    def _time_calls(self, call: Callable[[], Outputs]) -> tuple[float, int]:
-        """Return the median milliseconds of a few calls, and the most bytes that a call held beyond its inputs."""
-        times = []
+    def _time_call(self, inputs: Inputs, mode: Mode, calls: list[_TimedCall]) -> Outputs:
+        """Return a call's outputs; add to `calls` what it took."""
         cuda = self.device.kind == "cuda"
         before = torch.cuda.memory_allocated() if cuda else 0
         if cuda:
             torch.cuda.reset_peak_memory_stats()
-        for _ in range(5 if cuda else 2):
-            began = time.perf_counter()
-            call()
-            if cuda:
-                torch.cuda.synchronize()
-            times.append(1e3 * (time.perf_counter() - began))
-        return statistics.median(times), torch.cuda.max_memory_allocated() - before if cuda else 0
+            torch.cuda.synchronize()
+        began = time.perf_counter()
+        outputs = self._run_backend(inputs, mode)
+        if cuda:
+            torch.cuda.synchronize()
+        ms = 1e3 * (time.perf_counter() - began)
+        calls.append(_TimedCall(ms, torch.cuda.max_memory_allocated() - before if cuda else 0))
+        return outputs
 
     def _compare_in_batch(self, case: Case) -> tuple[Difference, ...]:
         """Compare a row alone with the same row among others, as the first row and as another.
@@ -275,6 +279,14 @@ class _OutputComparison:
             )
             for name, comparison in self.tensors.items()
         )
+
+
+@dataclass(frozen=True)
+class _TimedCall:
+    """The milliseconds that a call took on an idle device, and the most bytes that it held beyond its inputs."""
+
+    ms: float
+    peak_bytes: int
 
 
 @dataclass

@@ -10,7 +10,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 from attncheck.core.results.prediction import BlockKind, BlockTiming
@@ -125,8 +124,3 @@ def _error_away(point: Point, operations: float) -> float:
     """Return how far off a time may be that was taken from `point`; operations grow with the square of the length."""
     doublings = abs(math.log2(operations / point.operations)) / 2 if operations > 0 else 0.0
     return min(MAX_ERROR, BASE_ERROR + point.error + ERROR_PER_DOUBLING * doublings)
-
-
-def is_rising(times: BlockTimes) -> bool:
-    """Return whether no series falls as operations grow."""
-    return all(a.ms <= b.ms for series in times.points.values() for a, b in pairwise(series))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from attncheck.attention.backend import Device
@@ -147,8 +147,3 @@ def rank_schemes(rows: Sequence[Prediction], ring_size: int, passes: Passes) -> 
     """Return the rows of one ring size and kind of pass that are predicted, the fastest first."""
     chosen = (row for row in rows if row.ring_size == ring_size and row.passes == passes and row.outcome == "ok")
     return sorted(chosen, key=lambda row: row.ms)
-
-
-def iter_refusals(rows: Sequence[Prediction]) -> Iterator[Prediction]:
-    """Yield the rows that are refused."""
-    return (row for row in rows if row.outcome == "refused")

@@ -1,0 +1,26 @@
+"""Waits for a lock of the operating system's, which a worker that dies releases."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable
+from typing import IO
+
+POLL_SECONDS = 0.02  # between tries
+POLLS_PER_REPORT = 100  # tries between two calls of `on_wait`
+
+
+def acquire_lock(stream: IO[bytes], shared: bool, on_wait: Callable[[], None]) -> None:
+    """Lock an open file, `shared` with others that share it or alone; call `on_wait` every few seconds meanwhile."""
+    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    polls = 0
+    while True:
+        try:
+            fcntl.flock(stream, mode | fcntl.LOCK_NB)
+            return
+        except OSError:
+            if polls % POLLS_PER_REPORT == 0:
+                on_wait()
+            polls += 1
+            time.sleep(POLL_SECONDS)
