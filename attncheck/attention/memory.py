@@ -14,7 +14,7 @@ from attncheck.attention.backend import Backend
 from attncheck.core.cases import BYTES_PER_ELEMENT, Case
 from attncheck.workers.inside.locks import acquire_lock
 
-CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 5 << 30}  # of the reference's chunks at most
+CHUNK_BYTES = {"cpu": 1 << 28, "cuda": 5 << 28}  # of the reference's chunks at most
 REFERENCE_BYTES = 8 + 4 + 8  # per element: the wide result, its sigma, and what comparing takes
 
 

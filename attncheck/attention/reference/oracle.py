@@ -28,7 +28,7 @@ from attncheck.attention.reference.rounding_noise import (
 from attncheck.core.cases import Case, Segment, diagonal_shift, iter_segments, sampled_rows, visible_bounds
 
 FAST_FLOAT64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
-CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 26}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
+CHUNK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 24}  # score entries of a chunk: the CPU's cache, the GPU's occupancy
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -127,18 +127,18 @@ class AttentionTrace:
         entered = {name: operators for name, operators in self.operators.items() if name in self.entered_layers}
         for index, (name, operators) in enumerate(entered.items()):
             matching = [operator for operator in operators if any(re.search(p, operator) for _, p in OPERATOR_PATTERNS)]
-            ran = [
-                title
-                for title, pattern in OPERATOR_PATTERNS
-                if any(re.search(pattern, operator) for operator in matching)
-            ]
-            if any(title.startswith("sdpa") for title in ran):  # MATH dispatches a softmax too
-                ran = [title for title in ran if title != "eager"]
+            ran = name_operators(matching)
             layer_type = layer_types[index] if index < len(layer_types) else ""
-            layers.append(
-                Layer(name, layer_type, self.requested, self.dispatched[name], tuple(ran), tuple(matching[:4]))
-            )
+            layers.append(Layer(name, layer_type, self.requested, self.dispatched[name], ran, tuple(matching[:4])))
         return tuple(layers)
+
+
+def name_operators(operators: Sequence[str]) -> tuple[str, ...]:
+    """Return what a report calls the attention that dispatched these operators."""
+    ran = [title for title, pattern in OPERATOR_PATTERNS if any(re.search(pattern, operator) for operator in operators)]
+    if any(title.startswith("sdpa") for title in ran):  # MATH dispatches a softmax too
+        ran = [title for title in ran if title != "eager"]
+    return tuple(ran)
 
 
 def _configured_implementation(module: nn.Module) -> str:

@@ -47,8 +47,8 @@ class DropoutKernel:
         )
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         scores = torch.matmul(q, k.transpose(2, 3)) * case.softmax_scale
-        p = torch.softmax(scores.masked_fill(~masks.build_mask(case, "cpu"), -math.inf), -1)
-        kept = self.draw()
+        p = torch.softmax(scores.masked_fill(~masks.build_mask(case, q.device.type), -math.inf), -1)
+        kept = self.draw().to(q.device)
         out = torch.matmul((p * self.scaled(kept)).to(io).float(), v)
 
         def heads_second(x: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class DropoutKernel:
             dp = torch.matmul(dout, v.transpose(2, 3)) * self.scaled(mask)
             return (p * (dp - self.delta(dp, p, dout, out))).to(io).float()
 
-        for_dq, for_dk, for_dv = self.backward_masks(kept)
+        for_dq, for_dk, for_dv = (mask.to(q.device) for mask in self.backward_masks(kept))
         dq = torch.matmul(ds(for_dq), k) * case.softmax_scale
         dk = torch.matmul(ds(for_dk).transpose(2, 3), q) * case.softmax_scale
         dv = torch.matmul((p * self.scaled(for_dv)).transpose(2, 3), dout)

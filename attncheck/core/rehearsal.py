@@ -1,0 +1,66 @@
+"""A rehearsal's plain data: what a launch is cut to, and what the job's objective is, as its framework documents it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+Targets = Literal["all", "assistant"]  # which tokens are learnt: whole documents, or answers alone
+DataForm = Literal["messages", "text", "prompt_completion", "instruction", "conversations"]
+# What the loss of a step is the mean of. Each is a weight for every target token.
+Normalisation = Literal[
+    "step_tokens",  # all targets of the step, over batches and ranks
+    "rank_tokens",  # of a rank's targets, then of ranks
+    "batch_tokens",  # of a batch's targets, then of batches and ranks
+    "row_tokens",  # of a row's targets, then of rows
+    "document_tokens",  # of a document's targets, then of documents
+]
+NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
+NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
+    "step_tokens": "the mean over all target tokens of the step",
+    "rank_tokens": "the mean over each rank's target tokens, averaged over ranks",
+    "batch_tokens": "the mean over each batch's target tokens, averaged over batches",
+    "row_tokens": "the mean over each row's target tokens, averaged over rows",
+    "document_tokens": "the mean over each document's target tokens, averaged over documents",
+}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a job optimises, as its framework documents it: which tokens are targets, and the mean that is the loss.
+
+    `normalisations` are those that this release documents; the first is meant where several agree on a batch.
+    """
+
+    targets: Targets = "all"
+    normalisations: tuple[Normalisation, ...] = ("step_tokens",)
+    source: str = ""  # where that is documented: "transformers 5.17.0 trainer.py (average_tokens_across_devices)"
+
+
+@dataclass(frozen=True)
+class Materials:
+    """The folders and numbers that a cut launch is pointed at."""
+
+    model: str  # folder of the small model and its tokenizer
+    data: str  # folder of the documents, as `JobCut.form` wants them
+    output: str  # folder that takes what the job writes
+    steps: int
+    max_length: int  # tokens of a row
+    batch: int  # rows of a batch on a device
+    accumulation: int  # batches to a step
+
+
+@dataclass(frozen=True)
+class JobCut:
+    """How a framework's launch is cut small: settings in its own names, and what its data must look like.
+
+    `sets` maps a setting's name to its value, or to `core.job.DROP`. `command` starts the framework on a configuration
+    file where the launch is nothing but that file; "{file}" stands for it.
+    """
+
+    sets: Mapping[str, str]
+    form: DataForm
+    objective: Objective
+    environ: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""What a rehearsal computes in a worker: the small model, its tokenizer and documents before; the truth afterwards."""

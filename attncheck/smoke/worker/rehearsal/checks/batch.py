@@ -1,0 +1,171 @@
+"""Is the batch the documents? Nothing lost, doubled or cut; labels on the tokens that are to be learnt."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from attncheck.core.results.smoke import CheckResult
+from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
+from attncheck.smoke.worker.rehearsal.evidence import Evidence
+from attncheck.smoke.worker.rehearsal.segments import Segment, find_segments
+from attncheck.smoke.worker.rehearsal.step import IGNORED, Piece
+
+WHOLE_WORDS = 6  # a piece of fewer words says too little about which document it is of
+
+
+def run(evidence: Evidence) -> CheckResult:
+    """Compare the batches with the documents, and the labels with the objective."""
+    violations = [*_find_foreign_words(evidence), *_find_repeats(evidence), *_find_cuts(evidence)]
+    reservations: list[str] = []
+    if evidence.step.labels_enter:
+        violations += _find_wrong_labels(evidence)
+        reservations += _find_crossing_labels(evidence)
+    return CheckResult(
+        "batch",
+        violations=tuple(violations),
+        reservations=tuple(reservations),
+        notes=(_describe_batches(evidence), *_note_labels(evidence)),
+    )
+
+
+def _describe_batches(evidence: Evidence) -> str:
+    step = evidence.step
+    rows = sum(call.input_ids.shape[0] for call in step.calls)
+    tokens = sum(call.input_ids.numel() for call in step.calls)
+    targets = sum(int(piece.is_target.sum()) for piece in step.pieces)
+    return (
+        f"the first step: {len(step.ranks)} ranks, {len(step.calls)} batches, {rows} rows, {tokens} tokens, "
+        f"{len(step.pieces)} documents or pieces of one, {targets} targets"
+    )
+
+
+def _note_labels(evidence: Evidence) -> tuple[str, ...]:
+    if evidence.step.labels_enter:
+        return ()
+    return ("labels do not go into the model: the loss and the gradients say whether they are right",)
+
+
+def _find_foreign_words(evidence: Evidence) -> Iterator[str]:
+    foreign = [piece for piece in evidence.step.pieces if piece.segment.document < 0]
+    if foreign:
+        words = sum(piece.segment.words for piece in foreign)
+        yield f"{words} words of {foreign[0].place} are no document's: documents are mixed, or not the data's"
+
+
+def _find_repeats(evidence: Evidence) -> Iterator[str]:
+    """Yield the documents that went in twice before the data were used up."""
+    seen: Counter[int] = Counter()
+    for step in evidence.steps:
+        for row in step.rows:
+            for segment in find_segments(row, evidence.step.index, (), evidence.step.padding):
+                if segment.document >= 0 and segment.offset == 0 and segment.words >= WHOLE_WORDS:
+                    seen[segment.document] += 1
+    repeated = [document for document, count in seen.items() if count > 1]
+    if repeated and len(seen) < len(evidence.step.index.documents) * 0.9:
+        total = sum(seen.values())
+        yield (
+            f"{len(repeated)} documents went in more than once among the first {total}, "
+            f"while {len(evidence.step.index.documents) - len(seen)} had not gone in at all"
+        )
+
+
+def _find_cuts(evidence: Evidence) -> Iterator[str]:
+    """Yield the documents that end before their end and go on nowhere."""
+    pieces = [
+        segment
+        for step in evidence.steps
+        for row in step.rows
+        for segment in find_segments(row, evidence.step.index, (), evidence.step.padding)
+        if segment.document >= 0 and segment.words >= WHOLE_WORDS
+    ]
+    continued = {(segment.document, segment.offset) for segment in pieces}
+    index = evidence.step.index
+    heads = [segment for segment in pieces if segment.offset == 0]
+    cut = [
+        segment
+        for segment in heads
+        if segment.words < len(index.words[segment.document]) - WHOLE_WORDS
+        and (segment.document, segment.words) not in continued
+    ]
+    headless = [segment for segment in pieces if segment.offset and not _has_head(segment.document, heads)]
+    if len(cut) > 2 and len(cut) > 0.02 * len(heads):
+        lost = sum(len(index.words[segment.document]) - segment.words for segment in cut)
+        yield f"{len(cut)} of {len(heads)} documents are cut before their end, and {lost} words go in nowhere"
+    if len(headless) > 2 and len(headless) > 0.02 * max(len(pieces), 1):
+        yield f"{len(headless)} documents go in without their beginning"
+
+
+def _has_head(document: int, heads: Sequence[Segment]) -> bool:
+    return any(segment.document == document for segment in heads)
+
+
+def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
+    """Yield what is wrong with labels: of another token, on padding, missing or too many."""
+    shifted = wrong = total = padded = 0
+    for call in evidence.step.calls:
+        labels, ids = call.tensors.get("labels"), call.input_ids
+        if labels is None or labels.shape != ids.shape:
+            continue
+        scored = labels != IGNORED
+        total += int(scored.sum())
+        differs = scored & (labels != ids)
+        wrong += int(differs.sum())
+        shifted += int((differs[:, :-1] & (labels[:, :-1] == ids[:, 1:])).sum())
+        if evidence.step.padding is not None:
+            padded += int((scored & (ids == evidence.step.padding)).sum())
+    if shifted > 0.5 * total:
+        yield (
+            f"labels are shifted before they go into the model, which shifts them again: {shifted} of {total} are "
+            "the token after their own"
+        )
+    elif wrong:
+        yield f"{wrong} of {total} labels are not the token at their place"
+    if padded:
+        yield f"{padded} of {total} labels are on padding"
+    if not wrong:
+        yield from _find_wrong_targets(evidence)
+
+
+def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
+    missing = extra = unended = answers = 0
+    where_missing, where_extra = "", ""
+    for piece in evidence.judged_pieces:
+        expected = evidence.step.expected_targets(piece.segment, piece.tokens)
+        for number, (wanted, scored) in enumerate(zip(expected.tolist(), piece.is_target.tolist(), strict=True)):
+            if piece.tokens[number + 1] >= LANGUAGE_VOCABULARY or wanted == scored:
+                continue
+            missing, extra = missing + wanted, extra + scored
+            where_missing = where_missing or (piece.place if wanted else "")
+            where_extra = where_extra or (piece.place if scored else "")
+        if _is_whole(piece, evidence):
+            answers += 1
+            unended += not _ends_in_target(piece)
+    total = sum(int(piece.is_target.sum()) for piece in evidence.judged_pieces)
+    if missing:
+        yield f"{missing} words that are to be learnt have no label, the first in {where_missing} ({total} have one)"
+    if extra:
+        who = "the user's words" if evidence.step.objective.targets == "assistant" else "words"
+        yield f"{extra} labels are on {who}, which are not to be learnt, the first in {where_extra}"
+    if answers and unended == answers:
+        yield f"the token that ends a document has a label in none of {answers}: the model does not learn to stop"
+
+
+def _is_whole(piece: Piece, evidence: Evidence) -> bool:
+    words = evidence.step.index.words[piece.segment.document]
+    return piece.segment.offset == 0 and piece.segment.words == len(words) and piece.tokens[-1] >= LANGUAGE_VOCABULARY
+
+
+def _ends_in_target(piece: Piece) -> bool:
+    """Return whether a token of markup after a document's last word is a target."""
+    last_word = max(place for place, token in enumerate(piece.tokens) if token < LANGUAGE_VOCABULARY)
+    return bool(piece.is_target[last_word:].any())
+
+
+def _find_crossing_labels(evidence: Evidence) -> Iterator[str]:
+    crossing = [piece for piece in evidence.step.pieces if piece.first_is_target and piece.segment.offset == 0]
+    if crossing:
+        yield (
+            f"{len(crossing)} first tokens of documents have a label: the last token of the document before is to "
+            "predict them"
+        )

@@ -1,0 +1,125 @@
+"""Does every token see its own document and nothing else? Last hidden states against each document alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attncheck.core.results.smoke import CheckResult, Measure
+from attncheck.smoke.worker.rehearsal.evidence import Evidence, causal, list_positions
+from attncheck.smoke.worker.rehearsal.records import ModelCall
+from attncheck.smoke.worker.rehearsal.step import Piece
+from attncheck.smoke.worker.rehearsal.truth import token_errors
+
+MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
+UNJUDGED = "the hidden states of the step were not seen"
+
+
+def run(evidence: Evidence) -> CheckResult:
+    """Compare every token's last hidden state with that of its document alone."""
+    candidates = [(piece, _error(evidence, piece)) for piece in evidence.judged_pieces]
+    errors = [(piece, error) for piece, error in candidates if error is not None]
+    if not errors:
+        return CheckResult("documents", "skipped", UNJUDGED)
+    worst, (error, token) = max(errors, key=lambda item: item[1][0])
+    limit = evidence.hidden_limit
+    where = f"worst in token {token + 1} of document {worst.segment.document}, {worst.place}"
+    measure = Measure("hidden state of a token against its document alone", error, limit, where)
+    beyond = [piece for piece, (value, _) in errors if not value <= limit]
+    notes = [f"{len(errors)} documents compared, {len(beyond)} of them differ"]
+    violations = _explain(evidence, beyond) if beyond else ()
+    return CheckResult("documents", measures=(measure,), violations=tuple(violations), notes=tuple(notes))
+
+
+def _hidden(piece: Piece) -> Tensor | None:
+    """Return what the job's model made of a piece: (tokens, hidden size)."""
+    hidden = piece.call.hidden
+    if hidden is None or hidden.shape[:-1] != piece.call.input_ids.shape:
+        return None
+    return hidden[piece.row, piece.segment.start : piece.segment.stop]
+
+
+def _error(evidence: Evidence, piece: Piece) -> tuple[float, int] | None:
+    hidden = _hidden(piece)
+    if hidden is None:
+        return None
+    errors = token_errors(hidden, evidence.describe(piece).hidden)
+    return float(errors.max()), int(errors.argmax())
+
+
+def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
+    """Yield what explains the wrong pieces: a dropout, or what else a token would have to see for these values."""
+    dropouts = beyond[0].call.description.get("dropouts") or {}
+    if dropouts:
+        name, rate = next(iter(dropouts.items()))
+        yield f"dropout is on in training: p = {rate:g} in {name}{' and others' if len(dropouts) > 1 else ''}"
+        return
+    piece = max(beyond, key=lambda piece: piece.segment.start)
+    actual = _hidden(piece)
+    assert actual is not None
+    before = float((actual - evidence.describe(piece).hidden).norm())
+    candidates = [
+        (float((actual - hidden[piece.segment.start : piece.segment.stop]).norm()) / max(before, 1e-12), text)
+        for text, hidden in _hypotheses(evidence, piece)
+    ]
+    distance, text = min(candidates, default=(1.0, ""))
+    if distance < MATCH:
+        yield f"{text}; so computed, {1 - distance:.0%} of the difference is explained"
+    count = len(evidence.judged_pieces)
+    yield f"{len(beyond)} of {count} documents differ from themselves alone{_tell_positions(piece)}"
+
+
+def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
+    """Yield what may be wrong, with the hidden states of the whole row that it would give."""
+    call = piece.call
+    row = call.input_ids[piece.row].tolist()
+    length = len(row)
+    own = torch.zeros(length, dtype=torch.long) - 1
+    running, reset = list(range(length)), list(range(length))
+    for number, other in enumerate(other for other in evidence.step.pieces if _same_row(other, piece)):
+        own[other.segment.start : other.segment.stop] = number
+        reset[other.segment.start : other.segment.stop] = list(range(len(other.tokens)))
+    same = own[:, None] == own[None, :]
+    given = _row_positions(call, piece.row, length) or running
+    everything = causal(length)
+    inside = (own >= 0)[None, :] | torch.eye(length, dtype=torch.bool)
+    hidden = evidence.truth.hidden_of_row
+    yield "its tokens see the documents before it in the row", hidden(row, given, everything & inside)
+    if reset != given:
+        yield (
+            "its tokens see the documents before it in the row (positions begin anew in each)",
+            hidden(row, reset, everything & inside),
+        )
+    yield "its tokens see padding", hidden(row, given, everything)
+    yield "its tokens see the ones that follow them: attention is not causal", hidden(row, reset, same)
+    yield (
+        "its tokens see the whole row, what follows included: attention is not causal",
+        hidden(row, given, torch.ones(length, length, dtype=torch.bool)),
+    )
+    if given != reset:
+        yield "its positions are wrong, and nothing else", hidden(row, given, everything & same)
+
+
+def _same_row(first: Piece, second: Piece) -> bool:
+    return first.call is second.call and first.row == second.row
+
+
+def _row_positions(call: ModelCall, row: int, length: int) -> list[int] | None:
+    positions = call.tensors.get("position_ids")
+    if positions is None:
+        return None
+    while positions.dim() > 2:
+        positions = positions[-1]
+    values = positions[row if positions.shape[0] > row else 0]
+    return [int(value) for value in values] if len(values) == length else None
+
+
+def _tell_positions(piece: Piece) -> str:
+    positions = list_positions(piece)
+    if positions is None:
+        return "; the model was given no position_ids"
+    mask = piece.call.tensors.get("attention_mask")
+    text = f"; the positions of document {piece.segment.document} are {positions[0]} … {positions[-1]}"
+    return text + (f", beside a mask of shape {tuple(mask.shape)}" if mask is not None else ", without a mask")

@@ -1,0 +1,49 @@
+"""Does the loss fall, and not below what can be known?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from attncheck.core.results.smoke import CheckResult, Step
+from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY, language_entropy
+from attncheck.smoke.worker.rehearsal.evidence import Evidence
+
+MIN_STEPS = 20  # of which a verdict on learning can be given
+LAST_STEPS = 5
+FALL = 0.9  # the last losses must be below this share of the first
+MARGIN = 0.12  # nats below the floor that chance explains
+
+
+def run(evidence: Evidence) -> CheckResult:
+    """Judge the losses of all steps."""
+    losses = [sum(sum(rank) for rank in step.losses) / max(len(step.losses), 1) for step in evidence.steps]
+    steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
+    floor = _floor(evidence)
+    bound = FALL * losses[0] if losses else 0.0
+    violations = tuple(_find_violations(losses, floor, bound))
+    return CheckResult("learning", violations=violations, steps=steps, floor=floor, bound=bound)
+
+
+def _floor(evidence: Evidence) -> float:
+    """Return the least mean loss that a model can have on these targets: markup costs nothing, words their entropy."""
+    words = targets = 0
+    for piece in evidence.judged_pieces:
+        for token, is_target in zip(piece.tokens[1:], piece.is_target.tolist(), strict=True):
+            targets += is_target
+            words += is_target and token < LANGUAGE_VOCABULARY
+    return language_entropy() * words / targets if targets else 0.0
+
+
+def _find_violations(losses: list[float], floor: float, bound: float) -> Iterator[str]:
+    bad = next((number for number, loss in enumerate(losses) if not math.isfinite(loss)), None)
+    if bad is not None:
+        yield f"the loss is {'NaN' if math.isnan(losses[bad]) else 'infinite'} at step {bad + 1}"
+        return
+    if len(losses) < MIN_STEPS:
+        return
+    last = sum(losses[-LAST_STEPS:]) / LAST_STEPS
+    if last < floor - MARGIN:
+        yield f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows: it looks ahead"
+    if last > bound:
+        yield f"the loss is {last:.2f} after {len(losses)} steps, {losses[0]:.2f} at first: it does not learn"

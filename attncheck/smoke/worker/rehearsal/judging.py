@@ -1,0 +1,67 @@
+"""The task that judges a rehearsal: reads the ranks' records and sends the result of each check."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attncheck.core import codec
+from attncheck.core.rehearsal import Objective
+from attncheck.core.results.smoke import CheckResult, Layer
+
+CHECKS = ("batch", "isolation", "loss", "gradients", "training")
+PACKAGE = "attncheck.smoke.worker.rehearsal.checks"
+
+
+def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Serve a job whose items are names of checks; `message` has the folder and the objective."""
+    from attncheck.smoke.worker.models import build
+
+    build.stay_offline()
+    import torch
+
+    from attncheck.attention.device import describe_exception
+
+    torch.set_num_threads(int(message.get("threads", 1)))
+    evidence: Any = None
+    for item in message["items"]:
+        send({"started": item})
+        try:
+            evidence = evidence or _read_evidence(Path(message["folder"]), codec.read(Objective, message["objective"]))
+            result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)
+        except Exception as error:
+            result = CheckResult(item, "raised", describe_exception(error))
+        send({"item": item, "answer": codec.to_plain(result)})
+
+
+def _read_evidence(folder: Path, objective: Objective) -> Any:
+    import torch
+
+    from attncheck.smoke.worker.rehearsal import records, segments, step, truth
+    from attncheck.smoke.worker.rehearsal.evidence import Evidence
+
+    ranks = tuple(records.read_ranks(folder / "watch"))
+    index = segments.DocumentIndex(segments.read_documents(json.loads((folder / "documents.json").read_text())))
+    config = json.loads((folder / "model" / "config.json").read_text())
+    first_step = step.FirstStep(ranks, index, objective, config.get("pad_token_id"))
+    description = first_step.calls[0].description
+    dtype = getattr(torch, str(description["dtype"]).removeprefix("torch."))
+    autocast = bool(description["autocast"])
+    rounded = None
+    if dtype != torch.float32 or autocast:
+        rounded = truth.TruthModel(folder / "model", dtype, autocast)
+    steps = tuple(records.read_steps(folder / "watch"))
+    return Evidence(first_step, steps, truth.TruthModel(folder / "model"), rounded)
+
+
+def collect_layers(layers: list[dict[str, Any]], requested: str) -> tuple[Layer, ...]:
+    """Return what each attention layer was asked to run, was dispatched to, and ran."""
+    from attncheck.smoke.worker.attention_trace import name_operators
+
+    return tuple(
+        Layer(layer["name"], "", requested, layer["dispatched"], name_operators(layer["operators"]), ())
+        for layer in layers
+    )

@@ -1,0 +1,112 @@
+"""Makes what a rehearsal trains: a small model of the job's architecture, a tokenizer for it, documents.
+
+The language is smoke's (`attncheck.smoke.worker.data.language`), a word for each token, so that every token of a batch
+says which document it came from. The tokenizer knows the words that chat templates use, and leaves rows of the
+embedding free for those that a framework adds.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+VOCABULARY_SIZE = 160  # rows of the embedding
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ '<|assistant|> ' }}"
+    "{% generation %}{{ message['content'] + ' ' + eos_token }}{% endgeneration %}{{ ' ' }}"
+    "{% else %}{{ '<|' + message['role'] + '|> ' + message['content'] + ' <|end|> ' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|> ' }}{% endif %}"
+)
+MARKUP = (
+    "<unk>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>",
+    "<|start_header_id|>", "<|end_header_id|>", "user", "assistant", "system", "Human:", "Assistant:", "User:",
+    "System:", "###", "Instruction:", "Response:", "Input:", "[INST]", "[/INST]", "<think>", "</think>",
+    "<|endoftext|>",
+)  # fmt: skip
+PAD, BEGIN, END = "<pad>", "<s>", "</s>"
+MAX_TOKENS = 4096
+
+
+def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Serve a job of one item: fill `message["folder"]` with model/ and documents.json."""
+    from attncheck.smoke.worker.models import build
+
+    build.stay_offline()
+    import torch
+
+    torch.set_num_threads(int(message.get("threads", 1)))
+    (item,) = message["items"]
+    send({"started": item})
+    folder = Path(message["folder"])
+    try:
+        architecture = replace(build.load_architecture(message["model"]), vocabulary_size=VOCABULARY_SIZE)
+        tokenizer = make_tokenizer(message["has_padding_token"])
+        parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
+    except build.Unbuildable as error:
+        send({"unanswered": str(error)})
+        return
+    documents = make_documents(message["documents"], message["seed"])
+    (folder / "documents.json").write_text(json.dumps(documents))
+    send({"item": item, "answer": {"parameters": parameters}})
+
+
+def make_tokenizer(has_padding_token: bool) -> Any:
+    """Return a tokenizer with a token for each word of the language, by transformers' fast class."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
+
+    words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
+    vocabulary = {word: number for number, word in enumerate((*words, *MARKUP, END, BEGIN, PAD))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r"w\d+"), "isolated"), pre_tokenizers.WhitespaceSplit()]
+    )
+    special = [text for text in MARKUP if text.startswith("<")]
+    tokenizer.add_special_tokens([*special, END, BEGIN, PAD])
+    padding = {"pad_token": PAD} if has_padding_token else {}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", eos_token=END, bos_token=BEGIN, **padding
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    fast.model_max_length = MAX_TOKENS
+    return fast
+
+
+def save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder: Path) -> int:
+    """Save the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`."""
+    import torch
+
+    from attncheck.smoke.worker.models import build
+
+    model: Any = build.build_model(architecture, "eager", torch.float32, "cpu", MAX_TOKENS, seed, sharp_weights=True)
+    for config in (model.config, getattr(model, "generation_config", None)):
+        if config is not None:
+            config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, tokenizer.bos_token_id
+            config.pad_token_id = tokenizer.pad_token_id
+    model.config._attn_implementation_internal = None  # the job chooses
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
+    """Return documents that differ from one another, each as turns of words: {"turns": [["user", [3, 17, …]], …]}."""
+    from attncheck.smoke.worker.data.language import Language
+
+    language, chance = Language(seed), random.Random(seed)
+    documents: list[dict[str, Any]] = []
+    beginnings: set[tuple[int, ...]] = set()
+    while len(documents) < count:
+        words = language.next_document(chance.randint(16, 64)).tolist()
+        if tuple(words[:12]) in beginnings:
+            continue
+        beginnings.add(tuple(words[:12]))
+        question = chance.randint(6, len(words) // 2)
+        documents.append({"turns": [["user", words[:question]], ["assistant", words[question:]]]})
+    return documents

@@ -1,0 +1,99 @@
+"""Reads what the watcher wrote: the calls, losses and gradients of each rank's first step, and the steps after it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ModelCall:
+    """One call of the model: `input_ids` and what else is given of shape (batch, seqlen), `hidden` (…, hidden size)."""
+
+    rank: int
+    batch: int  # which of the rank's batches between two steps: how many losses were differentiated before
+    tensors: Mapping[str, Tensor]
+    options: Mapping[str, Any]
+    hidden: Tensor | None
+    description: Mapping[str, Any]  # attention, dtype, dropouts, patches: see the watcher's `describe.py`
+
+    @property
+    def input_ids(self) -> Tensor:
+        """Tokens of shape (batch, seqlen)."""
+        return self.tensors["input_ids"]
+
+
+@dataclass(frozen=True)
+class RankRecord:
+    """What one rank did in its first step."""
+
+    rank: int
+    world_size: int
+    calls: tuple[ModelCall, ...]
+    losses: tuple[float, ...]
+    gradients: Mapping[str, Tensor]
+    trainable: tuple[str, ...]
+    layers: tuple[Mapping[str, Any], ...]
+    packages: tuple[str, ...]
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One step over all ranks: the losses that each rank differentiated, and the rows of tokens that went in."""
+
+    losses: tuple[tuple[float, ...], ...]
+    rows: tuple[Sequence[int], ...]
+
+
+def read_ranks(folder: Path) -> list[RankRecord]:
+    """Return the record of each rank that took a step, in order."""
+    records = [_read_rank(path) for path in folder.glob("rank-*.pt")]
+    return sorted(records, key=lambda record: record.rank)
+
+
+def _read_rank(path: Path) -> RankRecord:
+    # The file is a process's own that we started; it holds tensors, numbers and texts only.
+    document = torch.load(path, map_location="cpu", weights_only=True)
+    return RankRecord(
+        document["rank"],
+        document["world_size"],
+        tuple(_iter_calls(document)),
+        tuple(document["losses"]),
+        {name: tensor for name, tensor in document["gradients"].items() if isinstance(tensor, Tensor)},
+        tuple(document["trainable"]),
+        tuple(document["layers"]),
+        tuple(document["packages"]),
+        tuple(document["faults"]),
+    )
+
+
+def _iter_calls(document: Mapping[str, Any]) -> Iterator[ModelCall]:
+    for call in document["calls"]:
+        tensors = {name: value for name, value in call["tensors"].items() if isinstance(value, Tensor)}
+        if "input_ids" not in tensors:
+            continue
+        hidden = call.get("hidden")
+        yield ModelCall(
+            document["rank"],
+            call["after_losses"],
+            tensors,
+            call["options"],
+            hidden if isinstance(hidden, Tensor) else None,
+            {name: value for name, value in call.items() if name not in ("tensors", "options", "hidden")},
+        )
+
+
+def read_steps(folder: Path) -> list[StepRecord]:
+    """Return what was taken as steps, as far as every rank took them."""
+    documents = [json.loads(path.read_text())["steps"] for path in sorted(folder.glob("steps-*.json"))]
+    return [
+        StepRecord(tuple(tuple(step["losses"]) for step in ranks), tuple(row for step in ranks for row in step["rows"]))
+        for ranks in zip(*documents)
+    ]

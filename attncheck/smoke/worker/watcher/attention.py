@@ -1,0 +1,78 @@
+"""Watches the attention layers of a model through its first call: what each was given, and which operators ran."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+ATTENTION_MODULE = re.compile(r"(self_attn|attn|attention)$")
+OPERATOR = re.compile(r"scaled_dot_product|_softmax|flash_attn|flex_attention|flash_attention|sage|xformers")
+
+
+class AttentionWatch:
+    """Records for each attention layer the shapes that it was called with and the operators that it dispatched."""
+
+    def __init__(self, model: Any) -> None:
+        self.layers: list[dict[str, Any]] = []
+        self._modules = [
+            (name, module)
+            for name, module in model.named_modules()
+            if ATTENTION_MODULE.search(name) and hasattr(module, "layer_idx")
+        ]
+        self._handles: list[Any] = []
+        self._listener: Any = None
+
+    def start(self) -> None:
+        """Hook the layers for one call of the model."""
+        for name, module in self._modules:
+            self._handles.append(module.register_forward_pre_hook(self._make_entry(name), with_kwargs=True))
+            self._handles.append(module.register_forward_hook(self._leave_layer))
+
+    def stop(self) -> None:
+        """Take the hooks out again."""
+        while self._handles:
+            self._handles.pop().remove()
+        self._close_listener()
+
+    def _make_entry(self, name: str) -> Any:
+        def enter(module: Any, arguments: Any, options: dict[str, Any]) -> None:
+            import torch
+
+            shapes = {key: list(value.shape) for key, value in options.items() if torch.is_tensor(value)}
+            given = {key: value for key, value in options.items() if isinstance(value, (bool, int, float))}
+            config = getattr(module, "config", None)
+            layer: dict[str, Any] = {
+                "name": name,
+                "dispatched": str(getattr(config, "_attn_implementation", "") or ""),
+                "shapes": shapes,
+                "options": given,
+                "operators": [],
+            }
+            self.layers.append(layer)
+            self._close_listener()
+            self._listener = _make_listener(layer["operators"])
+            self._listener.__enter__()
+
+        return enter
+
+    def _leave_layer(self, module: Any, arguments: Any, output: Any) -> None:
+        self._close_listener()
+
+    def _close_listener(self) -> None:
+        if self._listener is not None:
+            self._listener.__exit__(None, None, None)
+            self._listener = None
+
+
+def _make_listener(operators: list[str]) -> Any:
+    """Return a dispatch mode that adds the names of attention's operators to a list."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Listener(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = str(func)
+            if OPERATOR.search(name) and name not in operators:
+                operators.append(name)
+            return func(*args, **(kwargs or {}))
+
+    return Listener()

@@ -1,0 +1,45 @@
+"""Describes a model and its process: dropouts that are on, what was patched, which functions are in effect."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+PATCHING_PACKAGES = ("liger_kernel", "ring_flash_attn", "unsloth", "cut_cross_entropy", "flash_attn", "deepspeed")
+
+
+def describe_model(model: Any) -> dict[str, Any]:
+    """Return what is known of a model as it is called: attention, mode, dropouts, patches."""
+    import torch
+
+    dropouts = {
+        name: module.p
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.training and module.p > 0
+    }
+    return {
+        "class": f"{type(model).__module__}.{type(model).__qualname__}",
+        "attn_implementation": str(getattr(model.config, "_attn_implementation", "") or ""),
+        "dtype": str(next(iter(model.parameters())).dtype),
+        "dropouts": dropouts,
+        "forward": _name_function(getattr(model, "forward", None)),
+        "loss_function": _name_function(getattr(model, "loss_function", None)),
+        "gradient_checkpointing": bool(getattr(model, "is_gradient_checkpointing", False)),
+    }
+
+
+def describe_process() -> dict[str, Any]:
+    """Return the process's rank and world size, and the packages in it that patch models."""
+    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        rank, world_size = distributed.get_rank(), distributed.get_world_size()
+    packages = [name for name in PATCHING_PACKAGES if name in sys.modules]
+    return {"rank": rank, "world_size": world_size, "packages": packages}
+
+
+def _name_function(function: Any) -> str:
+    function = getattr(function, "__func__", function)
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}" if function else ""

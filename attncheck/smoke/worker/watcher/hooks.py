@@ -1,0 +1,121 @@
+"""Puts the recorder where a trainer passes: models that are loaded, losses that are differentiated, optimisers' steps.
+
+Modules are patched right after they are imported, and only if the trainer imports them. Sources: torch 2.13
+`torch/optim/optimizer.py` (`register_optimizer_step_pre_hook`, for all optimisers since 2.1), `torch/_tensor.py`
+(`Tensor.backward`); transformers 5.17 `modeling_utils.py` (every model that is loaded or made goes through
+`from_pretrained` or `_from_config`; 4.x the same).
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+from .recorder import Recorder
+
+WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
+
+
+def install(folder: str) -> None:
+    """Record what this process trains into `folder`, once it imports torch and transformers."""
+    recorder = Recorder(folder)
+    sys.meta_path.insert(
+        0,
+        _AfterImport(
+            {
+                "torch": functools.partial(_patch_torch, recorder),
+                "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
+            }
+        ),
+    )
+
+
+class _AfterImport(MetaPathFinder):
+    """Calls a function right after a module's code has run."""
+
+    def __init__(self, callbacks: dict[str, Callable[[Any], None]]) -> None:
+        self.callbacks = callbacks
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the spec that the other finders give, its loader followed by the callback; None for other modules."""
+        callback = self.callbacks.pop(name, None)
+        if callback is None:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _Following(spec.loader, callback)
+                return spec
+        return None
+
+
+class _Following(Loader):
+    """A loader, then a callback with the loaded module; all else is the loader's own."""
+
+    def __init__(self, loader: Any, callback: Callable[[Any], None]) -> None:
+        self._loader, self._callback = loader, callback
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        """Return what the loader creates."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: Any) -> None:
+        """Run the module's code, then the callback."""
+        self._loader.exec_module(module)
+        module.__loader__ = module.__spec__.loader = self._loader
+        self._callback(module)
+
+
+def _patch_torch(recorder: Recorder, torch: Any) -> None:
+    """Record losses as they are differentiated, and gradients before they are clipped and applied."""
+    from torch.nn import utils
+    from torch.optim import optimizer
+
+    original_backward = torch.Tensor.backward
+
+    @functools.wraps(original_backward)
+    def backward(self: Any, *arguments: Any, **options: Any) -> Any:
+        recorder.add_loss(self)
+        return original_backward(self, *arguments, **options)
+
+    torch.Tensor.backward = backward
+    modules: tuple[Any, ...] = (utils, utils.clip_grad)
+    for module in modules:
+        original_clip = module.clip_grad_norm_
+        module.clip_grad_norm_ = _call_before(original_clip, recorder.take_gradients)
+    optimizer.register_optimizer_step_pre_hook(lambda *arguments: recorder.take_gradients())
+    optimizer.register_optimizer_step_post_hook(lambda *arguments: recorder.end_step())
+
+
+def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
+    """Watch every model that is loaded or made."""
+    model_class = modeling_utils.PreTrainedModel
+    for name in WEIGHTS_OF_A_MODEL:
+        original = vars(model_class)[name].__func__
+        setattr(model_class, name, classmethod(_pass_result(original, recorder.watch)))
+
+
+def _call_before(function: Callable[..., Any], callback: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        callback()
+        return function(*arguments, **options)
+
+    return call
+
+
+def _pass_result(function: Callable[..., Any], callback: Callable[[Any], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        result = function(*arguments, **options)
+        callback(result[0] if isinstance(result, tuple) else result)
+        return result
+
+    return call

@@ -1,0 +1,170 @@
+"""Records what one rank of a trainer does until its first optimiser's step, and its losses after that.
+
+Written for each rank: `rank-R.pt`, once, with the calls of the model (what went in, the last hidden states), the
+losses that were differentiated and the gradients of the first step; `steps-R.json`, after each step, with the losses.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import threading
+from typing import Any
+
+from .attention import AttentionWatch
+from .describe import describe_model, describe_process
+
+PLAIN_TYPES = (bool, int, float, str)
+MAX_TENSOR_BYTES = 64 << 20  # of one tensor that is kept
+
+
+def _guarded(method: Any) -> Any:
+    """Return the recorder's method, its exceptions noted instead of raised."""
+
+    @functools.wraps(method)
+    def call(self: Recorder, *arguments: Any) -> None:
+        try:
+            method(self, *arguments)
+        except Exception as error:
+            self.faults.append(f"{method.__name__}: {type(error).__name__}: {error}")
+
+    return call
+
+
+class Recorder:
+    """What one process trains. Methods never raise: the trainer runs on, and the record says what is missing."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.calls: list[dict[str, Any]] = []  # of the model, in training, until the first step
+        self.losses: list[float] = []  # as differentiated, since the last step
+        self.models: list[Any] = []
+        self.gradients: dict[str, Any] | None = None
+        self.steps: list[dict[str, Any]] = []
+        self.rows: list[Any] = []  # of tokens that went in since the last step
+        self.faults: list[str] = []
+        self.attention: AttentionWatch | None = None
+        self._depth = threading.local()
+
+    @_guarded
+    def watch(self, model: Any) -> None:
+        """Record the calls of a model that was just made."""
+        if any(model is known for known in self.models):
+            return
+        self.models.append(model)
+        model.register_forward_pre_hook(self._enter_model, with_kwargs=True)
+        model.register_forward_hook(self._leave_model, with_kwargs=True)
+        decoder = getattr(model, "base_model", None)
+        if decoder is not None and decoder is not model:
+            decoder.register_forward_hook(self._keep_hidden_states)
+
+    @_guarded
+    def _enter_model(self, model: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        import torch
+
+        if not torch.is_grad_enabled() or not model.training:
+            return
+        inputs = {**_name_arguments(model, arguments), **options}
+        if torch.is_tensor(inputs.get("input_ids")):
+            self.rows += inputs["input_ids"].tolist()
+        if self.steps or self.gradients is not None:
+            return
+        if self.attention is None:
+            self.attention = AttentionWatch(model)
+            self.attention.start()
+        self.calls.append(
+            {
+                "model": self.models.index(model),
+                "tensors": {name: _keep(value) for name, value in inputs.items() if torch.is_tensor(value)},
+                "options": {name: value for name, value in inputs.items() if isinstance(value, PLAIN_TYPES)},
+                "after_losses": len(self.losses),
+                "autocast": str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else "",
+                **describe_model(model),
+            }
+        )
+
+    @_guarded
+    def _leave_model(self, model: Any, arguments: Any, options: Any, output: Any) -> None:
+        if self.attention is not None:
+            self.attention.stop()
+        if self.calls and self.gradients is None and not self.steps:
+            loss = getattr(output, "loss", None)
+            if loss is not None and loss.numel() == 1:
+                self.calls[-1]["loss"] = float(loss.detach())
+
+    @_guarded
+    def _keep_hidden_states(self, decoder: Any, arguments: Any, output: Any) -> None:
+        import torch
+
+        if not self.calls or self.gradients is not None or self.steps or not torch.is_grad_enabled():
+            return
+        hidden = output[0] if isinstance(output, (tuple, list)) else getattr(output, "last_hidden_state", None)
+        if torch.is_tensor(hidden) and "hidden" not in self.calls[-1]:
+            self.calls[-1]["hidden"] = _keep(hidden.detach().float())
+
+    @_guarded
+    def add_loss(self, loss: Any) -> None:
+        """Record a scalar that is differentiated."""
+        if loss.numel() == 1 and loss.requires_grad and self.calls:
+            self.losses.append(float(loss.detach()))
+
+    @_guarded
+    def take_gradients(self) -> None:
+        """Record the gradients of the first step, before anything else touches them."""
+        if self.gradients is not None or self.steps or not self.losses:
+            return
+        model = self.models[self.calls[-1]["model"]]
+        self.gradients = {}
+        trainable = []
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                trainable.append(name)
+                if parameter.grad is not None:
+                    self.gradients[name] = _keep(_gather(parameter.grad).float())
+        self._write_first_step(trainable)
+
+    def _write_first_step(self, trainable: list[str]) -> None:
+        import torch
+
+        document = {
+            "calls": self.calls,
+            "losses": list(self.losses),
+            "gradients": self.gradients,
+            "trainable": trainable,
+            "layers": self.attention.layers if self.attention is not None else [],
+            "faults": self.faults,
+            **describe_process(),
+        }
+        path = os.path.join(self.folder, f"rank-{document['rank']}.pt")
+        torch.save(document, f"{path}.part")
+        os.rename(f"{path}.part", path)
+
+    @_guarded
+    def end_step(self) -> None:
+        """Record the losses of a step that was taken."""
+        if not self.losses:
+            return
+        self.steps.append({"losses": self.losses, "rows": self.rows})
+        self.losses, self.rows = [], []
+        path = os.path.join(self.folder, f"steps-{describe_process()['rank']}.json")
+        with open(f"{path}.part", "w") as stream:
+            json.dump({"steps": self.steps, "faults": self.faults}, stream)
+        os.rename(f"{path}.part", path)
+
+
+def _name_arguments(model: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(inspect.signature(model.forward).parameters, arguments))
+
+
+def _keep(tensor: Any) -> Any:
+    """Return a copy of a tensor on the CPU; of a very large one its shape alone."""
+    if tensor.numel() * tensor.element_size() > MAX_TENSOR_BYTES:
+        return {"shape": tuple(tensor.shape)}
+    return tensor.detach().to("cpu", copy=True)
+
+
+def _gather(gradient: Any) -> Any:
+    """Return a gradient that is sharded over ranks (FSDP2's DTensor) as one tensor: every rank takes part."""
+    return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
