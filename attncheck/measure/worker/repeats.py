@@ -29,6 +29,7 @@ from attncheck.core.verdicts import Difference, Mode, Repeats, Score
 from attncheck.measure.worker.judging import reference_for, score_backend
 
 TENSORS = ("out", "dq", "dk", "dv")
+WARM_UP_SEQLEN = 64
 OTHER_ROWS = 7  # rows that share the batch with the compared row
 COMPARED_ROW = 5  # the compared row's index among them
 LOAD_MATMUL_SIZE = 4096  # size of the matrix product that keeps a GPU busy
@@ -53,6 +54,19 @@ class Repeater:
         self.backend, self.device, self.repeats, self.warm_up = backend, device, repeats, warm_up
         self.judges = judges
         self._reference: Reference | None = None
+
+    def load_kernels(self, case: Case) -> None:
+        """Call what a case like this calls, once and small, so that a GPU has it loaded.
+
+        The first call of a process takes seconds, and those who wait for memory would take them one after the other.
+        """
+        lengths = (WARM_UP_SEQLEN,) * len(case.seqlens_q)
+        small = replace(case, seqlens_q=lengths, seqlens_k=lengths)
+        with contextlib.suppress(Exception):  # the case itself will say what is wrong
+            inputs = make_inputs(small, self.device.kind)
+            reference = reference_for(self.backend, self.device, inputs)
+            if not self.backend.compiles and not self.backend.refuse(small, self.device):
+                score_backend(self.backend, self._run_backend(inputs, "default"), reference)
 
     def measure(self, case: Case, mode: Mode) -> Repeats:
         """Return what repeating `case` in `mode` showed. Raises nothing that the backend raised."""

@@ -83,6 +83,8 @@ def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
     repeater = Repeater(backend, device, message["repeats"])
     folder, report_waiting = message["folder"], partial(send, {"waiting": "turn"})
     with hold_turn(folder, report_waiting, shared=True):
+        if device.kind == "cuda":
+            repeater.load_kernels(next(iter(cases.values())))
         for item in message["items"]:
             name, _, mode = item.partition("@")
             with wait_for_memory(folder, cases[name], device.kind, backend, message["slots"], report_waiting):
