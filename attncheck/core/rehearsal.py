@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-Targets = Literal["all", "assistant"]  # which tokens are learnt: whole documents, or answers alone
-DataForm = Literal["messages", "text", "prompt_completion", "instruction", "conversations"]
+# Which tokens are learnt: whole documents, answers alone, or what a script of the user's own labels.
+Targets = Literal["all", "assistant", "labelled"]
+# How a row of the data names a document's turns; "every": in all these ways at once, for a script that takes one.
+DataForm = Literal["messages", "text", "prompt_completion", "instruction", "conversations", "every"]
 # What the loss of a step is the mean of. Each is a weight for every target token.
 Normalisation = Literal[
     "step_tokens",  # all targets of the step, over batches and ranks
@@ -49,6 +51,12 @@ class Materials:
     max_length: int  # tokens of a row
     batch: int  # rows of a batch on a device
     accumulation: int  # batches to a step
+    uses_gpu: bool  # whether there is one
+
+    @property
+    def data_file(self) -> str:
+        """The documents' file, a JSON object a line."""
+        return f"{self.data}/train.jsonl"
 
 
 @dataclass(frozen=True)
@@ -64,3 +72,7 @@ class JobCut:
     objective: Objective
     environ: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)  # that stand beside the data: name to text
+    options: Mapping[str, str] = field(default_factory=dict)  # of the user's own script, as the launch writes them
+    remarks: tuple[str, ...] = ()  # what stands for something else here
+    mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend documents that mix, the likeliest first

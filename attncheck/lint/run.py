@@ -97,7 +97,7 @@ class Linter:
 
     def lint(self, source: Source, read_file: ReadFile) -> list[Report]:
         """Return a report for each launch of a source."""
-        found_launches = list(_find_launches(source, self.request, frameworks.load(), read_file))
+        found_launches = list(find_framework_launches(source, self.request, frameworks.load(), read_file))
         return [
             _lint_launch(
                 self.scripts.add(self.snapshot, launch.launch),
@@ -223,9 +223,10 @@ def _check_framework(name: str, known_frameworks: Iterable[Framework]) -> None:
         raise BadUsage(f"--framework {name!r} is not one of {', '.join(names)}")
 
 
-def _find_launches(
+def find_framework_launches(
     source: Source, request: Request, known_frameworks: tuple[Framework, ...], read_file: ReadFile
 ) -> Iterator[FoundLaunch]:
+    """Yield the launches of a source that a framework recognises. Raises `Unanswered` where they are too many."""
     found_count = 0
     for number, launch in enumerate(launches.find_launches(source, read_file, _starts_training)):
         for framework in known_frameworks:
@@ -261,9 +262,7 @@ def _lint_launch(
     distribution = found_launch.framework.distribution
     if distribution and request.version and isinstance(snapshot.package(distribution), Unreadable):
         snapshot = with_version(snapshot, distribution, request.version)
-    model_snapshot = _with_model(
-        snapshot, request.model or found_launch.framework.model(found_launch.launch), read_model
-    )
+    model_snapshot = add_model(snapshot, request.model or found_launch.framework.model(found_launch.launch), read_model)
 
     @cache
     def read_as_written(version: str) -> Job:
@@ -307,12 +306,12 @@ def _lint_launch(
             break
         sets = needed
         edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), sets)
-        reread_launch = _reread_launch(found_launch, edits, read_file)
+        reread = reread_launch(found_launch, edits, read_file)
         is_refused = found_launch.launch.is_nested and any(NEEDS_QUOTES.search(edit.text) for edit in edits)
-        if reread_launch is None or is_refused or not found_launch.framework.trainer(reread_launch):
+        if reread is None or is_refused or not found_launch.framework.trainer(reread):
             edits = ()
             break
-        corrected_launch = reread_launch
+        corrected_launch = reread
         corrected_report = judge(corrected_launch)[1]
     findings = add_ends(
         (
@@ -327,7 +326,7 @@ def _lint_launch(
     pasted = format_command(corrected_launch) if edits else PastedCommand("")
     linted_launch = LintedLaunch(
         _locate_in_host(job, found_launch.launch),
-        _format_diff(found_launch.launch, edits),
+        format_launch_diff(found_launch.launch, edits),
         pasted.text,
         edits,
         safe_edits,
@@ -377,7 +376,8 @@ def _remember_secrets(launch: Launch, job: Job) -> None:
         remember_setting(setting.name, setting.value, spelling)
 
 
-def _with_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:
+def add_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:
+    """Return the snapshot with the model of a launch, where it has none yet."""
     if isinstance(snapshot.model, Known):
         return snapshot
     if not name or any(character in name for character in "$`{}\n"):
@@ -407,7 +407,7 @@ def _collect_sets(findings: Iterable[Finding], settled: Mapping[str, str]) -> di
     return sets
 
 
-def _reread_launch(found_launch: FoundLaunch, edits: tuple[Edit, ...], read_file: ReadFile) -> Launch | None:
+def reread_launch(found_launch: FoundLaunch, edits: tuple[Edit, ...], read_file: ReadFile) -> Launch | None:
     """Return the launch as it is read after the edits; None where nothing is left to read or nothing was edited."""
     if not edits:
         return None
@@ -436,7 +436,8 @@ def _sources_by_name(launch: Launch) -> dict[str, Source]:
     return {source.name: source for source in (launch.source, launch.file) if source is not None}
 
 
-def _format_diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
+def format_launch_diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
+    """Return what the edits change in the sources of a launch, as unified diffs."""
     texts = _edited_texts(launch, edits)
     return "".join(editing.format_diff(source, texts[name]) for name, source in _sources_by_name(launch).items())
 

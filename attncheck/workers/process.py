@@ -64,6 +64,8 @@ def kill_all() -> None:
 class Process:
     """A running interpreter; its process group is killed with it, at the latest by `kill_all`."""
 
+    options: Sequence[str] = ("-B",)  # of the program: write no byte code into the environment
+
     def __init__(
         self, python: str, arguments: Sequence[str], environment: Mapping[str, str] | None, folder: str | None = None
     ) -> None:
@@ -79,7 +81,7 @@ class Process:
     ) -> None:
         try:
             self._process = subprocess.Popen(
-                [absolute_program(python), "-B", *arguments],  # -B: write no byte code into the environment
+                [absolute_program(python), *self.options, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

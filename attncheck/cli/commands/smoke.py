@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from typing import TYPE_CHECKING, Annotated
 
-from attncheck.cli.commands import MEASURING, Command
+import typer
+
+from attncheck.cli.commands import MEASURING, PASSED_COMMAND, Command
 from attncheck.cli.completion import complete_smoke_checks
 from attncheck.cli.measuring import measure_and_exit
 from attncheck.cli.options import (
     TRAIN,
     Device,
-    Model,
     OutputOptions,
     PlanOptions,
     Python,
@@ -29,6 +31,9 @@ from attncheck.cli.settings import (
     select_interpreter,
 )
 
+if TYPE_CHECKING:
+    from attncheck.smoke.rehearsal import run as rehearsal
+
 Data = Annotated[
     str | None,
     option(
@@ -45,6 +50,15 @@ DataField = Annotated[
         "--data-field",
         metavar="NAME",
         help="Take the text of --data from this field. Default: the usual one, such as text or messages.",
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL|LAUNCH]",
+        show_default=False,
+        help="Train this model's architecture, cut small; or rehearse this launch script or configuration file. "
+        "Default: a Llama- and a Qwen2-shaped model.",
     ),
 ]
 Full = Annotated[
@@ -74,10 +88,11 @@ TryPackages = Annotated[
 
 
 def smoke(
+    context: typer.Context,
     plan: PlanOptions,
     ranks: RingOptions,
     output: OutputOptions,
-    model: Model = None,
+    model: Target = None,
     data: Data = None,
     data_field: DataField = None,
     full: Full = False,
@@ -94,12 +109,27 @@ def smoke(
 
     A mended plan is proven by training it too.
 
-    MODEL is a model whose architecture to train, cut small. Default: a Llama- and a Qwen2-shaped one.
+    A launch, as a file or as the command after --, is rehearsed: run as it stands but for its size, its own trainer
+    watched from inside, and its first step held against each document alone.
     """
     from attncheck.smoke import run as smoke
+    from attncheck.smoke.rehearsal import run as rehearsal
 
     policy = resolve_policy(output, timeout=timeout)
     writer = make_report_writer(output)
+    command = context.meta.get(PASSED_COMMAND)
+    if command is not None or is_launch(model):
+        launches = make_rehearsal_request(() if model is None else (model,), command, fix, seed)
+        interpreter = select_interpreter(python)
+        target = make_execution_target(interpreter, device, policy)
+        measure_and_exit(
+            lambda snapshot, report_progress: rehearsal.run(snapshot, launches, target, report_progress),
+            writer,
+            interpreter,
+            None,
+            verbose,
+            policy,
+        )
     request = smoke.Request(
         plan=make_training_plan(policy, plan, seed, ranks.ring_size),
         models=(model,) if model is not None else smoke.DEFAULT_MODELS,
@@ -124,4 +154,22 @@ def smoke(
     )
 
 
-COMMAND = Command(smoke, MEASURING, 8)
+def is_launch(name: str | None) -> bool:
+    """Return whether the argument is a launch's file, and no model."""
+    return name is not None and (name == "-" or os.path.isfile(name))
+
+
+def make_rehearsal_request(
+    names: tuple[str, ...], command: tuple[str, ...] | None, fix: bool, seed: int
+) -> rehearsal.Request:
+    """Return the request to rehearse a file's launches, or the command after `--`. Raises `BadUsage`."""
+    from attncheck.lint import inputs
+    from attncheck.smoke.rehearsal import run as rehearsal
+
+    given = inputs.read_inputs(names, command)
+    return rehearsal.Request(
+        given.sources, inputs.make_model_reader(False), inputs.make_readers(given), fix=fix, seed=seed
+    )
+
+
+COMMAND = Command(smoke, MEASURING, 8, passes_through=True)

@@ -19,6 +19,7 @@ from attncheck.core import registry
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Edit, Launch
 from attncheck.core.plan import Plan
+from attncheck.core.rehearsal import JobCut, Materials
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.plan_writing import VersionCheck
 
@@ -59,6 +60,8 @@ class Framework:
     general: bool = False
     entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # what its own commands parse with: "pkg.mod:name"
     releases: Callable[[], Sequence[str]] = tuple  # those whose names are known, the oldest first
+    # Returns how a launch is cut small enough to be run here, or why that cannot be said; None: nobody has written it.
+    cut: Callable[[Launch, Job, Materials], JobCut | str] | None = None
     own_programs: tuple[str, ...] = ()  # its commands and, with a dot at the end, its modules: ("trl", "trl.")
 
 

@@ -43,7 +43,7 @@ def rows(report: Report, section: SmokeSection, verbose: bool, width: int) -> It
         yield text_line(_format_title(run))
         yield text_line(describe_plan(run.plan))
         for result in run.results:
-            yield from _format_result(result, verbose, width)
+            yield from format_result(result, verbose, width)
 
 
 def _format_title(run: PlanRun) -> str:
@@ -90,7 +90,8 @@ def describe_packing(plan: Plan) -> str:
     return packing_texts[plan.packing] + positions
 
 
-def _format_result(result: CheckResult, verbose: bool, width: int) -> Iterator[Line]:
+def format_result(result: CheckResult, verbose: bool, width: int) -> Iterator[Line]:
+    """Yield a check's answer and what decided it, for a terminal `width` columns wide."""
     verdict = judge_result(result)
     head = ((f"  {verdict:<8}", style_of_answer(verdict)), (f"{format_check_name(result) + '  ':<{NAME_WIDTH}}", ""))
     room = max(20, width - 10 - NAME_WIDTH)
@@ -138,7 +139,7 @@ def describe_training(result: CheckResult) -> str:
     parts = [
         f"loss {losses[0]:.2f} → {losses[-1]:.2f} in {len(losses)} steps, wanted below {result.bound:.2f}, "
         f"cannot be below {result.floor:.2f}",
-        f"{speed:,.0f} tokens/s",
+        *([f"{speed:,.0f} tokens/s"] * bool(speed)),
         *([f"{peak / (1 << 20):,.0f} MiB"] * bool(peak)),
     ]
     return " · ".join(parts)
@@ -168,8 +169,9 @@ def describe_steps(steps: tuple[Step, ...]) -> Iterator[str]:
     """Yield the steps of a training run, a line each."""
     for number, step in enumerate(steps, 1):
         memory = f" · {step.peak_memory_bytes / (1 << 20):,.0f} MiB" if step.peak_memory_bytes else ""
-        speed = f"{step.tokens_per_s:,.0f} tokens/s"
-        yield f"step {number:>3} · loss {step.loss:.4f} · grad norm {step.grad_norm:.3f} · {speed}{memory}"
+        speed = f" · {step.tokens_per_s:,.0f} tokens/s" if step.tokens_per_s else ""
+        norm = f" · grad norm {step.grad_norm:.3f}" if step.grad_norm else ""
+        yield f"step {number:>3} · loss {step.loss:.4f}{norm}{speed}{memory}"
 
 
 def below(report: Report, section: SmokeSection) -> Iterator[Line]:

@@ -24,6 +24,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.llamafactory import tables
 from attncheck.lint.frameworks.llamafactory.behaviour import LaunchReading, find_problems
 from attncheck.lint.frameworks.llamafactory.plan import format_plan
+from attncheck.lint.frameworks.llamafactory.rehearsal import cut
 
 TRUE_VALUES = ("1", "true", "y")
 KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
@@ -207,6 +208,7 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    cut=cut,
     entries=tables.list_entries,
     releases=partial(list_releases, "llamafactory"),
     own_programs=("llamafactory-cli", "lmf", "llamafactory."),

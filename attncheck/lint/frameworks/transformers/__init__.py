@@ -26,6 +26,7 @@ from attncheck.lint.fields.training_arguments import RENAMES
 from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
+from attncheck.lint.frameworks.transformers.rehearsal import cut
 
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
 TELLTALE_FIELDS = frozenset(  # one of these beside per_device_train_batch_size, and it is transformers' Trainer
@@ -162,6 +163,7 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    cut=cut,
     general=True,
     releases=partial(list_releases, "transformers"),
 )

@@ -26,6 +26,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.trl import tables
 from attncheck.lint.frameworks.trl.behaviour import POSITIONS_ALWAYS_SINCE, LaunchReading, find_problems
 from attncheck.lint.frameworks.trl.plan import format_plan
+from attncheck.lint.frameworks.trl.rehearsal import cut
 
 KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
     "attn_implementation": ("attn_implementation",),
@@ -54,8 +55,10 @@ def read_model_name(launch: Launch) -> str:
 
 def _parse_settings(launch: Launch, trainer: str, version: str, transformers: str) -> ParsedSettings:
     is_trl_command = tables.is_trl_command(launch)
-    ignored = {"config", "env", *(tables.read_launcher_options() if is_trl_command else ())}
     options = tables.load_parser_options(trainer, version, transformers)
+    # What the trainer does not know goes to accelerate; what both know is the trainer's (commands/training.py).
+    launcher_options = set(tables.read_launcher_options() if is_trl_command else ()) - set(options.current)
+    ignored = {"config", "env", *launcher_options}
     return parse_settings(launch, options, tables.RENAMES, 2 if is_trl_command else 1, ignored)
 
 
@@ -227,6 +230,7 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    cut=cut,
     releases=partial(list_releases, "trl"),
     own_programs=("trl", "trl."),
 )

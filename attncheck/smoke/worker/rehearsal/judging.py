@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.rehearsal import Objective
-from attncheck.core.results.smoke import CheckResult, Layer
+from attncheck.core.results.smoke import CheckResult, Layer, judge_result
 
-CHECKS = ("batch", "isolation", "loss", "gradients", "training")
+CHECKS = ("batch", "documents", "loss", "gradients", "learning")
+# What is wrong wherever another check's question is answered wrongly: the cause alone is named.
+CAUSES = {"loss": ("batch", "documents"), "gradients": ("batch", "documents", "loss")}
 PACKAGE = "attncheck.smoke.worker.rehearsal.checks"
 
 
@@ -27,14 +30,31 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
 
     torch.set_num_threads(int(message.get("threads", 1)))
     evidence: Any = None
+    failed: list[str] = []
     for item in message["items"]:
         send({"started": item})
         try:
-            evidence = evidence or _read_evidence(Path(message["folder"]), codec.read(Objective, message["objective"]))
+            evidence = evidence or _read_evidence(Path(message["stage"]), codec.read(Objective, message["objective"]))
+            if not evidence.judged_pieces:
+                raise ValueError("no token that went in is a document's: other data, or another tokenizer")
             result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)
         except Exception as error:
-            result = CheckResult(item, "raised", describe_exception(error))
+            result = CheckResult(item, "skipped", f"it cannot be judged: {describe_exception(error)}")
+        if item == "documents" and evidence is not None and result.outcome == "ok":
+            record = evidence.step.ranks[0]
+            requested = str(record.calls[0].description["attn_implementation"])
+            result = replace(result, layers=collect_layers(list(record.layers), requested))
+        result = skip_what_follows(result, failed)
+        failed += [item] * (judge_result(result) == "fail")
         send({"item": item, "answer": codec.to_plain(result)})
+
+
+def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult:
+    """Return a failing result as skipped where an earlier check's fault brings its own about: that one is the cause."""
+    causes = [name for name in CAUSES.get(result.check, ()) if name in failed]
+    if judge_result(result) != "fail" or not causes:
+        return result
+    return CheckResult(result.check, "skipped", f"it is wrong too, as it must be: {causes[0]} is", notes=result.notes)
 
 
 def _read_evidence(folder: Path, objective: Objective) -> Any:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from attncheck.core.rehearsal import DataForm
 
 VOCABULARY_SIZE = 160  # rows of the embedding
 CHAT_TEMPLATE = (
@@ -32,7 +34,7 @@ MAX_TOKENS = 4096
 
 
 def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Serve a job of one item: fill `message["folder"]` with model/ and documents.json."""
+    """Serve a job of one item: fill `message["stage"]` with model/, documents.json and data/train.jsonl."""
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
@@ -41,34 +43,37 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     torch.set_num_threads(int(message.get("threads", 1)))
     (item,) = message["items"]
     send({"started": item})
-    folder = Path(message["folder"])
+    folder = Path(message["stage"])
     try:
         architecture = replace(build.load_architecture(message["model"]), vocabulary_size=VOCABULARY_SIZE)
         tokenizer = make_tokenizer(message["has_padding_token"])
         parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
+        check_tokenizer(folder / "model")
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
     documents = make_documents(message["documents"], message["seed"])
     (folder / "documents.json").write_text(json.dumps(documents))
+    with (folder / "data" / "train.jsonl").open("w") as stream:
+        stream.writelines(f"{json.dumps(make_row(document, message['form']))}\n" for document in documents)
     send({"item": item, "answer": {"parameters": parameters}})
 
 
 def make_tokenizer(has_padding_token: bool) -> Any:
     """Return a tokenizer with a token for each word of the language, by transformers' fast class."""
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
     words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
-    vocabulary = {word: number for number, word in enumerate((*words, *MARKUP, END, BEGIN, PAD))}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(r"w\d+"), "isolated"), pre_tokenizers.WhitespaceSplit()]
-    )
-    special = [text for text in MARKUP if text.startswith("<")]
-    tokenizer.add_special_tokens([*special, END, BEGIN, PAD])
+    texts = (*words, *MARKUP, END, BEGIN, PAD)
+    tokenizer = Tokenizer(models.WordLevel({text: number for number, text in enumerate(texts)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    # Added tokens are matched before all else, whichever class transformers puts in the place of this one: since 5.0
+    # it takes the class of the model's type, with that class's own way to split.
+    tokenizer.add_tokens([AddedToken(text, lstrip=True, rstrip=True, normalized=False) for text in (*words, *MARKUP)])
+    tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
     padding = {"pad_token": PAD} if has_padding_token else {}
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="<unk>", eos_token=END, bos_token=BEGIN, **padding
@@ -76,6 +81,19 @@ def make_tokenizer(has_padding_token: bool) -> Any:
     fast.chat_template = CHAT_TEMPLATE
     fast.model_max_length = MAX_TOKENS
     return fast
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Raise `build.Unbuildable` where what is loaded from the folder makes other tokens of the words."""
+    from transformers import AutoTokenizer
+
+    from attncheck.smoke.worker.models import build
+
+    words = [3, 1, 31, 17]
+    text = " ".join(f"w{word}" for word in words)
+    tokens = AutoTokenizer.from_pretrained(folder, local_files_only=True)(text, add_special_tokens=False)["input_ids"]
+    if tokens != words:
+        raise build.Unbuildable(f"the tokenizer that this transformers loads for the model makes {tokens} of {text!r}")
 
 
 def save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder: Path) -> int:
@@ -110,3 +128,20 @@ def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
         question = chance.randint(6, len(words) // 2)
         documents.append({"turns": [["user", words[:question]], ["assistant", words[question:]]]})
     return documents
+
+
+def make_row(document: Mapping[str, Any], form: DataForm) -> dict[str, Any]:
+    """Return a document as a row of a data set."""
+    messages = [{"role": role, "content": " ".join(f"w{word}" for word in words)} for role, words in document["turns"]]
+    prompt, answer = messages[0]["content"], messages[-1]["content"]
+    names = {"user": "human", "assistant": "gpt"}
+    forms: dict[DataForm, dict[str, Any]] = {
+        "messages": {"messages": messages},
+        "text": {"text": " ".join(message["content"] for message in messages)},
+        "prompt_completion": {"prompt": f"{prompt} ", "completion": answer},
+        "instruction": {"instruction": prompt, "input": "", "output": answer},
+        "conversations": {
+            "conversations": [{"from": names[message["role"]], "value": message["content"]} for message in messages]
+        },
+    }
+    return {name: value for part in forms.values() for name, value in part.items()} if form == "every" else forms[form]

@@ -42,7 +42,7 @@ class _AfterImport(MetaPathFinder):
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return the spec that the other finders give, its loader followed by the callback; None for other modules."""
-        callback = self.callbacks.pop(name, None)
+        callback = self.callbacks.get(name)  # asked for more often than imported: find_spec is how packages look around
         if callback is None:
             return None
         for finder in sys.meta_path:

@@ -80,7 +80,7 @@ class Recorder:
                 "tensors": {name: _keep(value) for name, value in inputs.items() if torch.is_tensor(value)},
                 "options": {name: value for name, value in inputs.items() if isinstance(value, PLAIN_TYPES)},
                 "after_losses": len(self.losses),
-                "autocast": str(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else "",
+                "autocast": "",  # known once the call is inside what casts it
                 **describe_model(model),
             }
         )
@@ -100,6 +100,7 @@ class Recorder:
 
         if not self.calls or self.gradients is not None or self.steps or not torch.is_grad_enabled():
             return
+        self.calls[-1]["autocast"] = _name_autocast()
         hidden = output[0] if isinstance(output, (tuple, list)) else getattr(output, "last_hidden_state", None)
         if torch.is_tensor(hidden) and "hidden" not in self.calls[-1]:
             self.calls[-1]["hidden"] = _keep(hidden.detach().float())
@@ -156,6 +157,14 @@ class Recorder:
 
 def _name_arguments(model: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(inspect.signature(model.forward).parameters, arguments))
+
+
+def _name_autocast() -> str:
+    """Return the dtype that operators are cast to on the device at hand, "" outside of autocast."""
+    import torch
+
+    kinds = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
+    return str(torch.get_autocast_dtype(kinds[0])) if kinds else ""
 
 
 def _keep(tensor: Any) -> Any:

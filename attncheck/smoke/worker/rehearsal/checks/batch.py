@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
-from attncheck.smoke.worker.rehearsal.segments import Segment, find_segments
+from attncheck.smoke.worker.rehearsal.segments import find_segments
 from attncheck.smoke.worker.rehearsal.step import IGNORED, Piece
 
+MAX_CUT_SHARE = 0.02  # of documents: where a row is cut, a few words may look like another document's
 WHOLE_WORDS = 6  # a piece of fewer words says too little about which document it is of
 
 
 def run(evidence: Evidence) -> CheckResult:
     """Compare the batches with the documents, and the labels with the objective."""
-    violations = [*_find_foreign_words(evidence), *_find_repeats(evidence), *_find_cuts(evidence)]
+    cuts, split = _find_cuts(evidence)
+    violations = [*_find_foreign_words(evidence), *_find_repeats(evidence), *cuts]
     reservations: list[str] = []
     if evidence.step.labels_enter:
         violations += _find_wrong_labels(evidence)
@@ -25,7 +27,7 @@ def run(evidence: Evidence) -> CheckResult:
         "batch",
         violations=tuple(violations),
         reservations=tuple(reservations),
-        notes=(_describe_batches(evidence), *_note_labels(evidence)),
+        notes=(_describe_batches(evidence), *split, *_note_labels(evidence)),
     )
 
 
@@ -62,7 +64,7 @@ def _find_repeats(evidence: Evidence) -> Iterator[str]:
                 if segment.document >= 0 and segment.offset == 0 and segment.words >= WHOLE_WORDS:
                     seen[segment.document] += 1
     repeated = [document for document, count in seen.items() if count > 1]
-    if repeated and len(seen) < len(evidence.step.index.documents) * 0.9:
+    if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(seen) < len(evidence.step.index.documents) * 0.9:
         total = sum(seen.values())
         yield (
             f"{len(repeated)} documents went in more than once among the first {total}, "
@@ -70,8 +72,12 @@ def _find_repeats(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _find_cuts(evidence: Evidence) -> Iterator[str]:
-    """Yield the documents that end before their end and go on nowhere."""
+def _find_cuts(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """Return what is wrong about documents that end before their end and go on nowhere, and what is only split.
+
+    A document may go on in a row that was not reached. Where many are cut and as many go on without a beginning, rows
+    are cut from one stream of documents, and nothing is lost.
+    """
     pieces = [
         segment
         for step in evidence.steps
@@ -79,25 +85,19 @@ def _find_cuts(evidence: Evidence) -> Iterator[str]:
         for segment in find_segments(row, evidence.step.index, (), evidence.step.padding)
         if segment.document >= 0 and segment.words >= WHOLE_WORDS
     ]
-    continued = {(segment.document, segment.offset) for segment in pieces}
-    index = evidence.step.index
+    words = evidence.step.index.words
     heads = [segment for segment in pieces if segment.offset == 0]
-    cut = [
-        segment
-        for segment in heads
-        if segment.words < len(index.words[segment.document]) - WHOLE_WORDS
-        and (segment.document, segment.words) not in continued
-    ]
-    headless = [segment for segment in pieces if segment.offset and not _has_head(segment.document, heads)]
-    if len(cut) > 2 and len(cut) > 0.02 * len(heads):
-        lost = sum(len(index.words[segment.document]) - segment.words for segment in cut)
-        yield f"{len(cut)} of {len(heads)} documents are cut before their end, and {lost} words go in nowhere"
-    if len(headless) > 2 and len(headless) > 0.02 * max(len(pieces), 1):
-        yield f"{len(headless)} documents go in without their beginning"
-
-
-def _has_head(document: int, heads: Sequence[Segment]) -> bool:
-    return any(segment.document == document for segment in heads)
+    cut = [segment for segment in heads if segment.words < len(words[segment.document]) - WHOLE_WORDS]
+    headless = [segment for segment in pieces if segment.offset]
+    allowed = max(2, MAX_CUT_SHARE * len(heads))
+    if len(cut) > allowed and len(headless) > allowed:
+        return [], [f"{len(cut)} documents are split over rows, and {len(headless)} pieces go on in another"]
+    if len(cut) > allowed:
+        lost = sum(len(words[segment.document]) - segment.words for segment in cut)
+        return [f"{len(cut)} of {len(heads)} documents are cut before their end: {lost} words go in nowhere"], []
+    if len(headless) > allowed:
+        return [f"{len(headless)} of {len(pieces)} documents go in without their beginning"], []
+    return [], []
 
 
 def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
         yield f"{wrong} of {total} labels are not the token at their place"
     if padded:
         yield f"{padded} of {total} labels are on padding"
-    if not wrong:
+    if not wrong and evidence.step.objective.targets != "labelled":
         yield from _find_wrong_targets(evidence)
 
 

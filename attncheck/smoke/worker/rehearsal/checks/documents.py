@@ -64,7 +64,7 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
         (float((actual - hidden[piece.segment.start : piece.segment.stop]).norm()) / max(before, 1e-12), text)
         for text, hidden in _hypotheses(evidence, piece)
     ]
-    distance, text = min(candidates, default=(1.0, ""))
+    distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # of equals the first
     if distance < MATCH:
         yield f"{text}; so computed, {1 - distance:.0%} of the difference is explained"
     count = len(evidence.judged_pieces)
@@ -92,7 +92,8 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
             "its tokens see the documents before it in the row (positions begin anew in each)",
             hidden(row, reset, everything & inside),
         )
-    yield "its tokens see padding", hidden(row, given, everything)
+    if bool((own < 0).any()):
+        yield "its tokens see padding", hidden(row, given, everything)
     yield "its tokens see the ones that follow them: attention is not causal", hidden(row, reset, same)
     yield (
         "its tokens see the whole row, what follows included: attention is not causal",

@@ -1,0 +1,58 @@
+"""What a rehearsal showed about a launch: how it was cut, what ran, and how its first step compares with the truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attncheck.core.report import MeasuredSection, deduplicate
+from attncheck.core.results.smoke import CheckResult
+from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
+
+
+@dataclass(frozen=True)
+class RehearsedLaunch:
+    """A launch that was cut small and run, once: as the user wrote it, or with `tried` on top."""
+
+    location: str  # where the launch stands: "run.sh:3:1"
+    framework: str
+    version: str
+    trainer: str
+    model: str  # whose architecture was trained
+    objective: str  # the loss as the framework documents it, and where
+    command: str  # that was run
+    diff: str  # how it was cut
+    results: tuple[CheckResult, ...]
+    seconds: float = 0.0
+    ranks: int = 1
+    steps: int = 0
+    tried: str = ""  # the settings that mend it, in the framework's words
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RehearsalSection(MeasuredSection):
+    """What `attncheck smoke LAUNCH` ran: each launch, and then as it is mended."""
+
+    name: ClassVar[str] = "rehearsal"
+    measured_on: MeasuredOn = MeasuredOn()
+    verdicts: tuple[Verdict, ...] = ()
+    launches: tuple[RehearsedLaunch, ...] = ()
+    mended: tuple[str, ...] = ()  # the launch that trains right: a diff, and the command to paste where it is one
+
+    @property
+    def measurements(self) -> tuple[tuple[Outcome, str], ...]:
+        """How each check came out."""
+        return tuple((result.outcome, result.reason) for launch in self.launches for result in launch.results)
+
+    def merge(self, later: RehearsalSection) -> RehearsalSection:
+        """Return both, as of two launches."""
+        return RehearsalSection(
+            self.measured_on.merge(later.measured_on),
+            (*self.verdicts, *later.verdicts),
+            deduplicate((*self.launches, *later.launches)),
+            deduplicate((*self.mended, *later.mended)),
+        )
+
+
+SECTION = RehearsalSection

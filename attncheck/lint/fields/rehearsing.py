@@ -1,0 +1,64 @@
+"""What cuts of launches share: settings by their names, and transformers' TrainingArguments cut small."""
+
+from __future__ import annotations
+
+from attncheck.core.job import DROP, Job
+from attncheck.core.rehearsal import Materials
+
+LEARNING_RATE = "5e-3"  # at which a small model of random weights learns in tens of steps
+FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
+ON_VALUES = ("true", "1", "yes", "on", "")
+
+
+def get_setting(job: Job, *names: str) -> str | None:
+    """Return the value of a job's setting that has one of these names, None where none is written."""
+    for setting in reversed(job.settings):
+        if setting.name.lstrip("-").replace("-", "_") in names:
+            return setting.value
+    return None
+
+
+def is_on(job: Job, name: str) -> bool:
+    """Return whether a setting is written and on."""
+    value = get_setting(job, name)
+    return value is not None and value.lower() in ON_VALUES
+
+
+def cut_training_arguments(materials: Materials) -> dict[str, str]:
+    """Return TrainingArguments (transformers training_args.py) for a few steps that leave nothing behind."""
+    return {
+        "output_dir": materials.output,
+        "max_steps": str(materials.steps),
+        "num_train_epochs": DROP,
+        "per_device_train_batch_size": str(materials.batch),
+        "gradient_accumulation_steps": str(materials.accumulation),
+        "learning_rate": LEARNING_RATE,
+        "lr_scheduler_type": "constant",
+        "lr_scheduler_kwargs": DROP,
+        "warmup_steps": DROP,
+        "warmup_ratio": DROP,
+        "report_to": "none",
+        "run_name": DROP,
+        "logging_steps": "1",
+        "save_strategy": "no",
+        "save_steps": DROP,
+        "save_total_limit": DROP,
+        "eval_strategy": DROP,
+        "evaluation_strategy": DROP,
+        "eval_steps": DROP,
+        "do_eval": DROP,
+        "load_best_model_at_end": DROP,
+        "metric_for_best_model": DROP,
+        "push_to_hub": DROP,
+        "hub_model_id": DROP,
+        "resume_from_checkpoint": DROP,
+        **({} if materials.uses_gpu else {"use_cpu": "true", "tf32": DROP}),
+    }
+
+
+def replace_attention(job: Job, materials: Materials) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return settings that put SDPA in the place of flash-attn where no GPU is, and the remark that says so."""
+    name = job.plan.attn_implementation
+    if materials.uses_gpu or not any(word in name.lower() for word in FLASH_WORDS):
+        return {}, ()
+    return {"attn_implementation": "sdpa"}, (f"{name} needs a GPU, and none is here: sdpa stands for it",)

@@ -1,0 +1,89 @@
+"""Rewrites launches for others than lint: reads one, sets settings in its framework's words, writes it as a command."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from attncheck.core.errors import Unanswered
+from attncheck.core.job import Job
+from attncheck.core.launch import Edit, Launch, Source, Word
+from attncheck.core.snapshot import Snapshot
+from attncheck.lint import frameworks
+from attncheck.lint import run as lint
+from attncheck.lint.pasting import PastedCommand, format_command
+from attncheck.lint.release import choose_release
+
+
+@dataclass(frozen=True)
+class ReadLaunch:
+    """A launch, and the job that its framework's release makes of it."""
+
+    found: lint.FoundLaunch
+    job: Job
+    snapshot: Snapshot  # with the launch's model
+    read_file: lint.ReadFile
+
+
+def read_launches(
+    snapshot: Snapshot, source: Source, read_model: lint.ReadModel, read_file: lint.ReadFile
+) -> list[ReadLaunch]:
+    """Return the launches of a source, as the installed release of their framework reads them, else the newest."""
+    request = lint.Request((source,))
+    launches = []
+    for found in lint.find_framework_launches(source, request, frameworks.load(), read_file):
+        model_snapshot = lint.add_model(snapshot, found.framework.model(found.launch), read_model)
+
+        def read_as(version: str, found: lint.FoundLaunch = found, snapshot: Snapshot = model_snapshot) -> Job:
+            return found.framework.read(found.launch, version, snapshot)
+
+        release = choose_release(found.framework, read_as, snapshot, "")
+        launches.append(ReadLaunch(found, read_as(release.version), model_snapshot, read_file))
+    return launches
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A launch after edits: how it is read now, and what was changed."""
+
+    launch: Launch
+    diff: str
+
+
+def rewrite(read: ReadLaunch, sets: Mapping[str, str], more_edits: tuple[Edit, ...] = ()) -> Rewritten:
+    """Return a launch with settings changed: `Key`s or the framework's own names. Raises `Unanswered`."""
+    original = read.found.launch
+    job = replace(read.job, unknown_settings=())
+    try:
+        edits = (*read.found.framework.write(original, job, sets), *more_edits)
+        rewritten = lint.reread_launch(read.found, edits, read.read_file) if edits else original
+    except ValueError as error:
+        raise Unanswered(f"{read.job.location}: the launch cannot be changed where it stands: {error}") from None
+    if rewritten is None:
+        raise Unanswered(f"{read.job.location}: the launch cannot be read any more once it is changed")
+    return Rewritten(rewritten, lint.format_launch_diff(original, edits))
+
+
+def format_with_files(launch: Launch, folder: str) -> tuple[PastedCommand, Mapping[str, str]]:
+    """Return a launch as a command that reads its configuration file from `folder`, and that file's path and text."""
+    if launch.file is None or launch.file is launch.source:
+        return format_command(launch), {}
+    name = launch.file.name
+    copy = os.path.join(folder, os.path.basename(name))
+    whole = tuple(_name_copy(word, name, copy) for word in launch.whole)
+    return format_command(replace(launch, whole=whole)), {copy: launch.file.text}
+
+
+def _name_copy(word: Word, name: str, copy: str) -> Word:
+    before, _, value = word.text.rpartition("=")
+    if os.path.normpath(value or word.text) != os.path.normpath(name) and not name.endswith(f"/{value}"):
+        return word
+    return replace(word, text=f"{before}={copy}" if before else copy, shell="")
+
+
+def edit_word(launch: Launch, word: Word, text: str) -> Edit:
+    """Return the edit that replaces a word of a launch's command. Raises `ValueError` where it stands nowhere."""
+    if word.span[0] < 0:
+        raise ValueError(f"{word.text} is put together from several places")
+    return Edit(word.location.source or launch.source.name, word.span, text)

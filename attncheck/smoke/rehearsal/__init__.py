@@ -1,0 +1,5 @@
+"""A rehearsal: the user's own command, cut small, watched from inside, and held against the truth.
+
+`cutting` points the launch at a small model and made-up documents, `execution` runs it, workers judge what the watcher
+in its processes wrote (`attncheck.smoke.worker.rehearsal`), and `run` makes the report, with what mends it.
+"""

@@ -1,0 +1,113 @@
+"""Cuts a launch small: the settings of size in its framework's words, its launcher to the processes that are here."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from attncheck.core.errors import Unanswered
+from attncheck.core.launch import Edit, Launch, Word
+from attncheck.core.rehearsal import JobCut, Materials
+from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
+
+MAX_LENGTH = 256  # tokens of a row
+MAX_BATCH = 2
+MAX_ACCUMULATION = 2
+PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
+NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
+
+
+@dataclass(frozen=True)
+class CutLaunch:
+    """A launch that can be run here: a shell's command, and the files that it reads."""
+
+    command: str
+    files: Mapping[str, str]  # path to text
+    diff: str
+    cut: JobCut
+
+
+def make_materials(read: ReadLaunch, folder: str, steps: int, uses_gpu: bool) -> Materials:
+    """Return where a launch's model, data and output are, and the sizes that it is cut to."""
+    plan = read.job.plan
+    return Materials(
+        os.path.join(folder, "model"),
+        os.path.join(folder, "data"),
+        os.path.join(folder, "output"),
+        steps,
+        min(max(plan.max_length, 128), MAX_LENGTH),
+        min(plan.batch, MAX_BATCH),
+        min(plan.accumulation, MAX_ACCUMULATION),
+        uses_gpu,
+    )
+
+
+def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
+    """Return how the framework says that its launch is cut. Raises `Unanswered` where it cannot be."""
+    framework = read.found.framework
+    if framework.cut is None:
+        raise Unanswered(f"{read.job.location}: launches of {framework.name} are not rehearsed yet; lint reads them")
+    cut = framework.cut(read.found.launch, read.job, materials)
+    if isinstance(cut, str):
+        raise Unanswered(f"{read.job.location}: {cut}")
+    return cut
+
+
+def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: str, processes: int) -> CutLaunch:
+    """Return a launch cut small, with `sets` on top: settings of the job that are tried.
+
+    At most `processes` processes are started. Raises `Unanswered` for a launch that cannot be changed, or whose shell
+    must hold what only its script knows.
+    """
+    launch = read.found.launch
+    edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+    rewritten = rewrite(read, {**cut.sets, **sets}, edits)
+    is_file = not launch.words
+    command, files = format_with_files(rewritten.launch, folder)
+    if is_file:
+        path = os.path.join(folder, os.path.basename(launch.source.name))
+        files = {path: rewritten.launch.source.text}
+        text = shlex.join(word.replace("{file}", path) for word in cut.command)
+        if not text:
+            raise Unanswered(
+                f"{read.job.location}: a configuration file alone: give the command that reads it after --"
+            )
+        command = replace(command, text=text)
+    missing = [name for name in command.variables if name not in os.environ]
+    if missing or not command.text:
+        names = ", ".join(missing) or "another machine's shell"
+        raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")
+    return CutLaunch(command.text, files, rewritten.diff, cut)
+
+
+def _edit_options(launch: Launch, cut: JobCut) -> Iterator[Edit]:
+    """Yield the edits of options that are the script's own."""
+    for index, word in enumerate(launch.words):
+        name, equals, _ = word.text.partition("=")
+        value = cut.options.get(name.lstrip("-").replace("-", "_")) if name.startswith("-") else None
+        if value is None:
+            continue
+        if equals:
+            yield edit_word(launch, word, f"{name}={shlex.quote(value)}")
+        elif index + 1 < len(launch.words):
+            yield edit_word(launch, launch.words[index + 1], shlex.quote(value))
+
+
+def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
+    """Yield the edits that leave one node, and no more processes than there is room for."""
+    words = launch.launcher_words
+    for index, word in enumerate(words):
+        name, equals, text = word.text.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        if not word.text.startswith("-") or name not in (*PROCESS_OPTIONS, *NODE_OPTIONS):
+            continue
+        target: Word = word if equals else words[index + 1] if index + 1 < len(words) else word
+        value = text if equals else target.text
+        limit = 1 if name in NODE_OPTIONS else processes
+        wanted = str(limit) if not value.isdecimal() or int(value) > limit else value
+        if wanted != value:
+            dashes = word.text[: len(word.text) - len(word.text.lstrip("-"))]
+            spelling = word.text.partition("=")[0].lstrip("-")
+            yield edit_word(launch, target, f"{dashes}{spelling}={wanted}" if equals else wanted)

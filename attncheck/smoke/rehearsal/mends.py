@@ -1,0 +1,69 @@
+"""What may mend a launch that trains wrongly: settings of its framework, the likeliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from attncheck.core.errors import Unanswered
+from attncheck.core.job import KEYS
+from attncheck.core.rehearsal import JobCut
+from attncheck.lint.rewriting import ReadLaunch, rewrite
+
+MAX_MENDS = 4  # each is a run of the launch
+
+
+def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str]) -> list[dict[str, str]]:
+    """Return settings to try, as `Framework.write` takes them; each differs from what the job has."""
+    unique: list[dict[str, str]] = []
+    for sets in _iter_proposals(read, cut, failed):
+        if sets not in unique and _changes_something(read, sets):
+            unique.append(sets)
+    return unique[:MAX_MENDS]
+
+
+def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str]) -> Iterator[dict[str, str]]:
+    plan = read.job.plan
+    for problem in read.job.problems:  # what lint says is wrong, in the launch's own settings
+        if problem.sets and problem.consequence == "wrong":
+            yield dict(problem.sets)
+    for sets in cut.mends:
+        if not set(sets) & {"packing"} or plan.packed or plan.packing == "mask_2d":
+            yield dict(sets)
+    if "documents" in failed or "gradients" in failed:
+        if plan.packed or plan.packing == "mask_2d":
+            yield {"packing": "off"}
+        for name in ("sdpa", "eager"):
+            if name != plan.attn_implementation:
+                yield {"attn_implementation": name}
+    if {"loss", "gradients"} & set(failed) and plan.liger:
+        yield {"liger": "off"}
+    if "gradients" in failed and plan.gradient_checkpointing:
+        yield {"gradient_checkpointing": "off"}
+
+
+def _changes_something(read: ReadLaunch, sets: Mapping[str, str]) -> bool:
+    try:
+        return bool(rewrite(read, sets).diff)
+    except Unanswered:
+        return False
+
+
+def describe(read: ReadLaunch, sets: Mapping[str, str]) -> str:
+    """Return settings as the launch's framework writes them: the lines that are new, joined."""
+    diff = rewrite(read, sets).diff
+    lines = diff.splitlines()
+    before = {word for line in lines if line.startswith("-") for word in line[1:].split()}
+    added = [line[1:].split() for line in lines if line.startswith("+") and not line.startswith("+++")]
+    new = [text for words in added for text in _iter_new_settings(words, before)]
+    names = ", ".join(f"{key}={value}" for key, value in sets.items() if key in KEYS)
+    return " ".join(new) or names or "other settings"
+
+
+def _iter_new_settings(words: Sequence[str], before: set[str]) -> Iterator[str]:
+    """Yield the words of a line that were not there before, a value with the name that it belongs to."""
+    for index, word in enumerate(words):
+        if word == "\\" or word in before:
+            continue
+        previous = words[index - 1] if index else ""
+        belongs = not word.startswith("-") and (previous.startswith("--") or previous.endswith(":"))
+        yield f"{previous} {word}" if belongs and previous in before else word

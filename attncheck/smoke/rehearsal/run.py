@@ -1,0 +1,356 @@
+"""Rehearses launches: makes what they train, runs them cut small, judges the first step, and tries what mends it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attncheck.core import codec
+from attncheck.core.errors import Unanswered
+from attncheck.core.facts import Known
+from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.launch import Source
+from attncheck.core.rehearsal import NORMALISATION_TEXTS, JobCut, Materials
+from attncheck.core.report import Report
+from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
+from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
+from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
+from attncheck.doctor import engine
+from attncheck.lint import run as lint
+from attncheck.lint.pasting import format_command
+from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
+from attncheck.smoke.rehearsal import cutting, execution, mends
+from attncheck.smoke.run import collect_evidence, summarize_training
+from attncheck.workers import execution as workers
+from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.pool import Event, Job, Pool
+from attncheck.workers.scratch import scratch_folder
+
+CHECKS = ("batch", "documents", "loss", "gradients", "learning")  # attncheck.smoke.worker.rehearsal.judging's
+CODES = {
+    "batch": "ATN431",
+    "documents": "ATN432",
+    "loss": "ATN433",
+    "gradients": "ATN434",
+    "run": "ATN435",
+    "learning": "ATN436",
+}
+MESSAGES = {
+    "batch": "the batches are not the documents",
+    "documents": "documents see what they must not",
+    "loss": "the loss is not the one that is documented",
+    "gradients": "the gradients are not those of the loss",
+    "run": "the launch ends with an error",
+    "learning": "the launch does not train as it must",
+}
+STEPS = 30
+DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in twice
+LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
+CPU_PROCESSES = 2
+ERROR_LINES = 6
+FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
+SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
+
+
+@dataclass(frozen=True)
+class Request:
+    """The launches to rehearse, each from its source; what may be tried; the seed of the documents and weights."""
+
+    sources: tuple[Source, ...]
+    read_model: lint.ReadModel
+    make_reader: Callable[[Source], lint.ReadFile]
+    fix: bool = True
+    seed: int = 0
+    steps: int = STEPS
+
+
+@dataclass
+class _Stage:
+    """Where a launch is rehearsed: its folder, and what is run in it."""
+
+    read: ReadLaunch
+    folder: str
+    materials: Materials
+    target: ExecutionTarget
+    request: Request
+    report_progress: Callable[[str], None]
+    device: Mapping[str, Any]
+    remarks: tuple[str, ...] = ()
+    model: str = ""
+
+
+def run(
+    snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> Report:
+    """Return the report on every launch of the request. Raises `Unanswered` where none can be rehearsed."""
+    began = time.monotonic()
+    launches = [
+        read
+        for source in request.sources
+        for read in read_launches(snapshot, source, request.read_model, request.make_reader(source))
+    ]
+    if not launches:
+        names = ", ".join(source.name for source in request.sources)
+        raise Unanswered(f"{names}: starts no training that attncheck knows")
+    sections = []
+    findings: list[Finding] = []
+    for read in launches:
+        section, found = _rehearse(read, request, target, report_progress)
+        sections.append(section)
+        findings += found
+    section = sections[0]
+    for other in sections[1:]:
+        section = section.merge(other)
+    measured_on = replace(section.measured_on, seed=request.seed, seconds=round(time.monotonic() - began, 3))
+    return Report("smoke", snapshot, tuple(findings), sections={"rehearsal": replace(section, measured_on=measured_on)})
+
+
+def _rehearse(
+    read: ReadLaunch, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> tuple[RehearsalSection, list[Finding]]:
+    with scratch_folder() as folder:
+        materials = cutting.make_materials(read, folder, request.steps, target.uses_gpu)
+        cut = cutting.cut_job(read, materials)
+        stage = _Stage(read, folder, materials, target, request, report_progress, {})
+        _make_materials(stage, cut)
+        first = _run_once(stage, cut, {}, "")
+        launches = [first]
+        trials = _try_mends(stage, cut, first) if request.fix else []
+        launches += [trial.launch for trial in trials if trial.is_better]
+    verdicts = tuple(_make_verdict(launch, result) for launch in launches for result in launch.results)
+    kind, name, torch = (str(stage.device.get(key, "")) for key in ("kind", "name", "torch"))
+    measured_on = MeasuredOn(kind, name, torch)
+    mended = next((_format_mended(read, trial.sets) for trial in trials if trial.is_clean), ())
+    section = RehearsalSection(measured_on, verdicts, tuple(launches), mended)
+    return section, list(_iter_findings(first, trials))
+
+
+def _make_materials(stage: _Stage, cut: JobCut) -> None:
+    """Fill the stage's folder with the small model, its tokenizer and the documents. Raises `Unanswered`."""
+    for path in (stage.materials.data, stage.materials.output):
+        os.makedirs(path, exist_ok=True)
+    for name, text in cut.files.items():
+        with open(os.path.join(stage.materials.data, name), "w") as stream:
+            stream.write(text)
+    stage.model, remark = _choose_model(stage.read)
+    stage.remarks = (*cut.remarks, *([remark] if remark else []))
+    message = {
+        "task": "attncheck.smoke.worker.rehearsal.materials:prepare",
+        "device": stage.target.device,
+        "threads": stage.target.threads_per_worker(1),
+        "model": stage.model,
+        "stage": stage.folder,
+        "documents": DOCUMENTS,
+        "form": cut.form,
+        "seed": stage.request.seed,
+        "has_padding_token": True,
+        "dtype": "float32",
+    }
+    stage.report_progress("making a small model and its documents")
+    answers = _run_worker(stage, message, ("materials",))
+    event = answers["materials"]
+    if event.kind != "answer":
+        raise Unanswered(f"{stage.read.job.location}: no small model could be made: {event.reason}")
+
+
+def _choose_model(read: ReadLaunch) -> tuple[str, str]:
+    """Return the model or shape that is trained small, and a remark where it stands for another."""
+    name = read.job.model or read.found.framework.model(read.found.launch)
+    if isinstance(read.snapshot.model, Known) and name:
+        return name, ""
+    text = name.lower().replace("-", "").replace("_", "").replace(".", "")
+    shape = next((shape for shape in SHAPES if shape.replace("_", "") in text), "llama")
+    return shape, f"{name or 'the model'} is not here: a small {shape} stands for it"
+
+
+def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...]) -> dict[str, Event]:
+    events: dict[str, Event] = {}
+
+    def on_event(event: Event) -> None:
+        if event.kind not in ("started", "step"):
+            events[event.item] = event
+
+    pool = Pool(stage.target.python, 1)
+    pool.run([Job("rehearsal", message, items, stage.target.seconds * 3.0)], on_event)
+    stage.device = stage.device or pool.device
+    return events
+
+
+def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> RehearsedLaunch:
+    """Run a launch cut small, with `sets` on top, and judge its first step."""
+    processes = _count_gpus(stage) if stage.target.uses_gpu else CPU_PROCESSES
+    cut_launch = cutting.cut_launch(stage.read, cut, sets, stage.folder, processes)
+    for path, text in cut_launch.files.items():
+        with open(path, "w") as stream:
+            stream.write(text)
+    location = str(stage.read.job.location)
+    prefix = f"{location}{f' with {tried}' if tried else ''}: "
+    ended = execution.run_launch(
+        cut_launch.command,
+        stage.folder,
+        stage.target.python,
+        cut.environ,
+        stage.materials.steps,
+        stage.target.seconds * LAUNCH_FACTOR,
+        lambda text: stage.report_progress(prefix + text),
+    )
+    stage.report_progress(prefix + "comparing with the truth")
+    ranks = execution.count_ranks(stage.folder)
+    results = [_judge_end(ended)]
+    if ranks:
+        results += _judge(stage, cut)
+    elif results[0].violations == ():
+        results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
+    job = stage.read.job
+    objective = (
+        f"the loss, as documented: {NORMALISATION_TEXTS[cut.objective.normalisations[0]]} ({cut.objective.source})"
+    )
+    command, diff = (text.replace(stage.folder, FOLDER) for text in (cut_launch.command, cut_launch.diff))
+    return RehearsedLaunch(
+        location,
+        job.framework,
+        job.version,
+        job.trainer,
+        stage.model,
+        objective,
+        command,
+        diff,
+        tuple(results),
+        round(ended.seconds, 1),
+        ranks,
+        ended.steps,
+        tried,
+        stage.remarks,
+    )
+
+
+def _count_gpus(stage: _Stage) -> int:
+    return max(1, len(stage.read.snapshot.visible_devices()))
+
+
+def _explain_blindness(stage: _Stage) -> str:
+    failure = execution.read_watcher_failures(stage.folder)
+    return failure or "the launch ended well, and no step of a transformers model was seen in it"
+
+
+def _judge_end(ended: execution.Execution) -> CheckResult:
+    """Return how the launch ended."""
+    if ended.returncode == 0:
+        return CheckResult("run", notes=(f"{ended.steps} steps in {ended.seconds:.0f} s",))
+    if ended.returncode is None:
+        reason = f"it was ended after {ended.seconds:.0f} s, {ended.steps} steps taken; --timeout allows more"
+        return CheckResult("run", "out_of_time", reason)
+    lines = [line for line in ended.lines if line.strip()][-ERROR_LINES:]
+    error = next((line for line in reversed(ended.lines) if "Error" in line and "ChildFailed" not in line), "")
+    first = f"it ended with status {ended.returncode} after {ended.steps} steps{f': {error.strip()}' if error else ''}"
+    return CheckResult("run", violations=(first[:400],), notes=tuple(line.strip()[:300] for line in lines))
+
+
+def _judge(stage: _Stage, cut: JobCut) -> list[CheckResult]:
+    message = {
+        "task": "attncheck.smoke.worker.rehearsal.judging:judge",
+        "device": "cpu",
+        "threads": stage.target.threads_per_worker(1),
+        "stage": stage.folder,
+        "objective": codec.to_plain(cut.objective),
+    }
+    events = _run_worker(stage, message, CHECKS)
+    return [_read_result(events.get(name), name) for name in CHECKS]
+
+
+def _read_result(event: Event | None, name: str) -> CheckResult:
+    if event is None:
+        return CheckResult(name, "skipped", "it was not reached")
+    if event.kind == "answer":
+        return codec.read(CheckResult, event.answer)
+    return CheckResult(name, workers.unmeasured_outcome(event), event.reason)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Settings that were tried, and the launch with them."""
+
+    sets: Mapping[str, str]
+    launch: RehearsedLaunch
+    mended: tuple[str, ...]  # the checks that failed before and pass now
+
+    @property
+    def is_better(self) -> bool:
+        return bool(self.mended)
+
+    @property
+    def is_clean(self) -> bool:
+        return not failed_checks(self.launch) and self.is_better
+
+
+def failed_checks(launch: RehearsedLaunch) -> tuple[str, ...]:
+    """Return the names of the checks that a launch fails."""
+    return tuple(result.check for result in launch.results if judge_result(result) == "fail")
+
+
+def _try_mends(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list[_Trial]:
+    """Return the trials of what may mend a launch, as far as the first that leaves nothing wrong."""
+    failed = failed_checks(first)
+    trials: list[_Trial] = []
+    for sets in mends.propose(stage.read, cut, failed) if failed else ():
+        text = mends.describe(stage.read, sets)
+        try:
+            launch = _run_once(stage, cut, sets, text)
+        except Unanswered:  # this launch cannot be written so
+            continue
+        passes = {result.check for result in launch.results if judge_result(result) in ("pass", "warn")}
+        trials.append(_Trial(sets, launch, tuple(name for name in failed if name in passes)))
+        if trials[-1].is_clean:
+            break
+    return trials
+
+
+def _format_mended(read: ReadLaunch, sets: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the user's own launch with the settings that mend it: the change, and the command."""
+    rewritten = rewrite(read, sets)
+    return tuple(text for text in (rewritten.diff, format_command(rewritten.launch).text) if text)
+
+
+def _make_verdict(launch: RehearsedLaunch, result: CheckResult) -> Verdict:
+    ratio = max((measure.budget_ratio for measure in result.measures), default=0.0)
+    name = f"{launch.location}{f' with {launch.tried}' if launch.tried else ''}"
+    return Verdict(
+        "smoke",
+        name,
+        result.check,
+        "",
+        judge_result(result),
+        deciding_reason(result),
+        min(ratio, HUGE),
+        collect_evidence(result),
+    )
+
+
+def _iter_findings(first: RehearsedLaunch, trials: Sequence[_Trial]) -> Iterator[Finding]:
+    """Yield a finding for each check that the launch fails, with what mends it."""
+    failed = failed_checks(first)
+    for result in first.results:
+        if result.check not in failed:
+            continue
+        helped = [trial for trial in trials if result.check in trial.mended]
+        helped.sort(key=lambda trial: not trial.is_clean)
+        fixes = tuple(
+            Fix(trial.launch.tried, "setting", trial.launch.tried, "safe", _prove(trial.launch, result.check))
+            for trial in helped[:1]
+        )
+        tried = [trial.launch.tried for trial in trials if result.check not in trial.mended]
+        lines = collect_evidence(result) + ((f"tried, and it is still so: {'; '.join(tried)}",) if tried else ())
+        message = f"{MESSAGES[result.check]}: {deciding_reason(result)}"
+        problem = Problem(message, lines[:6], fixes, f"{first.framework} {first.trainer}")
+        yield engine.make_finding_by_code(CODES[result.check], problem)
+
+
+def _prove(launch: RehearsedLaunch, check: str) -> str:
+    result = next(result for result in launch.results if result.check == check)
+    learning = next((result for result in launch.results if result.steps), None)
+    text = deciding_reason(result)
+    return f"run: {text}; {summarize_training(learning)}" if learning is not None else f"run: {text}"
