@@ -22,19 +22,20 @@ SCRIPT = [str(Path(sys.executable).with_name("attncheck"))]
 MODULE = [sys.executable, "-m", "attncheck"]
 QUICK = [
     ["doctor", "."],
-    ["doctor", "--python", sys.executable, "--lane", "static", "--lane", "import"],
+    ["doctor", "--python", sys.executable, "--lane", "static"],
     ["probe", "--lane", "static"],
     ["lint", "x.sh"],
     ["gate", "--checks", "doctor", "--target", "h100x8"],
-    ["run", "--", "true"],
     ["init"],
-    ["baseline", "--checks", "doctor"],
     ["backends"],
     ["rules"],
     ["explain", "ATN140"],
     ["parity", "--device", "cpu", "--suite", "quick", "--backend", "eager", "--budget", "5"],
 ]
 LONG = [
+    ["doctor", "--python", sys.executable, "--lane", "static", "--lane", "import"],
+    ["run", "--", "true"],  # what it and baseline start, doctor starts
+    ["baseline", "--checks", "doctor"],
     ["smoke", ".", "--device", "cpu", "--only", "implementation"],
     ["determinism", "--device", "cpu", "--backend", "eager"],
     ["bench", "--device", "cpu", "--backend", "eager"],
@@ -115,7 +116,7 @@ def test_the_installer_takes_nothing_from_the_working_folder(
 
 
 def test_names_of_files_still_mean_the_users_folder(hostile_folder: Path) -> None:
-    report = json.loads(run_in(hostile_folder, SCRIPT, ["doctor", ".", "--format", "json"]).stdout)
+    report = json.loads(run_in(hostile_folder, SCRIPT, ["doctor", ".", "--lane", "static", "--format", "json"]).stdout)
     assert report["snapshot"]["model"]["known"]["model_type"] == "llama"
     relative = os.path.relpath(sys.executable, hostile_folder)
     done = run_in(hostile_folder, SCRIPT, ["doctor", "--python", relative, "--lane", "static"])
