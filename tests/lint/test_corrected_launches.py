@@ -39,7 +39,7 @@ WORDS_OF_KEYS = {
     "batch": "batch",
     "global_batch": "batch accumulation",
 }
-QUICK, ALL = 120, 5_000
+QUICK, ALL = 50, 5_000
 
 
 def mutate(source: Source, chance: random.Random) -> Source:

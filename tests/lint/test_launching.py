@@ -263,7 +263,8 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_source("-") == Source("-", "python t.py", "shell")
 
 
-def test_what_is_no_text_is_one_line(tmp_path: Path) -> None:
+def test_what_is_no_text_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncheck.core.files.FIRST_BYTE_SECONDS", 0.2)  # the pipe has no writer
     os.mkfifo(tmp_path / "pipe")
     paths = [str(tmp_path), str(tmp_path / "gone"), str(tmp_path / "pipe"), "a\0b"]
     paths += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -292,9 +293,13 @@ def test_in_an_environment_of_its_own_lint_judges_what_the_launch_proves(tmp_pat
     flash = launch.replace("\n", " --ds.attn_implementation flash_attention_2\n")
     (tmp_path / "train.sh").write_text(flash + flash.replace("train_sft", "train_dpo"), encoding="utf-8")
 
+    # Started in an active environment, it would examine that one: see attncheck/doctor/probes/interpreter.py.
+    environ = {key: value for key, value in os.environ.items() if key not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
+    environ["PATH"] = str(programs)
+
     def run(*options: str) -> tuple[int, Counter[str]]:
         words = [str(programs / "attncheck"), "lint", "train.sh", *options, "--format", "json"]
-        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
         return done.returncode, Counter(finding["code"] for finding in parse_report(done)["findings"])
 
     assert run() == (0, Counter({"ATN448": 2, "ATN905": 1}))
