@@ -116,10 +116,10 @@ def test_chance_is_caught_by_the_command(attncheck: Run, tmp_path: Path, marker:
         calls += 1
         answer = right(inputs, deterministic)
         dv = answer.dv.clone()
-        dv[0, 3, 0, 5] *= 1.0 + 0.5 * (calls % 9 == 0)
+        dv[0, 3, 0, 5] *= 1.0 + 0.5 * (calls % 5 == 0)
         return replace(answer, dv=dv)
     """
-    arguments = ("determinism", "--device", "cpu", "--repeat", "16", "--backend", "shaky")
+    arguments = ("determinism", "--device", "cpu", "--repeat", "6", "--backend", "shaky")
     done = attncheck(*arguments, env=write_backend(tmp_path / "site", "shaky", source))
     assert "ATN711 warning shaky gives other bits for dv from call to call" in done.stdout
     assert done.returncode == 0

@@ -34,27 +34,37 @@ def list_answers(report: dict[str, Any], backend: str) -> set[str]:
     return {verdict["answer"] for verdict in report["parity"]["verdicts"] if verdict["backend"] == backend}
 
 
-def test_the_quick_suite_passes_here(attncheck: Run, marker: str) -> None:
-    report = run_json(attncheck, *QUICK_RUN)
+def test_the_quick_suite_passes_here_in_a_document_and_a_table_for_people(
+    attncheck: Run, tmp_path: Path, marker: str
+) -> None:
+    names = ("eager", "sdpa_math", "sdpa_flash", "sdpa_cudnn")
+    backends = (option for name in names for option in ("--backend", name))
+    done = attncheck(*QUICK_RUN, *backends, "-v", "--output", "json=report.json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
     pytest.importorskip("jsonschema").validate(report, make_report_schema())
     assert report["command"] == "parity"
     assert report["findings"] == []
-    for backend in ("eager", "sdpa_math", "sdpa_flash", "flex_attention"):
+    for backend in names[:3]:
         assert "pass" in list_answers(report, backend)
         assert list_answers(report, backend) <= {"pass", "refused"}
     assert list_answers(report, "sdpa_cudnn") == {"refused"}
     kernels = {name for run in report["parity"]["runs"] if run["backend"] == "sdpa_flash" for name in run["kernels"]}
     assert any("flash_attention_for_cpu" in name for name in kernels)
-
-
-def test_the_table_is_for_people(attncheck: Run) -> None:
-    done = attncheck(*QUICK_RUN, "--backend", "sdpa_math", "--backend", "sdpa_flash", "-v")
-    assert done.returncode == 0
     assert "\x1b" not in done.stdout
     assert "worst error in units of its budget" in done.stdout
     assert "pass sdpa_math dense-causal-s257" in done.stdout
     assert done.stdout.rstrip().splitlines()[-1].startswith("nothing found · ")
     assert all(len(line) <= 140 for line in done.stdout.splitlines() if not line.startswith(("pass", "refused")))
+
+
+@pytest.mark.nightly
+def test_the_quick_suite_passes_on_every_backend(attncheck: Run, marker: str) -> None:
+    """Among them flex_attention, which is compiled."""
+    report = run_json(attncheck, *QUICK_RUN)
+    assert report["findings"] == []
+    assert "pass" in list_answers(report, "flex_attention")
+    assert list_answers(report, "flex_attention") <= {"pass", "refused"}
 
 
 FAULTS = {
@@ -77,19 +87,29 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_backend_is_blamed_and_no_other(name: str, attncheck: Run, tmp_path: Path, marker: str) -> None:
-    source, code, message = FAULTS[name]
-    environment = write_backend(tmp_path / "site", name, source)
-    arguments: tuple[str, ...] = ("parity", "--device", "cpu", "--backend", name, "--backend", "sdpa_math")
-    arguments += ("--timeout", "5") if name == "hangs" else ()  # a busy machine is no finding
-    report = run_json(attncheck, *arguments, "--case", CASE_NAME, "--suite", "quick", code=1, env=environment)
-    assert [finding["code"] for finding in report["findings"]] == [code]
-    finding = report["findings"][0]
-    assert finding["subject"] == name
-    assert message in json.dumps(finding)
+def check_blame(names: tuple[str, ...], attncheck: Run, folder: Path, *options: str) -> None:
+    """Measure planted backends in one run beside a right one; each must be blamed for its fault, and it alone."""
+    for name in names:
+        environment = write_backend(folder / "site", name, FAULTS[name][0])
+    backends = (option for name in (*names, "sdpa_math") for option in ("--backend", name))
+    arguments = (*QUICK_RUN, *backends, "--case", CASE_NAME, *options)
+    report = run_json(attncheck, *arguments, code=1, env=environment)
+    findings = {finding["subject"]: finding for finding in report["findings"]}
+    assert len(findings) == len(report["findings"]) and set(findings) == set(names)
+    for name, finding in findings.items():
+        _, code, message = FAULTS[name]
+        assert finding["code"] == code, name
+        assert message in json.dumps(finding), name
+        assert any(fix["proven"] for fix in finding["fixes"]), "sdpa_math passed the same case"
     assert list_answers(report, "sdpa_math") == {"pass"}
-    assert any(fix["proven"] for fix in finding["fixes"]), "sdpa_math passed the same case"
+
+
+def test_planted_backends_are_blamed_and_no_other(attncheck: Run, tmp_path: Path, marker: str) -> None:
+    check_blame(tuple(name for name in FAULTS if name != "hangs"), attncheck, tmp_path)
+
+
+def test_a_planted_backend_that_hangs_is_blamed(attncheck: Run, tmp_path: Path, marker: str) -> None:
+    check_blame(("hangs",), attncheck, tmp_path, "--timeout", "5")
 
 
 def test_a_feature_that_is_lost_is_skipped_and_said_to_be_missing(attncheck: Run, tmp_path: Path, marker: str) -> None:
@@ -210,12 +230,12 @@ def test_seeds_repeat_and_differ(attncheck: Run) -> None:
 
 
 def test_a_budget_ends_the_run_and_says_what_is_left(attncheck: Run, marker: str) -> None:
-    done = attncheck("parity", "--device", "cpu", "--backend", "eager", "--budget", "8", "--repeat", "50")
+    done = attncheck("parity", "--device", "cpu", "--backend", "eager", "--budget", "6", "--repeat", "50")
     assert done.returncode == 0
     assert "runs not reached within --budget" in done.stdout
 
 
-@pytest.mark.parametrize("moment", [0.3, 2.0, 5.0])
+@pytest.mark.parametrize("moment", [0.3, 2.0, pytest.param(5.0, marks=pytest.mark.nightly)])
 def test_ctrl_c_leaves_nothing_behind(moment: float, tmp_path: Path, marker: str) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -232,13 +252,15 @@ def test_ctrl_c_leaves_nothing_behind(moment: float, tmp_path: Path, marker: str
 
 
 def test_a_killed_parent_takes_its_workers_along(tmp_path: Path, marker: str) -> None:
-    environment = write_backend(tmp_path / "site", "hangs", "def run(inputs, deterministic):\n    time.sleep(1000)")
+    sign = tmp_path / "hangs"
+    source = f"def run(inputs, deterministic):\n    open({str(sign)!r}, 'w').close()\n    time.sleep(1000)"
+    environment = write_backend(tmp_path / "site", "hangs", source)
     command = [sys.executable, "-m", "attncheck", "parity", "--device", "cpu", "--backend", "hangs"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    deadline = time.monotonic() + 30
-    while len(find_marked_processes(marker)) < 3 and time.monotonic() < deadline:
+    deadline = time.monotonic() + 100
+    while not sign.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
-    time.sleep(3)
+    assert len(find_marked_processes(marker)) > 1
     process.kill()
     process.wait()
     assert all_processes_gone(marker)

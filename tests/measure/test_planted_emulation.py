@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -117,6 +118,13 @@ def test_a_correct_emulation_passes(case: Case, dtype: Dtype) -> None:
 
 # Dropout is judged by its probe alone (test_planted_faults.py).
 ORDINARY = [fault for fault in FAULTS if not fault.long and fault.family not in ("determinism", "cache", "dropout")]
+# One fault of each family shows here what all show nightly; test_planted_faults.py catches every one of them.
+FIRST_OF_FAMILY = {(fault.family, fault.logic): fault for fault in reversed(ORDINARY)}.values()
+
+
+def at_night_but_one_of_a_family(faults: list[Fault]) -> list[Any]:
+    nightly = pytest.mark.nightly
+    return [fault if fault in FIRST_OF_FAMILY else pytest.param(fault, marks=nightly) for fault in faults]
 
 
 def cases_of(fault: Fault) -> tuple[Case, ...]:
@@ -127,7 +135,7 @@ def run_wrong(fault: Fault, case: Case) -> Outputs:
     return fault.run(cached_inputs(case), fault.family == "deterministic")
 
 
-@pytest.mark.parametrize("fault", ORDINARY, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", at_night_but_one_of_a_family(ORDINARY), ids=lambda fault: fault.name)
 def test_a_fault_changes_the_result_where_it_applies_and_nowhere_else(fault: Fault) -> None:
     dtypes: tuple[Dtype, ...] = ("bfloat16",) if fault.logic else DTYPES
     cases = [with_dtype(case, dtype) for dtype in dtypes for case in cases_of(fault)]
@@ -139,7 +147,9 @@ def test_a_fault_changes_the_result_where_it_applies_and_nowhere_else(fault: Fau
         assert has_equal_tensors(run_wrong(fault, case), cached_outputs(fault.right, case)), case.name
 
 
-@pytest.mark.parametrize("fault", [f for f in ORDINARY if f.logic], ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault", at_night_but_one_of_a_family([f for f in ORDINARY if f.logic]), ids=lambda fault: fault.name
+)
 def test_scores_alone_fail_a_fault_of_logic(fault: Fault) -> None:
     factor = 1.25 if fault.family == "ring" else 1.0
     for case in filter(fault.applies, cases_of(fault)):

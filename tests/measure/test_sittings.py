@@ -53,7 +53,7 @@ def caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run_starving(attncheck: Run, folder: Path, forgives: bool) -> subprocess.CompletedProcess[str]:
     source = STARVES.format(log=str(folder / "log"), forgives=forgives)
     environment = write_backend(folder / "site", "starved", source)
-    cases = ("--case", "head_dim", "--case", "window", "--timeout", "6")
+    cases = ("--case", "d80", "--case", "window", "--timeout", "2")
     return attncheck(*PARITY, *cases, "--backend", "starved", "--format", "json", env=environment)
 
 
