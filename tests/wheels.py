@@ -10,7 +10,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 CACHE = Path(os.environ.get("ATTNCHECK_WHEELS") or Path.home() / ".cache" / "attncheck" / "wheels")
@@ -52,6 +52,7 @@ class Wheel:
         return tuple(email.message_from_string(self.read(name)).get_all("Requires-Dist") or ())
 
 
+@cache
 def fetch_wheel(name: str, version: str) -> Wheel:
     """Return the wheel `name`==`version`, downloaded once and kept in the cache."""
     pattern = f"{name.replace('-', '_')}-{version}-*.whl"
@@ -66,8 +67,14 @@ def fetch_wheel(name: str, version: str) -> Wheel:
 
 def defines_name(wheel: Wheel, module: str, name: str) -> bool:
     """Return whether `module` binds `name` at its top level, in whatever branch, or has it as a submodule."""
+    names = _names_of_module(wheel, module)
+    return names is not None and (name in names or wheel.find_file(f"{module}.{name}") is not None)
+
+
+@cache
+def _names_of_module(wheel: Wheel, module: str) -> frozenset[str] | None:
     tree = wheel.parse_module(module)
-    return tree is not None and (name in _bound_names(tree.body) or wheel.find_file(f"{module}.{name}") is not None)
+    return frozenset(_bound_names(tree.body)) if tree is not None else None
 
 
 def _bound_names(body: list[ast.stmt]) -> set[str]:
@@ -150,6 +157,7 @@ class _ImportCheck:
         return None
 
 
+@cache
 def parameter_counts(wheel: Wheel, module: str, name: str) -> tuple[int, ...]:
     """Return how many parameters each function called `name` (or `name`_vN) in `module` takes, as inspect counts."""
     tree = wheel.parse_module(module)

@@ -1,4 +1,4 @@
-"""Ten thousand damaged configurations: each gives a model or a reason, in the shape that attncheck reads."""
+"""Damaged configurations, ten thousand nightly: each gives a model or a reason, in the shape that attncheck reads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from attncheck.core import codec
 from attncheck.core.facts import Fact
@@ -62,12 +64,13 @@ def damage_config(rng: random.Random, names: list[str]) -> dict[str, Any]:
     return document
 
 
-def test_damaged_values() -> None:
+@pytest.mark.parametrize("rounds", [1_500, pytest.param(9_000, marks=pytest.mark.nightly)])
+def test_damaged_values(rounds: int) -> None:
     rng = random.Random(SEED)
     names = sorted({name for document in CONFIGS for name in document} | set(config._TEXT_CONFIGS))
     names += ["sliding_window", "layer_types", "head_dim", "num_kv_heads", "rope_scaling", "attn_type_list"]
     names += ["hybrid_override_pattern", "block_types", "sliding_window_pattern", "per_layer_config", "is_decoder"]
-    for _ in range(9000):
+    for _ in range(rounds):
         document = damage_config(rng, names)
         answer = config.derive_model(document)
         extra = {"source": "x", "remote_code": False, "remote_imports": [], "tokenizer": {"absent": ""}}
@@ -80,7 +83,7 @@ def test_damaged_values() -> None:
 def test_damaged_bytes(tmp_path: Path) -> None:
     rng = random.Random(SEED + 1)
     texts = [json.dumps(document).encode() for document in CONFIGS]
-    for _ in range(1000):
+    for _ in range(300):
         content = bytearray(rng.choice(texts))
         for _ in range(rng.randint(1, 6)):
             at = rng.randrange(len(content))

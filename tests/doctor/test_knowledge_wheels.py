@@ -53,8 +53,8 @@ def test_parameters_of_the_function_in_transformers(version: str) -> None:
     assert counts == (() if count is None else (count,))
 
 
-@pytest.mark.parametrize("version", TRANSFORMERS)
 @pytest.mark.parametrize("ring", RINGS)
+@pytest.mark.parametrize("version", TRANSFORMERS)
 def test_ring_flash_attn_imports_and_works(ring: str, version: str) -> None:
     wheel, transformers = wheels.fetch_wheel("ring-flash-attn", ring), wheels.fetch_wheel("transformers", version)
     fails = import_fails(wheel, transformers)

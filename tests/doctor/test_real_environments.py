@@ -59,14 +59,30 @@ def list_alarms(report: dict[str, Any]) -> list[str]:
     return [f"{f['code']} {f['message']}" for f in report["findings"] if f["severity"] != "note"]
 
 
-def test_a_healthy_environment_is_not_questioned(env: Environment) -> None:
+def list_files(env: Environment) -> dict[str, tuple[int, int]]:
+    """Return size and time of each file of an environment."""
+    return {
+        str(path.relative_to(env.folder)): (path.lstat().st_size, path.lstat().st_mtime_ns)
+        for path in env.folder.rglob("*")
+        if not path.is_dir()
+    }
+
+
+def test_a_healthy_environment_is_not_questioned_and_left_as_it_was(env: Environment) -> None:
+    for stale in env.site.glob("torch/__pycache__/*.pyc"):  # so that byte code, were it written, would show
+        os.unlink(stale)
+    before = list_files(env)
     report = env.run_doctor()
+    assert list_files(env) == before
     assert list_alarms(report) == []
     outcomes = {o["module"]: o["outcome"] for o in report["snapshot"]["imports"]["known"]}
     assert outcomes["torch"] == outcomes["transformers"] == "ok"
+    assert str(Path.home()) + "/" not in str(report), "a snapshot names nobody"
 
 
-@pytest.mark.parametrize("transformers", [pytest.param("5.4.0", marks=pytest.mark.nightly), "5.17.0"])
+# Each of the nightly repairs takes an installation of its own; test_the_whole_repair_pasted_mends_all_of_it has two.
+@pytest.mark.nightly
+@pytest.mark.parametrize("transformers", ["5.4.0", "5.17.0"])
 def test_ring_flash_attn_that_cannot_import_and_the_fix_that_works(env: Environment, transformers: str) -> None:
     broken = get_finding(install_ring_flash_attn(env, transformers).run_doctor(), "ATN140")
     assert "is_flash_attn_greater_or_equal_2_10" in str(broken)
@@ -75,6 +91,7 @@ def test_ring_flash_attn_that_cannot_import_and_the_fix_that_works(env: Environm
     assert list_alarms(env.run_doctor()) == []
 
 
+@pytest.mark.nightly
 def test_ring_flash_attn_under_a_transformers_whose_signature_it_does_not_know(env: Environment) -> None:
     report = install_ring_flash_attn(env, "5.23.0").run_doctor()
     assert {"ATN140", "ATN141"} & set(finding_codes(report, "error"))
@@ -99,6 +116,7 @@ def test_flash_attn_built_for_another_torch(env: Environment, archive: Path) -> 
     assert "ATN108" not in finding_codes(report), "one defect, one finding"
 
 
+@pytest.mark.nightly
 def test_torch_absent_and_the_fix_that_works(env: Environment) -> None:
     env.run_pip("uninstall", "--quiet", "-y", "torch")
     report = env.run_doctor("--profile", "flash")
@@ -115,6 +133,7 @@ def test_flash_attn_four_laid_over_flash_attn(env: Environment, archive: Path) -
     assert "flash-attn-4" in str(clash)
 
 
+@pytest.mark.nightly
 def test_kernels_that_transformers_refuses_and_the_fix_that_works(env: Environment) -> None:
     env.run_pip("install", "--quiet", "kernels<0.12")
     broken = get_finding(env.run_doctor(), "ATN149")
@@ -128,31 +147,11 @@ def test_the_whole_repair_pasted_mends_all_of_it(env: Environment) -> None:
     env.run_pip("install", "--quiet", "kernels<0.12")
     report = env.run_doctor()
     assert {"ATN140", "ATN149"} <= set(finding_codes(report, "error") + finding_codes(report, "warning"))
+    assert "is_flash_attn_greater_or_equal_2_10" in str(get_finding(report, "ATN140"))
     assert {"ATN140", "ATN149"} <= set(report["repair"]["proven"])
     for step in report["repair"]["steps"]:
         env.run_shell(step["command"])
     assert list_alarms(env.run_doctor()) == []
-
-
-def test_the_environment_is_left_as_it_was(env: Environment) -> None:
-    def list_files() -> dict[str, tuple[int, int]]:
-        return {
-            str(path.relative_to(env.folder)): (path.lstat().st_size, path.lstat().st_mtime_ns)
-            for path in env.folder.rglob("*")
-            if not path.is_dir()
-        }
-
-    for stale in env.folder.rglob("*.pyc"):  # so that byte code, were it written, would show
-        os.unlink(stale)
-    before = list_files()
-    env.run_doctor()
-    assert list_files() == before
-
-
-def test_a_snapshot_names_nobody(env: Environment) -> None:
-    text = str(env.run_doctor())
-    home = str(Path.home())
-    assert home + "/" not in text
 
 
 @pytest.mark.parametrize(
