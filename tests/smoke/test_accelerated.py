@@ -360,7 +360,7 @@ def test_right_compilation_passes(shape: str, precision: str, seed: int, monkeyp
     assert "1 graphs compiled, 0 graph breaks" in result.notes[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_inductor_passes() -> None:
     result = compiled.run(make_testbed(precision="bf16", compile=True))

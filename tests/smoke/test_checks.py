@@ -84,7 +84,18 @@ CLEAN = [
 ]
 
 
-@pytest.mark.parametrize(("shape", "plan"), CLEAN, ids=[f"{shape}-{plan.seed}" for shape, plan in CLEAN])
+FIRST_SEEDS = {(shape, replace(plan, seed=0)): plan.seed for shape, plan in reversed(CLEAN)}.values()
+
+
+@pytest.mark.parametrize(
+    ("shape", "plan"),
+    [
+        pytest.param(
+            shape, plan, id=f"{shape}-{plan.seed}", marks=[pytest.mark.nightly] * (plan.seed not in FIRST_SEEDS)
+        )
+        for shape, plan in CLEAN
+    ],
+)
 def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
     build.stay_offline()
     testbed = testbeds.Testbed(build.load_architecture(shape), plan, "cpu")
@@ -100,10 +111,10 @@ def test_what_is_right_raises_no_alarm(shape: str, plan: Plan) -> None:
     ("shape", "plan"),
     [
         ("llama", SDPA),
-        ("gemma2", replace(EAGER, precision="autocast", seed=3)),
-        ("qwen2", replace(SDPA, packing="padding", seed=1)),
         ("gpt_oss", replace(EAGER, packing="padding", seed=2)),
-        ("deepseek_v3", replace(SDPA, precision="fp32", seed=4)),
+        pytest.param("gemma2", replace(EAGER, precision="autocast", seed=3), marks=pytest.mark.nightly),
+        pytest.param("qwen2", replace(SDPA, packing="padding", seed=1), marks=pytest.mark.nightly),
+        pytest.param("deepseek_v3", replace(SDPA, precision="fp32", seed=4), marks=pytest.mark.nightly),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

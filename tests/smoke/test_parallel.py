@@ -67,7 +67,7 @@ def sound_results() -> Results:
         2,
         [
             ("llama3", "unshimmed", "llama", replace(RING, shims=())),
-            *sound_items(2, range(5), range(3)),
+            *sound_items(2, range(2), range(1)),
             ("llama3", "stride", "llama", replace(RING, heads_k_stride=2)),
             ("llama3", "checkpointing", "qwen2", replace(RING, gradient_checkpointing=True)),
             ("llama3", "autocast", "llama", replace(RING, precision="autocast")),
@@ -87,8 +87,8 @@ SOUND = ("stride", "checkpointing", "autocast", "ulysses bf16", "ulysses windows
 
 
 def test_sound_plans_pass_whatever_model_and_seed(sound_results: Results) -> None:
-    names = [name for _, name, _, _ in sound_items(2, range(5), range(3))] + list(SOUND)
-    assert len(names) == 21
+    names = [name for _, name, _, _ in sound_items(2, range(2), range(1))] + list(SOUND)
+    assert len(names) == 11
     for name in names:
         assert judge_result(sound_results[name]) == "pass", (name, deciding_reason(sound_results[name]))
         assert len(sound_results[name].layers) == 2 and all(layer.ran for layer in sound_results[name].layers)
@@ -97,9 +97,10 @@ def test_sound_plans_pass_whatever_model_and_seed(sound_results: Results) -> Non
     assert measures_by_name(sound_results["ulysses llama 0"])["gradients"].limit == 1e-5
 
 
-@pytest.mark.parametrize("ranks", [3, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("ranks", [3, 4])
 def test_more_ranks_pass_too(ranks: int) -> None:
-    results = run_plans(ranks, sound_items(ranks, (0,), (0,)))
+    results = run_plans(ranks, sound_items(ranks, range(3), range(2)))
     for name, result in results.items():
         if ranks == 3 and name.startswith("ulysses"):
             assert judge_result(result) == "refused" and "4 heads do not divide by 3 ranks" in result.reason

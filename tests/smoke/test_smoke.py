@@ -298,7 +298,10 @@ def test_training_on_documents_of_ones_own(attncheck: Run, tmp_path: Path) -> No
     assert result["steps"][-1]["loss"] < result["bound"] and result["floor"] == 0
 
 
-@pytest.mark.parametrize(("data", "message"), [(b"", "x.jsonl is empty"), (None, "there is no file")])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [(b"", "x.jsonl is empty"), pytest.param(None, "there is no file", marks=pytest.mark.nightly)],
+)
 def test_data_that_cannot_be_read(attncheck: Run, tmp_path: Path, data: bytes | None, message: str) -> None:
     (tmp_path / "m").mkdir()
     make_tokenizer(tmp_path / "m")
@@ -360,7 +363,7 @@ def test_a_question_that_is_lost_costs_no_other(attncheck: Run, tmp_path: Path, 
     points = "".join(f"{name} = {name}_plugin\n" for name in LOST)
     (info / "entry_points.txt").write_text(f"[attncheck.proving]\n{points}")
     only_arguments = [word for name in ("what_ran", *LOST, "implementation") for word in ("--only", name)]
-    arguments = (*only_arguments, "--no-fix", "--timeout", "8", "--format", "json", "--device", "cpu")
+    arguments = (*only_arguments, "--no-fix", "--timeout", "5", "--format", "json", "--device", "cpu")
     process = attncheck("smoke", "llama", *arguments, env={**os.environ, "PYTHONPATH": str(folder)})
     assert process.returncode == 1, process.stderr
     results = {result["check"]: result for result in json.loads(process.stdout)["smoke"]["plan_runs"][0]["results"]}
