@@ -48,6 +48,8 @@ POLL_SECONDS = 0.05  # between two looks at the folder
 RENDEZVOUS_SECONDS = 120.0  # never NCCL's ten or gloo's thirty minutes
 IMPORT_SECONDS = 120.0  # importing torch on every rank at once, from a cold disk, before they meet
 MEETING_GRACE_SECONDS = 5.0  # in which ranks that did not meet say so themselves
+STACK_SETTLED_SECONDS = 0.3  # without a change after which a stack is held to be whole
+STACK_SECONDS = 5.0  # in which a rank writes its stack, on a busy machine too
 GRACE_SECONDS = 1.5  # in which the other ranks' faults, and the launcher's log line of a death, are awaited
 STDERR_TAIL = 4 << 10  # bytes
 POLLING_SHARE = 0.2  # of a processor: what a rank uses at most that waits for its peers
@@ -437,18 +439,29 @@ class _RankGroup:
         return [int(state["rank"]) for state in states if state and _has_ended(int(state["pid"]))]
 
     def _collect_stacks(self) -> dict[int, str]:
-        """Return the stack of each rank's main thread, as faulthandler prints it."""
-        states = [_read_json(path) for path in self.folder.glob("rank-*.json")]
+        """Return the stack of each rank's main thread, as faulthandler prints it.
+
+        A rank that is stopped writes none; one that gets little of the machine may take a while.
+        """
+        states = [state for path in self.folder.glob("rank-*.json") if (state := _read_json(path))]
         for state in states:
-            with contextlib.suppress(ProcessLookupError, PermissionError, KeyError):
-                os.kill(state["pid"], signal.SIGUSR1)
-        time.sleep(0.5)
-        stacks = {}
-        for state in states:
-            with contextlib.suppress(OSError, KeyError):
-                text = (self.folder / f"stack-{state['rank']}.txt").read_text("utf-8", "replace")
-                stacks[int(state["rank"])] = _extract_thread(text, int(state["thread"]))
-        return {rank: stack for rank, stack in stacks.items() if stack}
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(int(state["pid"]), signal.SIGUSR1)
+        until, dumps = time.monotonic() + STACK_SECONDS, dict[int, str]()
+        while time.monotonic() < until:
+            time.sleep(STACK_SETTLED_SECONDS)
+            earlier, dumps = dumps, {int(state["rank"]): self._read_stack(state) for state in states}
+            missing = [state for state in states if not dumps[int(state["rank"])]]
+            if dumps == earlier and all(_process_state(int(state["pid"])) in "TtZX" for state in missing):
+                break
+        return {rank: stack for rank, stack in dumps.items() if stack}
+
+    def _read_stack(self, state: dict[str, Any]) -> str:
+        """Return what a rank has written of its main thread's stack."""
+        with contextlib.suppress(OSError):
+            text = (self.folder / f"stack-{state['rank']}.txt").read_text("utf-8", "replace")
+            return _extract_thread(text, int(state["thread"]))
+        return ""
 
     def _last_stderr_line(self, rank: int) -> str:
         """Return the last line that a rank wrote to standard error."""
@@ -462,12 +475,17 @@ class _RankGroup:
 
 def _has_ended(pid: int) -> bool:
     """Say whether a process is gone, or a zombie that waits to be reaped."""
+    return _process_state(pid) in "ZX"
+
+
+def _process_state(pid: int) -> str:
+    """Return the letter of a process's state, as proc_pid_stat(5) has it: X for none, ? where /proc does not show."""
     if not Path("/proc/self").exists():
-        return False
+        return "?"
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return True
+        return "X"
 
 
 def _read_json(path: Path) -> dict[str, Any]:
