@@ -37,7 +37,7 @@ def finding_codes(result: Communication) -> list[str]:
     return [finding.code for finding in communication_findings.make_findings(result)]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.nightly)])
 def test_healthy_ranks_are_right(ranks: int, marker: str) -> None:
     result = check_communication(ranks)
     assert [e.outcome for e in result.exchanges] == ["ok"] * (ranks * (ranks - 1) // 2 + 3)
@@ -197,6 +197,7 @@ dist.all_gather_into_tensor, dist.batch_isend_irecv, dist.reduce_scatter_tensor 
 """
 
 
+@pytest.mark.nightly
 def test_the_one_that_hangs_is_told_from_those_who_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
 ) -> None:

@@ -154,7 +154,7 @@ def break_adapter(folder: Path, old: str, new: str) -> str:
     return str(folder)
 
 
-EVERY_TIME = ("leaks", "no_gradient")  # each takes two ranks and their start: the others at night
+EVERY_TIME = ("leaks",)  # each takes two ranks and their start: the others at night
 NAMES = [name if name in EVERY_TIME else pytest.param(name, marks=pytest.mark.nightly) for name in FAULTS]
 
 
@@ -168,6 +168,7 @@ def test_a_spoilt_adapter_is_seen(name: str, tmp_path: Path, monkeypatch: pytest
     assert message in findings[code].message + str(findings[code].evidence)
 
 
+@pytest.mark.nightly
 def test_an_adapter_that_keeps_the_window_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = break_adapter(tmp_path, "and key_states.shape[1] > sliding_window", "")
     path = Path(folder, "ring_flash_attn/adapters/hf_adapter.py")
