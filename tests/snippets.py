@@ -20,6 +20,7 @@ import typer
 
 from attncheck import __version__
 from attncheck.cli.app import app
+from tests.doctor.venvs import make_venv
 from tests.own_environment import make_own_environment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -100,6 +101,8 @@ class Workshop:
         self.programs = folder / "bin"
         self.programs.mkdir()
         self.own = make_own_environment(folder / "own")
+        # The first Python on PATH, without torch: attncheck would examine one that has it, for many seconds.
+        self.plain = make_venv(folder / "plain").parent
         self.bare = folder / "attncheck.git"
         git = ["git", "-c", "safe.directory=*"]
         subprocess.run([*git, "clone", "-q", "--bare", str(ROOT), str(self.bare)], check=True, capture_output=True)
@@ -131,9 +134,13 @@ class Workshop:
             path.write_text("", encoding="utf-8")
         text = snippet.text.replace("/opt/attncheck/bin/", f"{self.programs}/")
         script = f'set -o pipefail\ntrap \'printf "%s\\t%s\\n" $? "$BASH_COMMAND" >> "{failures}"\' ERR\n{text}'
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "ATTNCHECK_"))}
+        environ = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("GITHUB_", "ATTNCHECK_", "VIRTUAL_ENV", "CONDA_"))
+        }
         environ |= {
-            "PATH": ":".join(filter(None, (programs, str(self.programs), environ["PATH"]))),
+            "PATH": ":".join(filter(None, (programs, str(self.programs), str(self.plain), environ["PATH"]))),
             **self.git_settings,
             "HOME": str(self.folder),
             "PYTHONPATH": "",

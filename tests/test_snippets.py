@@ -358,6 +358,7 @@ def test_pip_installs_attncheck_from_the_repository(workshop: Workshop, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_pre_commit_runs_the_hook(workshop: Workshop, project: Path) -> None:
     """For real: pre-commit from the package index, with the block of docs/ci-and-clusters.md, on a right launch."""
     block = find_snippet("yaml", "- repo:")

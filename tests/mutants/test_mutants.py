@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -87,9 +88,9 @@ def copy_project(folder: Path) -> Path:
 def test_every_mutant_is_valid_and_differs() -> None:
     for module in MODULES:
         source = (ROOT / module).read_text("utf-8")
-        mutants = list(make_mutants(source))
+        mutants = list(islice(make_mutants(source), 0, 50, 5))
         assert mutants
-        for mutant in mutants[:: max(1, len(mutants) // 10)]:
+        for mutant in mutants:
             compile(mutant.source, module, "exec")
             assert mutant.source != source
 
