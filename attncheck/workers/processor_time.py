@@ -78,6 +78,16 @@ def compare_samples(first: CpuSample | None, last: CpuSample | None) -> CpuUse:
     return CpuUse(activity, seconds, elapsed)
 
 
+def read_process_state(pid: int) -> str:
+    """Return the letter of a process's state (proc_pid_stat(5)), X where there is none, ? where /proc does not show."""
+    if not os.path.exists("/proc/self"):
+        return "?"
+    try:
+        return _read_stat(f"/proc/{pid}/stat")[0]
+    except OSError:
+        return "X"
+
+
 def _read_stats() -> dict[int, list[str]]:
     """Return the fields of every process's /proc/PID/stat from its state on, by pid."""
     stats: dict[int, list[str]] = {}

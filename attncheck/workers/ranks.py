@@ -39,17 +39,15 @@ from attncheck.workers.pool import (
     overlay_environment,
 )
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, kill_all
-from attncheck.workers.processor_time import CpuSample, CpuUse, compare_samples, sample_cpu
+from attncheck.workers.processor_time import CpuSample, CpuUse, compare_samples, read_process_state, sample_cpu
 from attncheck.workers.processors import thread_environment
 from attncheck.workers.scratch import scratch_folder
-from attncheck.workers.stacks import is_waiting_for_peers
+from attncheck.workers.stacks import collect_stacks, is_waiting_for_peers
 
 POLL_SECONDS = 0.05  # between two looks at the folder
 RENDEZVOUS_SECONDS = 120.0  # never NCCL's ten or gloo's thirty minutes
 IMPORT_SECONDS = 120.0  # importing torch on every rank at once, from a cold disk, before they meet
 MEETING_GRACE_SECONDS = 5.0  # in which ranks that did not meet say so themselves
-STACK_SETTLED_SECONDS = 0.3  # without a change after which a stack is held to be whole
-STACK_SECONDS = 5.0  # in which a rank writes its stack, on a busy machine too
 GRACE_SECONDS = 1.5  # in which the other ranks' faults, and the launcher's log line of a death, are awaited
 STDERR_TAIL = 4 << 10  # bytes
 POLLING_SHARE = 0.2  # of a processor: what a rank uses at most that waits for its peers
@@ -391,7 +389,7 @@ class _RankGroup:
                 f"no answer any more: rank {ended[0]} ended by itself, its peers wait for it: {last_line}",
             )
         latest = self._sample_ranks()
-        stacks = self._collect_stacks()
+        stacks = collect_stacks(self.folder)
         use = self._find_busiest_use(latest, stacks)
         is_retry = self.late is None
         kind, reason = describe_timeout(use, self.job.seconds, is_retry)
@@ -438,31 +436,6 @@ class _RankGroup:
         states = [_read_json(path) for path in sorted(self.folder.glob("rank-*.json"))]
         return [int(state["rank"]) for state in states if state and _has_ended(int(state["pid"]))]
 
-    def _collect_stacks(self) -> dict[int, str]:
-        """Return the stack of each rank's main thread, as faulthandler prints it.
-
-        A rank that is stopped writes none; one that gets little of the machine may take a while.
-        """
-        states = [state for path in self.folder.glob("rank-*.json") if (state := _read_json(path))]
-        for state in states:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(state["pid"]), signal.SIGUSR1)
-        until, dumps = time.monotonic() + STACK_SECONDS, dict[int, str]()
-        while time.monotonic() < until:
-            time.sleep(STACK_SETTLED_SECONDS)
-            earlier, dumps = dumps, {int(state["rank"]): self._read_stack(state) for state in states}
-            missing = [state for state in states if not dumps[int(state["rank"])]]
-            if dumps == earlier and all(_process_state(int(state["pid"])) in "TtZX" for state in missing):
-                break
-        return {rank: stack for rank, stack in dumps.items() if stack}
-
-    def _read_stack(self, state: dict[str, Any]) -> str:
-        """Return what a rank has written of its main thread's stack."""
-        with contextlib.suppress(OSError):
-            text = (self.folder / f"stack-{state['rank']}.txt").read_text("utf-8", "replace")
-            return _extract_thread(text, int(state["thread"]))
-        return ""
-
     def _last_stderr_line(self, rank: int) -> str:
         """Return the last line that a rank wrote to standard error."""
         paths = sorted(self.folder.glob(f"logs/*/attempt_0/{rank}/stderr.log"))
@@ -475,17 +448,7 @@ class _RankGroup:
 
 def _has_ended(pid: int) -> bool:
     """Say whether a process is gone, or a zombie that waits to be reaped."""
-    return _process_state(pid) in "ZX"
-
-
-def _process_state(pid: int) -> str:
-    """Return the letter of a process's state, as proc_pid_stat(5) has it: X for none, ? where /proc does not show."""
-    if not Path("/proc/self").exists():
-        return "?"
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
+    return read_process_state(pid) in "ZX"
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -501,15 +464,6 @@ def _last_line(text: str) -> str:
     lines = text.strip().splitlines()
     fatal = [line for line in lines if line.startswith("Fatal Python error")]
     return (fatal[-1:] or lines[-1:] or ["no message"])[0][:300]
-
-
-def _extract_thread(text: str, ident: int) -> str:
-    """Return the frames of one thread out of faulthandler's dump, innermost first."""
-    for part in re.split(r"\n(?=(?:Current thread|Thread) 0x)", "\n" + text):
-        heading = re.match(r"\s*(?:Current thread|Thread) 0x([0-9a-f]+)", part)
-        if heading and int(heading[1], 16) == ident:
-            return part
-    return ""
 
 
 def _innermost_frame(stack: str) -> str:

@@ -2,13 +2,68 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+from attncheck.workers.processor_time import read_process_state
+
+SETTLED_SECONDS = 0.3  # without a change after which a stack is held to be whole
+STACK_SECONDS = 5.0  # in which a rank writes its stack, on a busy machine too
+NEVER_WRITES = "TtZX"  # states: stopped, traced, ended
 # Where a rank waits for others: torch's collectives, a request's wait, the all-gather of texts through the store.
 _WAITING = re.compile(r"torch/distributed/(?!run)|in (?:wait|synchronize|all_gather_text)\b")
+
+
+def collect_stacks(folder: Path) -> dict[int, str]:
+    """Return the stack of each rank's main thread, as faulthandler prints it, by rank.
+
+    The ranks' `rank-N.json` in `folder` name their process and thread; on SIGUSR1 each writes `stack-N.txt`. A rank
+    that is stopped, or stuck in the kernel, writes none; one that gets little of the machine takes a while.
+    """
+    ranks = [document for path in folder.glob("rank-*.json") if (document := _read_rank(path))]
+    for rank in ranks:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(rank["pid"], signal.SIGUSR1)
+    until, stacks = time.monotonic() + STACK_SECONDS, dict[int, str]()
+    while time.monotonic() < until:
+        time.sleep(SETTLED_SECONDS)
+        earlier, stacks = stacks, {rank["rank"]: _read_stack(folder, rank) for rank in ranks}
+        missing = [rank["pid"] for rank in ranks if not stacks[rank["rank"]]]
+        if stacks == earlier and all(read_process_state(pid) in NEVER_WRITES for pid in missing):
+            break
+    return {rank: stack for rank, stack in stacks.items() if stack}
 
 
 def is_waiting_for_peers(stack: str) -> bool:
     """Say whether the innermost frames of `stack`, as faulthandler prints it, wait for other ranks."""
     frames = [line for line in stack.splitlines() if line.strip().startswith("File")]
     return any(_WAITING.search(frame) for frame in frames[:3])
+
+
+def _read_rank(path: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        document = json.loads(path.read_bytes())
+        return {name: int(document[name]) for name in ("rank", "pid", "thread")}
+    return {}
+
+
+def _read_stack(folder: Path, rank: dict[str, Any]) -> str:
+    with suppress(OSError):
+        text = (folder / f"stack-{rank['rank']}.txt").read_text("utf-8", "replace")
+        return _extract_thread(text, rank["thread"])
+    return ""
+
+
+def _extract_thread(text: str, ident: int) -> str:
+    """Return the frames of one thread out of faulthandler's dump, innermost first."""
+    for part in re.split(r"\n(?=(?:Current thread|Thread) 0x)", "\n" + text):
+        heading = re.match(r"\s*(?:Current thread|Thread) 0x([0-9a-f]+)", part)
+        if heading and int(heading[1], 16) == ident:
+            return part
+    return ""

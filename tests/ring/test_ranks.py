@@ -18,7 +18,7 @@ import pytest
 
 from attncheck.core.errors import BadUsage
 from attncheck.workers.launcher_env import first_node, read_rank_env
-from attncheck.workers.stacks import is_waiting_for_peers
+from attncheck.workers.stacks import collect_stacks, is_waiting_for_peers
 from tests.conftest import Run, all_processes_gone, find_marked_processes
 from tests.ring.ring_plugins import write_ring_plugin
 
@@ -242,6 +242,37 @@ def test_a_stack_tells_who_waits() -> None:
     assert is_waiting_for_peers(waits) and not is_waiting_for_peers(works)
     at_store = '  File "attncheck/ring/worker/rank.py", line 70 in all_gather_text\n  File "x.py", line 2 in run'
     assert is_waiting_for_peers(at_store)
+
+
+LATE = """
+import faulthandler, json, os, signal, sys, threading, time
+def dump(*arguments):
+    time.sleep(1.2)
+    with open("stack-0.txt", "w") as stream:
+        faulthandler.dump_traceback(stream)
+signal.signal(signal.SIGUSR1, dump)
+document = {"rank": 0, "pid": os.getpid(), "thread": threading.main_thread().ident}
+with open("rank-0.json", "w") as stream:
+    json.dump(document, stream)
+print(flush=True)
+time.sleep(100)
+"""
+
+
+def test_a_stack_that_comes_late_is_awaited_and_that_of_a_stopped_rank_is_not(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", LATE], cwd=tmp_path, stdout=subprocess.PIPE) as late:
+        assert late.stdout is not None and late.stdout.readline()
+        stopped = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"])
+        os.kill(stopped.pid, signal.SIGSTOP)
+        document = {"rank": 1, "pid": stopped.pid, "thread": 1}
+        (tmp_path / "rank-1.json").write_text(json.dumps(document), encoding="utf-8")
+        try:
+            stacks = collect_stacks(tmp_path)
+        finally:
+            for process in (late, stopped):
+                process.kill()
+                process.wait()
+    assert list(stacks) == [0] and " in dump" in stacks[0]
 
 
 HOSTS = ("attnchecka", "attncheckb")
