@@ -29,11 +29,12 @@ from attncheck.cli.completion import (
 EXAMINE = "What to examine"
 MEASURE = "What to measure"
 RANKS = "Over ranks"
+NODES = "Over nodes"
 TRAIN = "How the job trains"
 POLICY = "What the gate asks"
 OUTPUT = "Output"
 
-PANELS = (EXAMINE, MEASURE, TRAIN, RANKS, POLICY, OUTPUT)  # as they follow one another
+PANELS = (EXAMINE, MEASURE, TRAIN, RANKS, NODES, POLICY, OUTPUT)  # as they follow one another
 
 LANES = ("static", "import", "device")
 PROFILES = ("auto", "flash", "ring", "rl", "all")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, Interrupted
 from attncheck.core.outgoing import clean, clean_text
+from attncheck.core.results.cluster import ClusterSection
 from attncheck.core.streams import fit_text, print_message
 
 if TYPE_CHECKING:
@@ -87,8 +88,14 @@ def write_and_exit(
 
 
 def with_repair(report: Report) -> Report:
-    """Return a report with the repair of all that doctor and lint found in it, whose fixes then agree."""
+    """Return a report with the repair of all that doctor and lint found in it, whose fixes then agree.
+
+    Nodes that differ have no repair in common.
+    """
     if not any(finding.fixes for finding in report.findings) or not {"doctor", "lint"} & set(report.sections):
+        return report
+    cluster = report.section(ClusterSection)
+    if cluster is not None and not cluster.is_uniform:
         return report
     from attncheck.doctor.repair.plan import add_repair
 

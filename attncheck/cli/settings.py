@@ -166,6 +166,13 @@ def refuse_with_target(lanes: Sequence[str], ring_size: int | None) -> None:
         raise BadUsage("--target judges for a machine that is not here: imports, GPUs and ranks cannot be tried on it")
 
 
+def refuse_with_cluster(**options: object) -> None:
+    """Raise `BadUsage` for options about one machine beside --nodes or --ray, which examine many."""
+    for name, value in options.items():
+        if value:
+            raise BadUsage(f"{option_name(name)} is about one machine: it says nothing over --nodes or --ray")
+
+
 def check_backends(names: Sequence[str]) -> None:
     """Raise `BadUsage` for a backend that attncheck does not know."""
     from attncheck.measure.discovery import get_backend

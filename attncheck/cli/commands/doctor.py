@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
+from attncheck.cli.cluster import NodesOptions, examine_cluster
 from attncheck.cli.commands import EXAMINING, Command
 from attncheck.cli.facts_file import read_facts, refuse_with_facts
 from attncheck.cli.measuring import collect_lanes
@@ -27,6 +28,7 @@ from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import (
     make_execution_target,
+    refuse_with_cluster,
     refuse_with_target,
     require_ring,
     resolve_policy,
@@ -77,6 +79,7 @@ Progress = Callable[[str], None]
 def doctor(
     output: OutputOptions,
     rules: RuleOptions,
+    nodes: NodesOptions,
     model: Model = None,
     python: Python = None,
     lane: Lanes = None,
@@ -101,6 +104,12 @@ def doctor(
     policy = resolve_policy(output, rules, profile, timeout)
     writer = make_report_writer(output)
     engine.check_codes((*policy.select, *policy.ignore))
+    if nodes.is_cluster:
+        refuse_with_cluster(
+            facts=facts, target=target, ring_size=ring_size, try_packages=try_packages, online=online,
+            rendezvous_timeout=rendezvous_timeout,
+        )  # fmt: skip
+        write_and_exit(writer, examine_cluster(nodes, python, lane or (), model, policy), verbose, policy)
     if facts is not None:
         refuse_with_facts(
             MODEL=model, python=python, lane=lane, online=online, ring_size=ring_size, try_packages=try_packages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -29,14 +29,17 @@ class StackFact:
 
 def list_snapshot_facts(snapshot: Snapshot) -> Iterator[StackFact]:
     """Yield the facts of a snapshot that are known."""
-    yield from _package_facts(snapshot)
+    for source in list_fact_sources():
+        yield from source(snapshot)
+
+
+def list_fact_sources() -> tuple[Callable[[Snapshot], Iterator[StackFact]], ...]:
+    """Return the functions that yield a snapshot's facts, each of some of its fields; of two alike the later counts."""
+    return (_package_facts, _lock_facts, _torch_facts, _machine_facts, _host_facts, _variable_facts, _job_facts)
+
+
+def _lock_facts(snapshot: Snapshot) -> Iterator[StackFact]:
     yield from list_lock_facts(make_lock(snapshot, (), ""))
-    yield from _torch_facts(snapshot)
-    yield from _machine_facts(snapshot)
-    yield from _host_facts(snapshot)
-    for name, value in snapshot.environ.items():
-        yield StackFact("variable", name, value)
-    yield from _job_facts(snapshot)
 
 
 def list_lock_facts(lock: Lock) -> Iterator[StackFact]:
@@ -137,6 +140,11 @@ def _host_facts(snapshot: Snapshot) -> Iterator[StackFact]:
         yield StackFact("library", name, provides or "unknown", tuple(library.provides))
     yield StackFact("hub", "HF_HUB_OFFLINE", str(snapshot.hub.offline))
     yield StackFact("hub", "cached kernels", ", ".join(sorted(snapshot.hub.kernels)) or "none", ("kernels",))
+
+
+def _variable_facts(snapshot: Snapshot) -> Iterator[StackFact]:
+    for name, value in snapshot.environ.items():
+        yield StackFact("variable", name, value)
 
 
 def _job_facts(snapshot: Snapshot) -> Iterator[StackFact]:

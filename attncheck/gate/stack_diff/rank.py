@@ -28,7 +28,7 @@ def rank_differences(a: StackSide, b: StackSide, findings: tuple[Finding, ...]) 
         words = tuple(map(_normalise, (difference.subject, *aliases)))
         by_subject = [f for f, text in zip(findings, subjects) if _names(text, words)]
         anywhere = [f for f, text in zip(findings, texts) if _names(text, words)]
-        tier = 0 if by_subject else 1 if anywhere else 2 if _is_of_stack(difference) else 3
+        tier = 0 if by_subject else 1 if anywhere else 2 if is_of_stack(difference.kind, difference.subject) else 3
         naming = list({id(finding): finding for finding in (*by_subject, *anywhere)}.values())
         gravest = min((SEVERITIES.index(finding.severity) for finding in naming), default=len(SEVERITIES))
         is_alias = not any(_names(text, words[:1]) for text in (*subjects, *texts))
@@ -74,7 +74,8 @@ def _names(text: str, words: Iterable[str]) -> bool:
     return any(word in text and re.search(rf"(?<![\w-]){re.escape(word)}(?!-?\w)", text) for word in words if word)
 
 
-def _is_of_stack(difference: StackDifference) -> bool:
-    if difference.kind in PACKAGE_KINDS:
-        return is_watched(difference.subject.replace("_", "-"))
-    return difference.kind in STACK_KINDS
+def is_of_stack(kind: str, subject: str) -> bool:
+    """Return whether a fact is about what attention stands on."""
+    if kind in PACKAGE_KINDS:
+        return is_watched(subject.replace("_", "-"))
+    return kind in STACK_KINDS

@@ -1,0 +1,112 @@
+"""What `attncheck doctor` does over the nodes of a cluster: its options, and the report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from attncheck.cli.measuring import collect_lanes
+from attncheck.cli.options import NODES, option
+from attncheck.cli.progress import with_progress
+from attncheck.cli.settings import select_interpreter
+from attncheck.core.errors import BadUsage
+
+if TYPE_CHECKING:
+    from attncheck.core.report import Report
+    from attncheck.core.snapshot import Snapshot
+    from attncheck.gate.nodes.merge import GatheredNodes
+    from attncheck.gate.policy import Policy
+
+
+@dataclass(frozen=True)
+class NodesOptions:
+    """Whether doctor examines one machine or the nodes of a cluster, and how it finds them."""
+
+    nodes: Annotated[
+        bool,
+        option(
+            NODES,
+            "--nodes",
+            help="Examine every node that torchrun or srun started this on, and report once. Default: this machine.",
+        ),
+    ] = False
+    gpus_per_node: Annotated[
+        int | None,
+        option(
+            NODES,
+            "--gpus-per-node",
+            min=1,
+            max=1024,
+            metavar="N",
+            help=(
+                "Report nodes with fewer GPUs. Default: what the policy's launch files take, or torchrun's ranks on a "
+                "node."
+            ),
+        ),
+    ] = None
+    nodes_timeout: Annotated[
+        float | None,
+        option(
+            NODES,
+            "--nodes-timeout",
+            min=1,
+            max=86400,
+            metavar="SECONDS",
+            help="Report without the nodes that have not answered after this many seconds. Default: 180.",
+        ),
+    ] = None
+    nodes_port: Annotated[
+        int | None,
+        option(
+            NODES,
+            "--nodes-port",
+            min=1,
+            max=65535,
+            metavar="PORT",
+            help="Let nodes meet on this port of node 0. Default: one of four, by the launch's id.",
+        ),
+    ] = None
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether a cluster is examined. Raises `BadUsage` for options that need one."""
+        if not self.nodes:
+            for name in ("nodes_port", "gpus_per_node", "nodes_timeout"):
+                if getattr(self, name) is not None:
+                    raise BadUsage(f"--{name.replace('_', '-')} is for --nodes")
+        return self.nodes
+
+
+def examine_cluster(
+    options: NodesOptions, python: str | None, lanes: Sequence[str], model: str | None, policy: Policy
+) -> Report:
+    """Return the report on all nodes. Raises `Following` on a node that does not report."""
+    from attncheck.gate.nodes.merge import merge_nodes
+    from attncheck.gate.nodes.placement import PlacementRequest
+    from attncheck.gate.run import read_policy_sources
+
+    gathered, local_size = _gather(options, python, lanes, model, policy)
+    sources = () if options.gpus_per_node else read_policy_sources(policy)
+    request = PlacementRequest(options.gpus_per_node or 0, sources, local_size)
+    report: Report = with_progress(
+        lambda report_progress: merge_nodes(gathered, request, policy.profile, policy.select, policy.ignore)
+    )
+    return report
+
+
+def _gather(
+    options: NodesOptions, python: str | None, lanes: Sequence[str], model: str | None, policy: Policy
+) -> tuple[GatheredNodes, int]:
+    """Return what came of all nodes, and how many ranks the launcher started on each (0: not known)."""
+    from attncheck.gate.nodes.over_nodes import TIMEOUT_SECONDS, gather_nodes
+    from attncheck.gate.nodes.place import read_place
+
+    seconds = options.nodes_timeout or TIMEOUT_SECONDS
+    place = read_place(os.environ, options.nodes_port)
+
+    def collect() -> Snapshot:
+        return collect_lanes(select_interpreter(python), lanes, model, False, policy)
+
+    return gather_nodes(place, seconds, collect, with_progress), place.local_size

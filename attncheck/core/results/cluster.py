@@ -1,0 +1,99 @@
+"""What doctor saw over the nodes of a cluster. Nodes are numbers: host names are not recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from attncheck.core.node_ranges import format_nodes, name_nodes
+from attncheck.core.report import OpenQuestion, Section
+
+
+@dataclass(frozen=True)
+class NodeGroup:
+    """One value, and the nodes that have it."""
+
+    value: str
+    count: int
+    nodes: str  # "0-31, 36-63"
+
+
+@dataclass(frozen=True)
+class NodeFact:
+    """One fact in which nodes differ, with its values, the most common first."""
+
+    kind: str  # "package", "torch", "driver", "variable", …
+    subject: str
+    relation: Literal["stack", "other"]  # of the attention stack, or of the rest
+    groups: tuple[NodeGroup, ...]
+
+    @property
+    def has_majority(self) -> bool:
+        """Whether more than half of the nodes that know the fact share its first value."""
+        return 2 * self.groups[0].count > sum(group.count for group in self.groups)
+
+
+@dataclass(frozen=True)
+class NodeFinding:
+    """A finding of the report, and the nodes that have it."""
+
+    code: str
+    subject: str
+    message: str
+    count: int
+    nodes: str  # "0-31, 36-63"
+
+
+@dataclass(frozen=True)
+class SilentNode:
+    """A node that gave no snapshot, and why."""
+
+    node: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ClusterSection(Section):
+    """Every node's facts and findings as one answer; the report's snapshot is that of the node `shown`."""
+
+    name: ClassVar[str] = "cluster"
+    launcher: str = ""  # "torchrun", "Slurm", "Ray", "ranks"
+    size: int = 0  # nodes that should have answered
+    shown: int = 0
+    names: tuple[str, ...] = ()  # what the launcher calls its nodes, where that is no host: Ray's node ids; else empty
+    gpus: tuple[NodeGroup, ...] = ()  # visible GPUs of a node
+    gpu_count: int = 0  # of all nodes
+    gpus_per_node: int = 0  # that the job needs; 0: not known
+    facts: tuple[NodeFact, ...] = ()  # those that differ
+    findings: tuple[NodeFinding, ...] = ()
+    silent: tuple[SilentNode, ...] = ()
+
+    @property
+    def answered(self) -> int:
+        """How many nodes answered."""
+        return self.size - len(self.silent)
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether what is true of the node shown is true of all: no node is silent, other or has other findings."""
+        alike = all(fact.relation == "other" for fact in self.facts)
+        return alike and not self.silent and all(finding.count == self.size for finding in self.findings)
+
+    @property
+    def unanswered(self) -> tuple[OpenQuestion, ...]:
+        """Nodes that gave no snapshot: nothing is known of them."""
+        return tuple(
+            OpenQuestion(self.name, "unanswered", f"{name_nodes(nodes)}: {reason}")
+            for reason, nodes in group_silent(self.silent)
+        )
+
+
+def group_silent(silent: tuple[SilentNode, ...]) -> tuple[tuple[str, str], ...]:
+    """Return each reason with the nodes that it keeps silent."""
+    by_reason: dict[str, list[int]] = {}
+    for node in silent:
+        by_reason.setdefault(node.reason, []).append(node.node)
+    return tuple((reason, format_nodes(nodes)) for reason, nodes in by_reason.items())
+
+
+SECTION = ClusterSection

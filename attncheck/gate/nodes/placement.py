@@ -1,0 +1,66 @@
+"""How many GPUs the job takes on each node: by the option, the policy's launch files, or the ranks of torchrun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from attncheck.core.facts import Known
+from attncheck.core.job import Job
+from attncheck.core.launch import Source
+from attncheck.core.results.lint import launches_of
+from attncheck.core.snapshot import Snapshot
+from attncheck.gate.inputs import Inputs
+
+PACKED = "openrlhf"  # its placement groups pack GPUs over any nodes (openrlhf 0.11.2 cli/train_ppo_ray.py)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The GPUs that a job takes on each node and on all nodes (0: not known), and who takes them, as a clause."""
+
+    gpus_per_node: int = 0
+    gpus: int = 0
+    wanted_by: str = ""
+
+
+@dataclass(frozen=True)
+class PlacementRequest:
+    """What may say how many GPUs the job takes: --gpus-per-node, launch files, the ranks on a node; 0: not said."""
+
+    gpus_per_node: int = 0
+    sources: Sequence[Source] = ()
+    local_size: int = 0
+
+
+NOTHING_REQUESTED = PlacementRequest()
+
+
+def choose_placement(request: PlacementRequest, snapshot: Snapshot, counts: Mapping[int, int]) -> Placement:
+    """Return the placement that counts. `counts` are the GPUs of the nodes: ranks without any GPU run on processors."""
+    if request.gpus_per_node:
+        return Placement(request.gpus_per_node, 0, "--gpus-per-node names")
+    if request.sources:
+        placements = [_read_job(job) for job in _read_jobs(request.sources, snapshot)]
+        if placements:
+            return max(placements, key=lambda placement: (placement.gpus_per_node, placement.gpus))
+    if request.local_size > 1 and any(counts.values()):
+        return Placement(request.local_size, 0, f"{request.local_size} ranks on each take")
+    return Placement()
+
+
+def _read_jobs(sources: Sequence[Source], snapshot: Snapshot) -> list[Job]:
+    """Return the launches of `sources` whose GPUs are known; nothing of them is run."""
+    from attncheck.lint import run as lint
+
+    inputs = Inputs(sources)
+    report = lint.run(snapshot, lint.Request(tuple(sources), skip_unknown=True), inputs.read_model, inputs.read_file)
+    return [linted.job for linted in launches_of(report) if isinstance(linted.job.gpus, Known)]
+
+
+def _read_job(job: Job) -> Placement:
+    assert isinstance(job.gpus, Known)
+    gpus, source = job.gpus.value, job.location.source
+    wanted_by = f"{source} takes" if source else f"{job.framework} takes"
+    is_packed = job.reinforcement and job.framework == PACKED
+    return Placement(0 if is_packed else -(-gpus // max(1, job.nodes)), gpus, wanted_by)
