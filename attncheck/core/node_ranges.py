@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MAX_RANGES = 12  # of a line for people
+MAX_NODES = 1 << 17
 
 
 def format_nodes(numbers: Iterable[int]) -> str:
@@ -19,12 +20,20 @@ def format_nodes(numbers: Iterable[int]) -> str:
 
 
 def parse_nodes(nodes: str) -> list[int]:
-    """Return the numbers that ranges stand for: "0-2, 7"."""
+    """Return the numbers that ranges stand for: "0-2, 7"; what is no range, in a foreign document, is passed over."""
     numbers: list[int] = []
-    for part in filter(None, nodes.split(", ")):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
+    for part in nodes.split(", "):
+        first, dash, last = part.partition("-")
+        if is_number(first) and (is_number(last) if dash else not last):
+            numbers += range(int(first), min(int(last or first), MAX_NODES - 1) + 1)
+        if len(numbers) > MAX_NODES:
+            return numbers[:MAX_NODES]
     return numbers
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is the number of a node."""
+    return text.isascii() and text.isdecimal() and len(text) < 10
 
 
 def shorten_nodes(nodes: str) -> str:

@@ -131,7 +131,15 @@ def make_reports() -> tuple[Report, ...]:
     settings = (Settings("trl", "a = 1\nb = 2"),)
     smoke = replace(smoke, sections={"smoke": replace(section, settings=settings)})
     smoke, lint = (replace(report, snapshot=s.laptop()) for report in (smoke, reports.make_gate_report()))
-    return (doctor, smoke, lint, _make_bench_report(), _make_ring_report(), _make_determinism_report())
+    return (
+        doctor,
+        smoke,
+        lint,
+        _make_bench_report(),
+        _make_ring_report(),
+        _make_determinism_report(),
+        reports.make_cluster_report(),
+    )
 
 
 def _make_bench_report() -> Report:

@@ -18,6 +18,7 @@ from attncheck.core.results.smoke import CheckResult, Measure, PlanRun, SmokeSec
 from attncheck.core.verdicts import MeasuredOn, Run, Verdict
 from attncheck.doctor import engine
 from tests import snapshots as s
+from tests.gate.nodes.snapshots import gather, merge
 
 SCRIPT = 'torchrun train.py \\\n  --attn eager \\\n  --packing_samples "{0}"\n'
 
@@ -101,3 +102,14 @@ def make_smoke_report() -> Report:
     )
     section = SmokeSection(plan_runs=(PlanRun("llama", Plan(), results),))
     return make_doctor_report(command="smoke", findings=(make_finding("ATN430"),), sections={"smoke": section})
+
+
+def make_cluster_report() -> Report:
+    """Return doctor's report on twelve nodes: two have another transformers, one a fault of its own, one is silent."""
+    changes = {
+        2: lambda snapshot: s.with_package(snapshot, "transformers", "4.57.1"),
+        3: lambda snapshot: s.with_package(snapshot, "transformers", "4.57.1"),
+        7: lambda snapshot: s.with_env(snapshot, CUDA_LAUNCH_BLOCKING="1"),
+    }
+    gathered = gather(12, changes, {5: "it began, and gave no answer within 180 s"})
+    return merge(replace(gathered, launcher="Ray", names=tuple(f"{node:08x}" for node in range(12))))

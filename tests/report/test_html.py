@@ -17,6 +17,7 @@ from attncheck.core.findings import Fix
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
+from attncheck.core.results.cluster import ClusterSection, NodeFact, NodeGroup
 from attncheck.core.results.determinism import DeterminismSection
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.results.lint import LintSection
@@ -108,6 +109,7 @@ REPORTS: dict[str, Callable[[], Report]] = {
     "training": make_training_report,
     "determinism": make_determinism_report,
     "repair": make_repair_report,
+    "cluster": reports.make_cluster_report,
     "empty": lambda: Report("doctor", s.laptop()),
 }
 EACH = pytest.mark.parametrize("name", REPORTS)
@@ -239,6 +241,28 @@ def make_large_reports() -> dict[str, Report]:
             },
         ),
     }
+
+
+def make_scattered_cluster(size: int) -> Report:
+    """Return the report on nodes of which no two are alike, in more facts than there is room for."""
+    groups = tuple(NodeGroup(f"value {node} of many", 1, str(node)) for node in range(size))
+    facts = tuple(NodeFact("package", f"package-{number}", "stack", groups) for number in range(40))
+    section = ClusterSection("Slurm", size, 0, (), (), 0, 8, facts)
+    return Report("doctor", s.h200(), sections={"doctor": DoctorSection(), "cluster": section})
+
+
+def test_a_cluster_shows_nodes_alike_in_one_row_of_a_matrix() -> None:
+    page = read_page(render(reports.make_cluster_report()))
+    matrix = next(table for table in page.named("table") if "Nodes by facts" in table.text)
+    assert "0-1, 4, 6, 8-11 (8)" in matrix.text and "2-3 (2)" in matrix.text
+    assert [element.text for element in page.named("strong") if element.text] == ["4.57.1", "1"]
+    assert any("node 5: it began, and gave no answer within 180 s" in item.text for item in page.named("li"))
+
+
+def test_thousands_of_nodes_that_all_differ_stay_a_small_page() -> None:
+    text = render(make_scattered_cluster(4096))
+    assert len(text.encode()) < MAX_BYTES and "not shown here" in text
+    assert "Nodes by facts that differ" in text and 40 < len(read_page(text).named("tr")) < 2000
 
 
 @pytest.mark.parametrize("name", ["findings", "sections"])

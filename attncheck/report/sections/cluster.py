@@ -112,8 +112,9 @@ def list_silent(section: ClusterSection) -> Iterator[str]:
 
 def choose_facts(section: ClusterSection, verbose: bool) -> tuple[NodeFact, ...]:
     """Return the facts to show: those of the attention stack, and some of the rest."""
-    stack = [fact for fact in section.facts if fact.relation == "stack"]
-    others = [fact for fact in section.facts if fact.relation != "stack"]
+    facts = [fact for fact in section.facts if fact.groups]  # a foreign document may hold one without
+    stack = [fact for fact in facts if fact.relation == "stack"]
+    others = [fact for fact in facts if fact.relation != "stack"]
     return (*stack, *(others if verbose else others[:MAX_OTHERS]))
 
 

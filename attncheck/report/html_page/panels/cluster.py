@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attncheck.core.node_ranges import format_nodes, parse_nodes, shorten_nodes
+from attncheck.core.node_ranges import MAX_NODES, format_nodes, parse_nodes, shorten_nodes
 from attncheck.core.report import Report
 from attncheck.core.results.cluster import ClusterSection, NodeFact
 from attncheck.report.html_page.elements import Markup, bullet_list, element
 from attncheck.report.html_page.panels import Panel
 from attncheck.report.html_page.room import clip
-from attncheck.report.html_page.tables import MAX_ROWS, cell, make_table, row_head, text_table
+from attncheck.report.html_page.tables import cell, make_table, row_head, text_table
 from attncheck.report.sections.cluster import (
+    choose_facts,
     describe_gpus,
     describe_group,
     describe_nodes,
@@ -24,6 +25,7 @@ from attncheck.report.sections.cluster import (
 )
 
 MAX_COLUMNS = 24  # facts in the matrix
+MAX_CELLS = 1200
 MAX_GROUPS = 8  # values of one fact
 MAX_VALUE = 80  # characters of a value in a cell
 
@@ -36,28 +38,27 @@ def show(report: Report, section: ClusterSection) -> Iterator[Markup]:
     if section.silent:
         yield element("p", "without an answer, so that nothing is known of them:")
         yield bullet_list(clip(line) for line in list_silent(section))
-    if section.facts:
-        yield _make_matrix(section, section.facts[:MAX_COLUMNS])
-        rows = [
-            (describe_subject(fact), describe_group(fact.groups[0]), _describe_others(fact)) for fact in section.facts
-        ]
+    facts = choose_facts(section, True)
+    if facts:
+        yield _make_matrix(section, facts[:MAX_COLUMNS])
+        rows = [(describe_subject(fact), describe_group(fact.groups[0]), _describe_others(fact)) for fact in facts]
         yield text_table("Facts that differ", ("what differs", "most nodes", "other nodes"), rows)
 
 
 def _make_matrix(section: ClusterSection, facts: Sequence[NodeFact]) -> Markup:
     """Return the table of nodes by facts; what is not the most common value is marked, in colour and in bold."""
-    rows = _group_rows(section, facts)
+    rows, limit = _group_rows(section, facts), MAX_CELLS // (1 + len(facts))
     head = ("nodes", *(clip(describe_subject(fact), MAX_VALUE) for fact in facts))
-    written = (
-        [row_head(_describe_row(nodes)), *map(_write_cell, indices, facts)] for nodes, indices in rows[:MAX_ROWS]
-    )
-    return make_table("Nodes by facts that differ", head, written, omitted=max(0, len(rows) - MAX_ROWS))
+    written = ([row_head(_describe_row(nodes)), *map(_write_cell, indices, facts)] for nodes, indices in rows[:limit])
+    return make_table("Nodes by facts that differ", head, written, omitted=max(0, len(rows) - limit))
 
 
 def _group_rows(section: ClusterSection, facts: Sequence[NodeFact]) -> list[tuple[list[int], tuple[int, ...]]]:
     """Return nodes with the index of their value in each fact (-1: not known), the most common row first."""
     silent = {node.node for node in section.silent}
-    indices: dict[int, list[int]] = {node: [-1] * len(facts) for node in range(section.size) if node not in silent}
+    indices: dict[int, list[int]] = {
+        node: [-1] * len(facts) for node in range(min(section.size, MAX_NODES)) if node not in silent
+    }
     for column, fact in enumerate(facts):
         for index, group in enumerate(fact.groups):
             for node in parse_nodes(group.nodes):
