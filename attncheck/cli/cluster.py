@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from attncheck.cli.measuring import collect_lanes
 from attncheck.cli.options import NODES, option
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import select_interpreter
+from attncheck.cli.settings import parse_lanes, select_interpreter
 from attncheck.core.errors import BadUsage
 
 if TYPE_CHECKING:
@@ -32,6 +33,24 @@ class NodesOptions:
             help="Examine every node that torchrun or srun started this on, and report once. Default: this machine.",
         ),
     ] = False
+    ray: Annotated[
+        str | None,
+        option(
+            NODES,
+            "--ray",
+            metavar="ADDRESS",
+            help="Examine every node of this Ray cluster: auto, HOST:PORT or ray://HOST:PORT. Default: no cluster.",
+        ),
+    ] = None
+    ray_runtime_env: Annotated[
+        str | None,
+        option(
+            NODES,
+            "--ray-runtime-env",
+            metavar="FILE|JSON",
+            help="Examine nodes in this runtime environment, as a job's. Default: each node's own interpreter.",
+        ),
+    ] = None
     gpus_per_node: Annotated[
         int | None,
         option(
@@ -71,12 +90,19 @@ class NodesOptions:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether a cluster is examined. Raises `BadUsage` for options that need one."""
+        """Whether a cluster is examined. Raises `BadUsage` for options that need one, and for two clusters at once."""
+        if self.nodes and self.ray is not None:
+            raise BadUsage("--nodes and --ray are two ways to reach the nodes: name one")
         if not self.nodes:
-            for name in ("nodes_port", "gpus_per_node", "nodes_timeout"):
-                if getattr(self, name) is not None:
-                    raise BadUsage(f"--{name.replace('_', '-')} is for --nodes")
-        return self.nodes
+            if self.nodes_port is not None:
+                raise BadUsage("--nodes-port is for --nodes")
+            if self.ray is None:
+                for name in ("gpus_per_node", "nodes_timeout"):
+                    if getattr(self, name) is not None:
+                        raise BadUsage(f"--{name.replace('_', '-')} is for --nodes or --ray")
+        if self.ray_runtime_env is not None and self.ray is None:
+            raise BadUsage("--ray-runtime-env is for --ray")
+        return self.nodes or self.ray is not None
 
 
 def examine_cluster(
@@ -104,9 +130,28 @@ def _gather(
     from attncheck.gate.nodes.place import read_place
 
     seconds = options.nodes_timeout or TIMEOUT_SECONDS
+    if options.ray is not None:
+        return _gather_ray(options, python, lanes, model, policy, seconds), 0
     place = read_place(os.environ, options.nodes_port)
 
     def collect() -> Snapshot:
         return collect_lanes(select_interpreter(python), lanes, model, False, policy)
 
     return gather_nodes(place, seconds, collect, with_progress), place.local_size
+
+
+def _gather_ray(
+    options: NodesOptions, python: str | None, lanes: Sequence[str], model: str | None, policy: Policy, seconds: float
+) -> GatheredNodes:
+    from attncheck.gate.nodes import over_ray
+
+    cluster = over_ray.RayCluster(
+        over_ray.check_address(options.ray or ""),
+        over_ray.read_runtime_env(options.ray_runtime_env),
+        python or sys.executable,
+    )
+    chosen = parse_lanes(lanes)
+    gathered: GatheredNodes = with_progress(
+        lambda report_progress: over_ray.gather_ray(cluster, chosen, model, policy.timeout, seconds, report_progress)
+    )
+    return gathered

@@ -35,6 +35,7 @@ SELECTION_REASONS = {
     "VIRTUAL_ENV": "named by VIRTUAL_ENV",
     "CONDA_PREFIX": "named by CONDA_PREFIX",
     "PATH": "the first on PATH",
+    "ray": "a Ray worker's",
 }
 
 

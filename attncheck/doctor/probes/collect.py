@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 from attncheck import __version__
@@ -57,6 +57,34 @@ def collect_snapshot(
             raise
         raise BadUsage(str(error).replace(python, f"{python}, {selection.reason},", 1)) from None
     return _parse_snapshot(document, selection)
+
+
+def make_request(
+    lanes: Sequence[Lane], model: str | None, documents: dict[str, str] | None, seconds: float
+) -> dict[str, object]:
+    """Return what the payload is asked for on another machine: nothing is kept there."""
+    return {
+        "model": model,
+        "documents": documents,
+        "seconds": seconds,
+        "kernels": "device" in lanes,
+        "cache": "",
+        "release": __version__,
+    }
+
+
+def list_calls(lanes: Sequence[Lane]) -> tuple[str, ...]:
+    """Return the payload's calls that these lanes make; the static one is always made."""
+    return ("static", *(_LANE_CALLS[lane] for lane in LANES if lane in lanes and lane in _LANE_CALLS))
+
+
+def join_answers(results: dict[str, ChildResult], selection: Selection = NOT_RECORDED) -> Snapshot:
+    """Return the snapshot that the answers of another machine make, by call.
+
+    Raises `BadUsage` and `Unanswered` where there is no answer of the static lane.
+    """
+    static = require_answer(results["static"], "its interpreter")
+    return _parse_snapshot(_join_lanes(static, results), selection)
 
 
 def collect_with_stamps(python: str | None, seconds: float) -> tuple[Snapshot, str]:

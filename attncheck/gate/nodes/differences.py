@@ -18,6 +18,7 @@ from attncheck.gate.stack_diff.facts import StackFact, list_fact_sources
 from attncheck.gate.stack_diff.rank import KINDS, is_of_stack
 from attncheck.gate.stack_diff.sides import NOT_INSTALLED, NOT_SET
 
+EMPTY = "empty"
 Key = tuple[str, str]  # kind and subject of a fact
 SHARED_VARIABLES = ("NCCL_", "TORCH_NCCL_", "CUBLAS_WORKSPACE_CONFIG", "FLASH_ATTENTION_DETERMINISTIC")
 LOCAL_VARIABLES = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_TOPO_FILE", "NCCL_GRAPH_FILE")  # name a node's hardware
@@ -34,7 +35,7 @@ class NodeVariant:
     def read(self, key: Key) -> str | None:
         """Return a fact as text; None where it is not known of these nodes."""
         if key in self.facts:
-            return self.facts[key]
+            return self.facts[key] or EMPTY
         kind, subject = key
         if kind == "package":
             return None if isinstance(self.snapshot.package(subject), Unreadable) else NOT_INSTALLED

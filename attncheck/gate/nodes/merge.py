@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
@@ -31,6 +31,7 @@ class GatheredNodes:
     documents: Mapping[int, bytes]
     silent: Mapping[int, str]
     names: tuple[str, ...] = ()
+    registered_gpus: Mapping[int, int] = field(default_factory=dict)  # that the launcher gives to jobs, where it counts
 
 
 def merge_nodes(
@@ -46,7 +47,7 @@ def merge_nodes(
         raise Unanswered(f"no node answered: {next(iter(silent.values()), 'there is none')}")
     judged = judge_nodes(snapshots, profile, select, ignore)
     facts = find_differences(snapshots)
-    counts = {node: count for node, count in ((n, count_gpus(s)) for n, s in snapshots.items()) if count is not None}
+    counts = _count_gpus(snapshots, gathered.registered_gpus)
     shown = _choose_shown(snapshots, facts)
     placement = choose_placement(request, snapshots[shown], counts)
     own = [
@@ -85,6 +86,16 @@ def _unpack(gathered: GatheredNodes) -> tuple[dict[int, Snapshot], dict[int, str
         else:
             snapshots[node] = content
     return snapshots, silent
+
+
+def _count_gpus(snapshots: Mapping[int, Snapshot], registered: Mapping[int, int]) -> dict[int, int]:
+    """Return how many GPUs a job would get on each node; a node on which that is not known is left out."""
+    counts = {}
+    for node, snapshot in snapshots.items():
+        known = [count for count in (count_gpus(snapshot), registered.get(node)) if count is not None]
+        if known:
+            counts[node] = min(known)
+    return counts
 
 
 def _group_gpus(snapshots: Mapping[int, Snapshot]) -> dict[str, list[int]]:

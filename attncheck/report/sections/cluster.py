@@ -98,6 +98,8 @@ def list_names(section: ClusterSection) -> Iterator[str]:
 def describe_gpus(section: ClusterSection) -> str:
     """Return the GPUs of the nodes in one line."""
     needed = f" · the job takes {section.gpus_per_node} of each node" if section.gpus_per_node else ""
+    if [group.value for group in section.gpus] == ["not known"]:
+        return f"{section.gpu_count}, as {section.launcher} counts them{needed}"
     groups = [describe_group(group) for group in section.gpus[:MAX_GROUPS]]
     left = sum(group.count for group in section.gpus[MAX_GROUPS:])
     more = [f"others on {left} nodes"] if left else []
