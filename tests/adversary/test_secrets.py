@@ -364,6 +364,34 @@ def test_nothing_that_leaves_shows_a_secret(room: Room) -> None:
     print(f"{len(plants.places)} secrets of {len(plants.shapes)} shapes, {len(commands)} commands, {shown} masks shown")
 
 
+def test_nodes_of_a_cluster_show_no_secret(room: Room) -> None:
+    """Two nodes of a Slurm step, which know each other by a secret of the user's; a Ray cluster that is not there."""
+    environ = {
+        "SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "2",
+        "SLURM_LOCALID": "0", "SLURM_STEP_NODELIST": "localhost",
+        "ATTNCHECK_NODES_KEY": room.plants.plant("hugging_face", "the nodes' key"),
+        "NCCL_TOPO_FILE": f"/topo?token={room.plants.plant('hugging_face', 'a variable of the allow-list')}",
+    }  # fmt: skip
+    command = ("doctor", "--nodes", "--nodes-timeout", "60", "--lane", "static", "--lane", "import", "-v")
+    second = subprocess.Popen(
+        [sys.executable, "-m", "attncheck", *command],
+        cwd=room.folder / "project",
+        env={**os.environ, **room.variables, **environ, "SLURM_NODEID": "1", "SLURM_PROCID": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    room.variables.update(environ, SLURM_NODEID="0", SLURM_PROCID="0")
+    code, printed = room.run(*command, *output_options(room, "nodes"))
+    printed += second.communicate(timeout=60)[0]
+    assert b"all 2 answered" in printed, printed.decode()
+    assert code in (0, 1) and second.returncode == 0
+    token = room.plants.plant("hugging_face", "a runtime environment")
+    runtime_env = json.dumps({"env_vars": {"HF_TOKEN": token}})
+    printed += room.run("doctor", "--ray", "127.0.0.1:9", "--ray-runtime-env", runtime_env)[1]
+    printed += room.run("doctor", "--ray", f"user:{token}@host:1")[1]
+    assert not room.find_leaks(printed)
+
+
 @pytest.mark.parametrize(
     "fault", [pytest.param(fault, marks=[pytest.mark.nightly] * (fault != "everything")) for fault in FAULTS]
 )

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from attncheck.selftest import run as selftest
+from attncheck.selftest import table
 from tests.conftest import all_processes_gone, find_marked_processes
 from tests.gate.nodes.test_exchange import free_port
 from tests.wheels import fetch_wheel
@@ -244,3 +246,10 @@ def kill_descendants(pid: int, marker: str, variable: str) -> None:
             environ = Path(f"/proc/{other}/environ").read_bytes().split(b"\0")
             if variable.encode() in environ:
                 os.kill(other, signal.SIGKILL)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a throwaway environment needs Linux")
+def test_the_faults_of_selftest_are_caught_and_healthy_nodes_are_not(marker: str) -> None:
+    result = selftest.run(("ATN58",), None, "cpu", 60.0, lambda text: None)
+    assert [fault.status for fault in result.results] == ["caught", "caught"], table.as_text(result)
+    assert [control.status for control in result.controls] == ["silent"], table.as_text(result)
