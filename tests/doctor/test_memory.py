@@ -44,3 +44,32 @@ def test_a_rule_is_run_again_only_where_it_reads_something_else() -> None:
     other_model = replace(first, model=s.with_model(first).model)
     answers = [memory.recall("X", snapshot, read_environ) for snapshot in (first, other_model, second, first)]
     assert answers == ["1", "1", "2", "1"] and len(calls) == 2
+
+
+def test_of_host_and_variables_only_what_was_read_counts() -> None:
+    memory: RuleMemory[str] = RuleMemory()
+    calls: list[Snapshot] = []
+
+    def read_parts(snapshot: Snapshot) -> str:
+        calls.append(snapshot)
+        return f"{snapshot.host.python_abi} {snapshot.env('A')} {snapshot.sets('B')}"
+
+    first = s.with_env(s.h200(), A="1")
+    other_host = s.with_host(first, kernel="another", cpu_count=3)
+    other_variable = s.with_env(first, C="x")
+    for snapshot in (first, other_host, other_variable):
+        assert memory.recall("X", snapshot, read_parts) == "cp312 Known(value='1') False"
+    assert len(calls) == 1
+    changed = (s.with_host(first, python_abi="cp313"), s.with_env(first, B=""), s.with_env(first, A="2"))
+    answers = {memory.recall("X", snapshot, read_parts) for snapshot in changed}
+    assert len(calls) == 4 and len(answers) == 3
+
+
+def test_a_rule_that_reads_all_variables_is_run_again_for_any_of_them() -> None:
+    memory: RuleMemory[str] = RuleMemory()
+
+    def read_all(snapshot: Snapshot) -> str:
+        return " ".join(sorted(name for name in {**snapshot.environ} if name.startswith("ZZ")))
+
+    answers = [memory.recall("X", s.with_env(s.h200(), **{name: "1"}), read_all) for name in ("ZZ1", "ZZ2", "ZZ1")]
+    assert answers == ["ZZ1", "ZZ2", "ZZ1"]
