@@ -31,6 +31,8 @@ from attncheck.ring import parity as ring_parity
 from attncheck.ring.communication_check import check_communication, list_exchanges
 from attncheck.ring.group import Ring
 from attncheck.smoke import run as smoke
+from attncheck.smoke.rehearsal import run as rehearsal
+from attncheck.smoke.rehearsal.cutting import NothingToRehearse
 from attncheck.workers.execution import ExecutionTarget
 
 # What a launch decides of the plan that smoke trains; its sizes stay smoke's own, which are small.
@@ -84,6 +86,7 @@ class CheckRunner:
             "parity": self._run_parity,
             "determinism": lambda seconds_left: self._run_determinism(),
             "smoke": lambda seconds_left: self._run_smoke(),
+            "rehearsal": lambda seconds_left: self._run_rehearsal(),
             "bench": lambda seconds_left: self._run_bench(),
         }
         yield from runs[check](seconds_left)
@@ -234,6 +237,19 @@ class CheckRunner:
         request = smoke.Request(plan=self.plan(), models=models or smoke.DEFAULT_MODELS, ring=self._make_ring())
         smoke.validate_request(request)
         yield smoke.run(self.snapshot(), request, self.target, self.report_progress)
+
+    def _run_rehearsal(self) -> Iterator[Report]:
+        sources = (*self.file_sources, *self.command_sources)
+        request = rehearsal.Request(sources, self.inputs.read_model, lambda source: self.inputs.read_file)
+        for source in sources:
+            for path in rehearsal.list_scripts(self.snapshot(), request, source):
+                self.inputs.read_file(path)  # so that its digest is kept with the answer
+        try:
+            yield rehearsal.run(self.snapshot(), request, self.target, self.report_progress)
+        except NothingToRehearse as error:
+            if "rehearsal" in self.policy.checks:
+                raise Unanswered(str(error)) from None
+            raise NothingLinted from None
 
     def _run_bench(self) -> Iterator[Report]:
         request = bench_shapes.Request(passes=("forward_backward",))  # what a training step does; half of the time

@@ -26,6 +26,7 @@ from attncheck.gate.levels import get_level
 from attncheck.gate.policy import Policy
 from attncheck.workers.execution import ExecutionTarget
 
+LAUNCH_CHECKS: tuple[Check, ...] = ("lint", "rehearsal")  # these need a launch
 STATIC_CHECKS: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others measure
 INTERRUPTED = "interrupted"
 BUDGET_SPENT = "no time was left of the budget"
@@ -86,7 +87,7 @@ def select_checks(policy: Policy, sources: Sequence[Source]) -> tuple[Check, ...
     selected = {*(policy.checks or (STATIC_CHECKS if policy.target else get_level(policy).checks))}
     if any(source.name == COMMAND for source in sources):
         selected.add("lint")
-    return tuple(check for check in CHECKS if check in selected and (check != "lint" or sources))
+    return tuple(check for check in CHECKS if check in selected and (check not in LAUNCH_CHECKS or sources))
 
 
 def exit_code(report: Report, policy: Policy) -> int:
@@ -119,7 +120,7 @@ def find_blocking_reason(
         return _describe_first(findings, TORCH_CODES, "torch cannot be imported")
     if policy.device == "cuda" and _lacks_visible_gpu(snapshot):
         return _describe_first(findings, GPU_CODES, "the policy asks for a GPU, and none is visible here")
-    if check == "smoke":
+    if check in ("smoke", "rehearsal"):
         if _import_failed(snapshot, "transformers"):
             return _describe_first(findings, ("ATN154", "ATN155"), "transformers cannot be imported")
         if plan.attn_implementation == "flash_attention_2" and _import_failed(snapshot, "flash_attn"):

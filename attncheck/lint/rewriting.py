@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from attncheck.core.errors import Unanswered
 from attncheck.core.job import Job
@@ -12,6 +13,7 @@ from attncheck.core.launch import Edit, Launch, Source, Word
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import frameworks
 from attncheck.lint import run as lint
+from attncheck.lint.frameworks import Framework
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.release import choose_release
 
@@ -20,7 +22,7 @@ from attncheck.lint.release import choose_release
 class ReadLaunch:
     """A launch, and the job that its framework's release makes of it."""
 
-    found: lint.FoundLaunch
+    recognised: lint.FoundLaunch
     job: Job
     snapshot: Snapshot  # with the launch's model
     read_file: lint.ReadFile
@@ -32,15 +34,17 @@ def read_launches(
     """Return the launches of a source, as the installed release of their framework reads them, else the newest."""
     request = lint.Request((source,))
     launches = []
-    for found in lint.find_framework_launches(source, request, frameworks.load(), read_file):
-        model_snapshot = lint.add_model(snapshot, found.framework.model(found.launch), read_model)
-
-        def read_as(version: str, found: lint.FoundLaunch = found, snapshot: Snapshot = model_snapshot) -> Job:
-            return found.framework.read(found.launch, version, snapshot)
-
-        release = choose_release(found.framework, read_as, snapshot, "")
-        launches.append(ReadLaunch(found, read_as(release.version), model_snapshot, read_file))
+    for recognised in lint.find_framework_launches(source, request, frameworks.load(), read_file):
+        framework, launch = recognised.framework, recognised.launch
+        model_snapshot = lint.add_model(snapshot, framework.model(launch), read_model)
+        read_as = partial(_read_job, framework, launch, model_snapshot)
+        release = choose_release(framework, read_as, snapshot, "")
+        launches.append(ReadLaunch(recognised, read_as(release.version), model_snapshot, read_file))
     return launches
+
+
+def _read_job(framework: Framework, launch: Launch, snapshot: Snapshot, version: str) -> Job:
+    return framework.read(launch, version, snapshot)
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,11 @@ class Rewritten:
 
 def rewrite(read: ReadLaunch, sets: Mapping[str, str], more_edits: tuple[Edit, ...] = ()) -> Rewritten:
     """Return a launch with settings changed: `Key`s or the framework's own names. Raises `Unanswered`."""
-    original = read.found.launch
+    original = read.recognised.launch
     job = replace(read.job, unknown_settings=())
     try:
-        edits = (*read.found.framework.write(original, job, sets), *more_edits)
-        rewritten = lint.reread_launch(read.found, edits, read.read_file) if edits else original
+        edits = (*read.recognised.framework.write(original, job, sets), *more_edits)
+        rewritten = lint.reread_launch(read.recognised, edits, read.read_file) if edits else original
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: the launch cannot be changed where it stands: {error}") from None
     if rewritten is None:

@@ -14,7 +14,8 @@ from attncheck.core.report import Report
 from attncheck.core.results.gate import GateSection, Stage
 from attncheck.core.results.lint import LintSection
 from attncheck.core.results.parity import ParitySection
-from attncheck.core.results.smoke import CheckResult, Measure, PlanRun, SmokeSection
+from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
+from attncheck.core.results.smoke import CheckResult, Measure, PlanRun, SmokeSection, Step
 from attncheck.core.verdicts import MeasuredOn, Run, Verdict
 from attncheck.doctor import engine
 from tests import snapshots as s
@@ -102,6 +103,25 @@ def make_smoke_report() -> Report:
     )
     section = SmokeSection(plan_runs=(PlanRun("llama", Plan(), results),))
     return make_doctor_report(command="smoke", findings=(make_finding("ATN430"),), sections={"smoke": section})
+
+
+def make_rehearsal_report() -> Report:
+    """Return the report of a launch whose documents mix, and of the one that mends it."""
+    mixed = (
+        CheckResult("run", notes=("30 steps in 9 s",)),
+        CheckResult("documents", violations=("its tokens see the documents before it in the row",)),
+        CheckResult("loss", "skipped", "it is wrong too, as it must be: documents is"),
+    )
+    right = (
+        CheckResult("documents", measures=(Measure("hidden state of a token", 1e-6, 1e-4),)),
+        CheckResult("learning", steps=(Step(5.5, 0.0, 0.0, 0), Step(2.5, 0.0, 0.0, 0)), floor=1.0, bound=4.9),
+    )
+    launch = RehearsedLaunch(
+        "run.sh:3:1", "trl", "1.16.0", "sft", "qwen2", "the loss, as documented: the mean", "trl sft", "-a\n+b\n", mixed
+    )
+    mended = replace(launch, results=right, tried="--packing_strategy bfd", steps=30)
+    section = RehearsalSection(launches=(launch, mended), mended=("-a\n+c\n", "trl sft --packing_strategy bfd"))
+    return make_doctor_report(command="smoke", findings=(make_finding("ATN432"),), sections={"rehearsal": section})
 
 
 def make_cluster_report() -> Report:

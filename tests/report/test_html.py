@@ -102,6 +102,7 @@ REPORTS: dict[str, Callable[[], Report]] = {
     "gate": reports.make_gate_report,
     "doctor": lambda: hostile_text.make_reports()[0],
     "smoke": reports.make_smoke_report,
+    "rehearsal": reports.make_rehearsal_report,
     "bench": lambda: hostile_text.make_reports()[3],
     "ring": lambda: hostile_text.make_reports()[4],
     "lost": lambda: hostile_text.make_reports()[5],

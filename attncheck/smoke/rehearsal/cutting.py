@@ -19,6 +19,10 @@ PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's,
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 
 
+class NothingToRehearse(Unanswered):
+    """No launch starts a training that can be cut small."""
+
+
 @dataclass(frozen=True)
 class CutLaunch:
     """A launch that can be run here: a shell's command, and the files that it reads."""
@@ -45,13 +49,15 @@ def make_materials(read: ReadLaunch, folder: str, steps: int, uses_gpu: bool) ->
 
 
 def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
-    """Return how the framework says that its launch is cut. Raises `Unanswered` where it cannot be."""
-    framework = read.found.framework
+    """Return how the framework says that its launch is cut. Raises `NothingToRehearse` where it cannot be."""
+    framework = read.recognised.framework
     if framework.cut is None:
-        raise Unanswered(f"{read.job.location}: launches of {framework.name} are not rehearsed yet; lint reads them")
-    cut = framework.cut(read.found.launch, read.job, materials)
+        raise NothingToRehearse(
+            f"{read.job.location}: launches of {framework.name} are not rehearsed yet; lint reads them"
+        )
+    cut = framework.cut(read.recognised.launch, read.job, materials)
     if isinstance(cut, str):
-        raise Unanswered(f"{read.job.location}: {cut}")
+        raise NothingToRehearse(f"{read.job.location}: {cut}")
     return cut
 
 
@@ -61,7 +67,7 @@ def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: s
     At most `processes` processes are started. Raises `Unanswered` for a launch that cannot be changed, or whose shell
     must hold what only its script knows.
     """
-    launch = read.found.launch
+    launch = read.recognised.launch
     edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
     rewritten = rewrite(read, {**cut.sets, **sets}, edits)
     is_file = not launch.words

@@ -24,6 +24,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.smoke.rehearsal import cutting, execution, mends
+from attncheck.smoke.rehearsal.cutting import NothingToRehearse
 from attncheck.smoke.run import collect_evidence, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
@@ -48,6 +49,7 @@ MESSAGES = {
     "learning": "the launch does not train as it must",
 }
 STEPS = 30
+MAX_SCRIPTS = 200  # beside a launch's own
 DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
 CPU_PROCESSES = 2
@@ -83,10 +85,27 @@ class _Stage:
     model: str = ""
 
 
+def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[str]:
+    """Return the Python files that a source's launches start, and those beside them, which they may import."""
+    launches = read_launches(snapshot, source, request.read_model, request.make_reader(source))
+    words = [word.text for read in launches for word in read.recognised.launch.words[:1]]
+    scripts = [word for word in words if word.endswith(".py") and os.path.isfile(word)]
+    beside = [
+        os.path.join(os.path.dirname(script), name)
+        for script in scripts
+        for name in sorted(os.listdir(os.path.dirname(script) or "."))[:MAX_SCRIPTS]
+        if name.endswith(".py")
+    ]
+    return list(dict.fromkeys((*scripts, *beside)))
+
+
 def run(
     snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> Report:
-    """Return the report on every launch of the request. Raises `Unanswered` where none can be rehearsed."""
+    """Return the report on every launch of the request.
+
+    Raises `NothingToRehearse` where there is none that can be cut, `Unanswered` where one cannot be run here.
+    """
     began = time.monotonic()
     launches = [
         read
@@ -95,13 +114,13 @@ def run(
     ]
     if not launches:
         names = ", ".join(source.name for source in request.sources)
-        raise Unanswered(f"{names}: starts no training that attncheck knows")
+        raise NothingToRehearse(f"{names}: starts no training that attncheck knows")
     sections = []
     findings: list[Finding] = []
     for read in launches:
-        section, found = _rehearse(read, request, target, report_progress)
+        section, launch_findings = _rehearse(read, request, target, report_progress)
         sections.append(section)
-        findings += found
+        findings += launch_findings
     section = sections[0]
     for other in sections[1:]:
         section = section.merge(other)
@@ -159,7 +178,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
 
 def _choose_model(read: ReadLaunch) -> tuple[str, str]:
     """Return the model or shape that is trained small, and a remark where it stands for another."""
-    name = read.job.model or read.found.framework.model(read.found.launch)
+    name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if isinstance(read.snapshot.model, Known) and name:
         return name, ""
     text = name.lower().replace("-", "").replace("_", "").replace(".", "")

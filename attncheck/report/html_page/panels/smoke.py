@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attncheck.core.report import Report
 from attncheck.core.results.smoke import (
@@ -46,12 +46,17 @@ def _show_run(run: PlanRun) -> Iterator[Markup]:
     title = f"{run.model}, mended: {run.reason}" if run.reason else run.model
     yield element("h3", clip(title))
     yield element("p", describe_plan(run.plan))
+    yield from show_results(run.results, f"Checks of {clip(run.model, 100)}")
+
+
+def show_results(results: Sequence[CheckResult], title: str) -> Iterator[Markup]:
+    """Yield a table of checks, then what ran in each layer, and the curve of the loss."""
     rows = (
         (row_head(format_check_name(r)), cell(badge(judge_result(r))), cell(describe_result(r)), cell(_show_details(r)))
-        for r in run.results
+        for r in results
     )
-    yield make_table(f"Checks of {clip(run.model, 100)}", ("question", "answer", "because", "more"), rows)
-    for result in run.results:
+    yield make_table(title, ("question", "answer", "because", "more"), rows)
+    for result in results:
         yield from _show_layers(result)
         yield from _show_training(result)
 
