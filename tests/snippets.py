@@ -1,9 +1,10 @@
 """The fenced blocks of README, CONTRIBUTING and docs/, and a place in which those of a shell run as they are written.
 
 What a snippet needs and a test must not touch or cannot have is a stand-in on PATH: torchrun and srun start what stands
-behind them, pip, pipx and uvx check that the repository can be had as they name it, make shows what it would run, and
-GitHub is a clone of this checkout (git's `url.<base>.insteadOf`). attncheck is the real one, in an environment of its
-own without torch; its commands that measure read their arguments there, and are run whole by the nightly tests.
+behind them, with `--nodes` as the one node of a launch, pip, pipx and uvx check that the repository can be had as they
+name it, make shows what it would run, and GitHub is a clone of this checkout (git's `url.<base>.insteadOf`). attncheck
+is the real one, in an environment of its own without torch; its commands that measure read their arguments there, and
+are run whole by the nightly tests.
 """
 
 from __future__ import annotations
@@ -39,11 +40,15 @@ exec "{own}/attncheck" "$@"
 """
 # Options of a launcher stand before the command; each of these takes a value.
 LAUNCHER = """
+case " $* " in *" --nodes "*)
+  export RANK=0 WORLD_SIZE=8 LOCAL_RANK=0 LOCAL_WORLD_SIZE=8 GROUP_RANK=0 GROUP_WORLD_SIZE=1
+  export MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_RUN_ID=snippet;;
+esac
 while [ $# -gt 0 ]; do
   case "$1" in
     -m) shift; exec "$@";;
     --*=*) shift;;
-    --nnodes|--nproc-per-node|--ntasks-per-node) shift 2;;
+    --nnodes|--nproc-per-node|--ntasks-per-node|--rdzv-*) shift 2;;
     -*|…) shift;;
     *.py) exit 0;;
     *) exec "$@";;

@@ -78,6 +78,7 @@ def project(tmp_path: Path) -> Path:
     for path in ("train.sh", "scripts/train.sh"):
         (folder / path).write_text(LAUNCH, encoding="utf-8")
     (folder / "requirements.txt").write_text(REQUIREMENTS, encoding="utf-8")
+    (folder / "runtime_env.yaml").write_text("pip: [transformers==5.3.0]\n", encoding="utf-8")
     (folder / "Dockerfile").write_text("FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-devel\n", encoding="utf-8")
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / ".venv" / "bin" / "python").symlink_to(sys.executable)

@@ -32,7 +32,7 @@ NAME_LENGTH = 12  # characters of a node's id
 # An address that would start a cluster of its own, here, is none to look at.
 ADDRESS = re.compile(r"auto|(ray://)?[^\s/:]+:\d{1,5}|(ray://)?\[[0-9a-fA-F:]+\]:\d{1,5}")
 HOST = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\bray://\S+|\bip=\S+")
-INSTALL = "install ray in the cluster's own version (pip install 'attncheck[ray]'), or name what has it: --python"
+INSTALL = "install ray in the cluster's own version beside attncheck (attncheck[ray]), or name what has it: --python"
 WORKER = Selection("ray")
 
 
@@ -79,7 +79,7 @@ def gather_ray(
 ) -> GatheredNodes:
     """Return what came of all nodes of a cluster within `seconds`; `import_seconds` is the deadline of one import.
 
-    Raises `BadUsage` where ray is missing, `Unanswered` where the cluster is not to be reached.
+    Raises `Unanswered` where ray is missing, or the cluster is not to be reached.
     """
     probe = make_request(lanes, model, None, import_seconds)
     request: dict[str, object] = {
@@ -105,7 +105,7 @@ def gather_ray(
         raise Unanswered(f"the Ray cluster gave no answer: {clean_reason(result.describe_failure())}")
     answer = require_answer(result, cluster.python)
     if "missing" in answer:
-        raise BadUsage(f"ray cannot be imported there ({answer['missing']}): {INSTALL}")
+        raise Unanswered(f"ray cannot be imported ({answer['missing']}): {INSTALL}")
     if "failure" in answer:
         raise Unanswered(f"ray {answer.get('ray')} cannot reach the cluster: {clean_reason(str(answer['failure']))}")
     return unpack_nodes(answer)

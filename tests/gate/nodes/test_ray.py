@@ -65,7 +65,7 @@ def test_a_mistake_is_one_clear_line(attncheck: Run, argv: tuple[str, ...], mess
 @pytest.mark.skipif(HERE, reason="ray is installed here")
 def test_without_ray_it_says_what_to_install(attncheck: Run) -> None:
     result = attncheck("doctor", "--ray", "auto")
-    assert result.returncode == 2
+    assert result.returncode == 3
     assert "ray cannot be imported" in result.stderr and "attncheck[ray]" in result.stderr
 
 
