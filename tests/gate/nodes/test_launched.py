@@ -109,7 +109,7 @@ def test_without_node_0_the_others_say_so(tmp_path: Path) -> None:
     assert err.startswith("attncheck: node 1 did not reach node 0 on port") and len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_interrupted_while_it_waits_nothing_is_left(tmp_path: Path, marker: str, signum: signal.Signals) -> None:
     argv = [sys.executable, "-m", "attncheck", *DOCTOR, "--lane", "static", "--nodes-port", str(free_port())]
     process = start(argv, tmp_path, **slurm(0, 2))
