@@ -15,6 +15,7 @@ from attncheck.lint import frameworks
 from attncheck.lint import run as lint
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.pasting import PastedCommand, format_command
+from attncheck.lint.programs.reader import make_program_reader
 from attncheck.lint.release import choose_release
 
 
@@ -32,14 +33,17 @@ def read_launches(
     snapshot: Snapshot, source: Source, read_model: lint.ReadModel, read_file: lint.ReadFile
 ) -> list[ReadLaunch]:
     """Return the launches of a source, as the installed release of their framework reads them, else the newest."""
-    request = lint.Request((source,))
+    request, programs = lint.Request((source,)), make_program_reader(snapshot)
     launches = []
     for recognised in lint.find_framework_launches(source, request, frameworks.load(), read_file):
         framework, launch = recognised.framework, recognised.launch
         model_snapshot = lint.add_model(snapshot, framework.model(launch), read_model)
         read_as = partial(_read_job, framework, launch, model_snapshot)
         release = choose_release(framework, read_as, snapshot, "")
-        launches.append(ReadLaunch(recognised, read_as(release.version), model_snapshot, read_file))
+        job = read_as(release.version)
+        program = programs.read(launch, framework.entries(launch), framework.distribution, release.version)
+        recognised = replace(recognised, launch=replace(launch, program=program))
+        launches.append(ReadLaunch(recognised, job, model_snapshot, read_file))
     return launches
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from attncheck.core.job import DROP, Job
+from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import Materials
 
 LEARNING_RATE = "5e-3"  # at which a small model of random weights learns in tens of steps
@@ -22,6 +25,21 @@ def is_on(job: Job, name: str) -> bool:
     """Return whether a setting is written and on."""
     value = get_setting(job, name)
     return value is not None and value.lower() in ON_VALUES
+
+
+def find_options(launch: Launch, names: Sequence[str]) -> list[str]:
+    """Return those of these names that a launch's command gives, in the order of `names`."""
+    options = [word.text.partition("=")[0] for word in launch.words if word.text.startswith("-")]
+    written = {option.lstrip("-").replace("-", "_") for option in options}
+    return [name for name in names if name in written]
+
+
+def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:
+    """Return those settings that a script of the user's own takes: what is written, and what its source shows."""
+    written = {entry.name for entry in launch.entries} | set(find_options(launch, tuple(sets)))
+    options = launch.program.options if launch.program is not None else {}
+    taken = {name.replace("-", "_") for name in options}
+    return {name: value for name, value in sets.items() if name in written or name in taken}
 
 
 def cut_training_arguments(materials: Materials) -> dict[str, str]:

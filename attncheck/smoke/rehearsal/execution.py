@@ -66,6 +66,8 @@ def run_launch(
             if count_steps(watch) != taken:
                 taken = count_steps(watch)
                 report_progress(f"step {taken} of {steps}")
+            if taken >= steps:  # a script that cannot be told to stop
+                return Execution(0, taken, process.last_lines(), time.monotonic() - began)
             if time.monotonic() - began > seconds:
                 return Execution(None, count_steps(watch), process.last_lines(), seconds)
         return Execution(process.returncode, count_steps(watch), process.last_lines(), time.monotonic() - began)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,7 +54,8 @@ MAX_SCRIPTS = 200  # beside a launch's own
 DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
 CPU_PROCESSES = 2
-ERROR_LINES = 6
+ERROR_LINES = 4
+ERROR_LINE = re.compile(r"^(?!.*ChildFailed)\S*(?:Error|Exception)\b|\berror: ")  # of a traceback, of argparse
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
 
@@ -264,7 +266,7 @@ def _judge_end(ended: execution.Execution) -> CheckResult:
         reason = f"it was ended after {ended.seconds:.0f} s, {ended.steps} steps taken; --timeout allows more"
         return CheckResult("run", "out_of_time", reason)
     lines = [line for line in ended.lines if line.strip()][-ERROR_LINES:]
-    error = next((line for line in reversed(ended.lines) if "Error" in line and "ChildFailed" not in line), "")
+    error = next((line for line in reversed(ended.lines) if ERROR_LINE.search(line)), "")
     first = f"it ended with status {ended.returncode} after {ended.steps} steps{f': {error.strip()}' if error else ''}"
     return CheckResult("run", violations=(first[:400],), notes=tuple(line.strip()[:300] for line in lines))
 

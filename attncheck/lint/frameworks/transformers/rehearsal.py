@@ -10,7 +10,7 @@ from __future__ import annotations
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective
-from attncheck.lint.fields.rehearsing import cut_training_arguments, get_setting, replace_attention
+from attncheck.lint.fields.rehearsing import cut_training_arguments, find_options, keep_taken, replace_attention
 
 MODEL_OPTIONS = ("model_name_or_path", "model_name", "model_path", "model_id", "base_model", "model")
 TOKENIZER_OPTIONS = ("tokenizer_name", "tokenizer_path", "tokenizer_name_or_path", "tokenizer")
@@ -22,17 +22,17 @@ LENGTH_OPTIONS = ("max_length", "max_seq_length", "model_max_length", "block_siz
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of such a script."""
     script = launch.words[0].text if launch.words else "the launch"
-    model = [name for name in MODEL_OPTIONS if get_setting(job, name) is not None]
-    data = [name for name in (*FILE_OPTIONS, *FOLDER_OPTIONS) if get_setting(job, name) is not None]
+    model = find_options(launch, MODEL_OPTIONS)
+    data = find_options(launch, (*FILE_OPTIONS, *FOLDER_OPTIONS))
     if not model:
         return f"which option of {script} names the model is not known (--model_name_or_path would be)"
     if not data:
         return f"which option of {script} names the data is not known (--data_path or --dataset_name would be)"
     options = dict.fromkeys(model[:1], materials.model)
-    options |= {name: materials.model for name in TOKENIZER_OPTIONS if get_setting(job, name) is not None}
+    options |= dict.fromkeys(find_options(launch, TOKENIZER_OPTIONS), materials.model)
     options |= {data[0]: materials.data_file if data[0] in FILE_OPTIONS else materials.data}
-    options |= {name: str(materials.max_length) for name in LENGTH_OPTIONS if get_setting(job, name) is not None}
+    options |= dict.fromkeys(find_options(launch, LENGTH_OPTIONS), str(materials.max_length))
     attention, remarks = replace_attention(job, materials)
     source = f"transformers {job.version} trainer.py: the mean over num_items_in_batch"
-    sets = {**cut_training_arguments(materials), **attention}
+    sets = keep_taken(launch, cut_training_arguments(materials)) | attention
     return JobCut(sets, "every", Objective("labelled", ("step_tokens",), source), options=options, remarks=remarks)
