@@ -127,7 +127,7 @@ def _heading_lines(project: Project) -> Iterator[str]:
 
 def _check_lines(project: Project) -> Iterator[str]:
     checks = ["doctor", *(["lint"] if project.launch else []), "parity", *(["smoke"] if project.frameworks else [])]
-    yield "# What is asked, always in this order: doctor and lint read; parity, smoke, determinism and bench measure."
+    yield "# What is asked, always in this order: doctor and lint read; the others measure: parity, smoke, rehearsal, …"
     yield f"checks = {_toml_array(checks)}"
     yield ""
     yield "# Exit 1 from here on: error, warning or never."
