@@ -70,6 +70,18 @@ Python = Annotated[
         help="Examine this interpreter's environment. Default: attncheck's own; without torch there, the active one.",
     ),
 ]
+Facts = Annotated[
+    str | None,
+    option(
+        EXAMINE,
+        "--facts",
+        metavar="FILE",
+        help=(
+            "Take a snapshot that `attncheck probe` wrote: a file, or - for standard input. Default: look at this "
+            "machine."
+        ),
+    ),
+]
 Online = Annotated[bool, option(EXAMINE, "--online", help="Allow a model's configuration to be fetched from the Hub.")]
 Lanes = Annotated[
     Texts,

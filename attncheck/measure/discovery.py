@@ -83,7 +83,15 @@ def list_backends(target: ExecutionTarget) -> list[BackendState]:
     """Return every backend and whether the examined environment has it. Raises `Unanswered` without torch."""
     events: list[Event] = []
     Pool(target.python, 1).run(
-        [Job("backends", {"task": "attncheck.measure.worker.tasks:list_backends"}, ("backends",), target.seconds)],
+        [
+            Job(
+                "backends",
+                {"task": "attncheck.measure.worker.tasks:list_backends"},
+                ("backends",),
+                target.seconds,
+                target.extra_path,
+            )
+        ],
         events.append,
     )
     last_event = events[-1]

@@ -91,4 +91,4 @@ def _make_job(name: str, cases: Sequence[Case], target: ExecutionTarget, slots: 
     }
     seconds = target.seconds * (COMPILE_DEADLINE_FACTOR if discovery.get_backend(name).compiles else 1.0)
     features = {case.name: list_features(case) for case in cases}
-    return Job(name, message, tuple(features), seconds, features=features)
+    return Job(name, message, tuple(features), seconds, target.extra_path, features=features)

@@ -46,7 +46,13 @@ def make_job(
         **message,
     }
     return RankJob(
-        size, RANK_ENTRY, full_message, tuple(items), target.seconds, ring.rendezvous_seconds, ring.extra_path
+        size,
+        RANK_ENTRY,
+        full_message,
+        tuple(items),
+        target.seconds,
+        ring.rendezvous_seconds,
+        ring.extra_path or target.extra_path,
     )
 
 

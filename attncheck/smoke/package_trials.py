@@ -17,12 +17,12 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.profile import needs_of_profile
+from attncheck.doctor.repair.overlays import complete_overlay
 from attncheck.doctor.repair.plan import add_repair
 from attncheck.doctor.repair.trial import list_trial_requirements
-from attncheck.doctor.repair.unmet_requirements import find_unmet_requirements
 from attncheck.smoke import fix_search
 from attncheck.smoke.trials import failed_checks, find_result
-from attncheck.workers.overlay import package_overlay, parse_fix_requirements
+from attncheck.workers.overlay import parse_fix_requirements
 
 MAX_FIXES = 4  # sets of packages tried
 
@@ -91,11 +91,7 @@ def _try_fix(
     """Return the trial of one fix: its packages, and what these require that the environment lacks."""
     packages = parse_fix_requirements(fix)
     try:
-        with package_overlay(python, packages, report_progress) as folder:
-            unmet = find_unmet_requirements(folder, snapshot)
-            if not unmet:
-                return PackageTrial(fix, run_in_overlay(str(folder)))
-        with package_overlay(python, (*packages, *unmet), report_progress) as folder:
+        with complete_overlay(python, packages, snapshot, report_progress) as folder:
             return PackageTrial(fix, run_in_overlay(str(folder)))
     except Unanswered as error:
         return PackageTrial(fix, None, str(error))

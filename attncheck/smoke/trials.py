@@ -87,7 +87,8 @@ class TrialRunner:
 
         pool = Pool(self.target.python, 1)
         try:
-            pool.run([Job("smoke", message, items, self.target.seconds * DEADLINE_FACTOR, self.extra_path)], on_event)
+            seconds = self.target.seconds * DEADLINE_FACTOR
+            pool.run([Job("smoke", message, items, seconds, self.extra_path or self.target.extra_path)], on_event)
         finally:
             self.device = self.device or pool.device
 

@@ -22,6 +22,7 @@ class ExecutionTarget:
     device: str = "auto"
     seconds: float = 60.0
     selection: Selection = Selection()  # why it is this interpreter
+    extra_path: str = ""  # a folder of packages that its workers find before the environment's
 
     @property
     def uses_gpu(self) -> bool:

@@ -50,18 +50,24 @@ _NO_SUCH_VERSION = re.compile(
 
 @contextlib.contextmanager
 def package_overlay(
-    python: str, packages: Sequence[str], report_progress: Callable[[str], None], seconds: float = INSTALL_SECONDS
+    python: str,
+    packages: Sequence[str],
+    report_progress: Callable[[str], None],
+    seconds: float = INSTALL_SECONDS,
+    options: Sequence[str] = (),
 ) -> Iterator[Path]:
     """Yield a folder that holds exactly `packages` as `python` can import them; afterwards it is always removed.
 
-    uv installs where it is on PATH; where it fails or is missing, the interpreter's own pip does. `report_progress`
-    gets a line of text at each poll. Raises `Unanswered` where the packages cannot be installed.
+    `options` are the installer's: "--no-index", "--find-links". uv installs where it is on PATH; where it fails or is
+    missing, the interpreter's own pip does. `report_progress` gets a line of text at each poll. Raises `Unanswered`
+    where the packages cannot be installed.
     """
     folder: Path | None = None
     try:
         with defer_signals():  # no interrupt may come between the folder and our knowing it
             folder = Path(make_folder())
-        yield _install_packages(python, packages, folder, report_progress, time.monotonic() + seconds)
+        deadline = time.monotonic() + seconds
+        yield _install_packages(python, packages, folder, report_progress, deadline, options)
     finally:
         with defer_signals():
             if folder is not None:
@@ -69,20 +75,30 @@ def package_overlay(
 
 
 def _install_packages(
-    python: str, packages: Sequence[str], folder: Path, report_progress: Callable[[str], None], deadline: float
+    python: str,
+    packages: Sequence[str],
+    folder: Path,
+    report_progress: Callable[[str], None],
+    deadline: float,
+    options: Sequence[str],
 ) -> Path:
-    names, reasons = " ".join(packages), []
+    names, reasons = " ".join(map(_describe_package, packages)), []
     for number, installer in enumerate(_iter_installers(python)):
         target = folder / f"packages-{number}"
         scratch = folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        arguments = [*installer, *INSTALL_OPTIONS, "--target", str(target), *packages]
+        arguments = [*installer, *INSTALL_OPTIONS, *options, "--target", str(target), *packages]
         reason = _run_installer(python, arguments, scratch, names, report_progress, deadline)
         shutil.rmtree(scratch, ignore_errors=True)
         if not reason:
             return target
         reasons.append(reason)
     raise Unanswered(f"{names} cannot be installed beside the environment: {reasons[0]}")
+
+
+def _describe_package(text: str) -> str:
+    """Return a package as messages name it: of a wheel's path, the file."""
+    return os.path.basename(text) if text.endswith(".whl") and "://" not in text else text
 
 
 def resolve_with_uv(

@@ -12,6 +12,7 @@ from attncheck.cli.measuring import collect_lanes
 from attncheck.cli.options import (
     EXAMINE,
     RANKS,
+    Facts,
     Lanes,
     Model,
     OutputOptions,
@@ -40,18 +41,6 @@ if TYPE_CHECKING:
     from attncheck.core.report import Report
     from attncheck.gate.policy import Policy
 
-Facts = Annotated[
-    str | None,
-    option(
-        EXAMINE,
-        "--facts",
-        metavar="FILE",
-        help=(
-            "Judge a snapshot that `attncheck probe` wrote: a file, or - for standard input. Default: look at "
-            "this machine."
-        ),
-    ),
-]
 RingSize = Annotated[
     int | None,
     option(

@@ -10,8 +10,8 @@ from attncheck.cli.commands import GATING, Command
 from attncheck.cli.facts_file import read_facts, refuse_with_facts
 from attncheck.cli.measuring import collect_lanes
 from attncheck.cli.options import (
-    EXAMINE,
     POLICY,
+    Facts,
     Lanes,
     OutputOptions,
     Python,
@@ -51,15 +51,6 @@ Reports = Annotated[
             "Take what parity, determinism or bench measured from this report (--output json=FILE). Repeat for "
             "several. Default: none."
         ),
-    ),
-]
-Facts = Annotated[
-    str | None,
-    option(
-        EXAMINE,
-        "--facts",
-        metavar="FILE",
-        help="Take a snapshot that `attncheck probe` wrote: a file, or - for standard input. Default: look here.",
     ),
 ]
 

@@ -37,17 +37,21 @@ def collect_snapshot(
     report_progress: Callable[[str], None] = lambda text: None,
     selection: Selection = NOT_RECORDED,
     packages: tuple[str, ...] = (),
+    requirements: bool = False,
 ) -> Snapshot:
     """Return what `lanes` observe of the environment of the interpreter `python` (None: the one running attncheck).
 
     `documents` are the texts of a model's files by name, where they are already read. `seconds` is the deadline of one
     import, `selection` why this interpreter is examined. `packages` are folders whose packages come before the
-    environment's, for the children alone. Raises `BadUsage` for an interpreter that cannot be examined and
+    environment's, for the children alone; with `requirements` what every package requires is read, not
+    only what those of the attention stack do. Raises `BadUsage` for an interpreter that cannot be examined and
     `Unanswered` where the static lane gives no answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
     if packages:
         request["packages"] = list(packages)
+    if requirements:
+        request["requirements"] = True
     try:
         document = _collect_document(
             python or sys.executable if packages else python, lanes, request, seconds, report_progress

@@ -17,9 +17,10 @@ from attncheck.core.results.repair import RepairSection
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.doctor.repair.choices import parse_requirement
+from attncheck.doctor.repair.overlays import complete_overlay
 from attncheck.doctor.repair.plan import make_judge
-from attncheck.doctor.repair.unmet_requirements import NEVER_INSTALLED, find_unmet_requirements
-from attncheck.workers.overlay import package_overlay, parse_fix_requirements, resolve_with_uv
+from attncheck.doctor.repair.unmet_requirements import NEVER_INSTALLED
+from attncheck.workers.overlay import parse_fix_requirements, resolve_with_uv
 
 Progress = Callable[[str], None]
 _CHANGE = re.compile(r"^ ([+-]) (\S+)==(\S+)", re.MULTILINE)
@@ -105,11 +106,7 @@ def _collect_with_packages(
     python: str, packages: tuple[str, ...], snapshot: Snapshot, seconds: float, report_progress: Progress
 ) -> Snapshot:
     """Return a snapshot of the environment with packages, and what they require and it lacks, before its own."""
-    with package_overlay(python, packages, report_progress) as folder:
-        unmet = find_unmet_requirements(folder, snapshot)
-        if not unmet:
-            return _collect(python, str(folder), snapshot, seconds, report_progress)
-    with package_overlay(python, (*packages, *unmet), report_progress) as folder:
+    with complete_overlay(python, packages, snapshot, report_progress) as folder:
         return _collect(python, str(folder), snapshot, seconds, report_progress)
 
 

@@ -38,17 +38,13 @@ def compare_findings(a: StackSide, b: StackSide) -> OneSided:
     if a.snapshot is None or b.snapshot is None:
         return OneSided()
     needs = needs_of_profile("auto", a.snapshot) | needs_of_profile("auto", b.snapshot)
-    judged_a, judged_b = _judge(a, needs), _judge(b, needs)
+    judged_a, judged_b = judge_side(a, needs), judge_side(b, needs)
     findings: list[Finding] = []
     rows: list[OneSidedFinding] = []
     not_judged: list[str] = []
     sides: tuple[tuple[SideName, JudgedSide, JudgedSide], ...] = (("A", judged_a, judged_b), ("B", judged_b, judged_a))
     for name, here, there in sides:
-        keys_there = {_make_key(finding) for finding in there.report.findings}
-        for finding in here.report.findings:
-            if _make_key(finding) in keys_there:
-                continue
-            reason = _why_not_judged(finding, here, there)
+        for finding, reason in list_one_sided(here, there):
             if reason:
                 not_judged.append(f"{finding.code} of {name} ({finding.subject or finding.name}): {reason}")
                 continue
@@ -56,6 +52,14 @@ def compare_findings(a: StackSide, b: StackSide) -> OneSided:
             only = f"only on {name}, {here.side.name.source}"
             findings.append(replace(finding, evidence=(only, *finding.evidence)))
     return OneSided(gravest_first(findings), tuple(rows), tuple(not_judged))
+
+
+def list_one_sided(here: JudgedSide, there: JudgedSide) -> Iterator[tuple[Finding, str]]:
+    """Yield each finding of `here` that `there` lacks, with why it was not judged there; "" where it was."""
+    keys_there = {make_key(finding) for finding in there.report.findings}
+    for finding in here.report.findings:
+        if make_key(finding) not in keys_there:
+            yield finding, _why_not_judged(finding, here, there)
 
 
 @dataclass(frozen=True)
@@ -72,20 +76,21 @@ class JudgedSide:
         return {name for name, value in read.items() if value == Absent(NOT_ASKED)}
 
 
-def _judge(side: StackSide, needs: frozenset[Need]) -> JudgedSide:
+def judge_side(side: StackSide, needs: frozenset[Need]) -> JudgedSide:
     """Return the rules' report on a side, with what its own report has beside that: measured, or about a launch."""
     assert side.snapshot is not None
     memory: RuleMemory[engine.RuleAnswer] = RuleMemory()
     judged = engine.run_rules(side.snapshot, needs, memory=memory)
     if side.report is None:
         return JudgedSide(side, judged, memory)
-    keys = {_make_key(finding) for finding in judged.findings}
+    keys = {make_key(finding) for finding in judged.findings}
     own = (*side.report.findings, *side.report.baselined, *side.report.allowed)
-    more = [f for f in own if _make_key(f) not in keys and f.code not in judged.passed]
+    more = [f for f in own if make_key(f) not in keys and f.code not in judged.passed]
     return JudgedSide(side, replace(judged, findings=gravest_first((*judged.findings, *more))), memory)
 
 
-def _make_key(finding: Finding) -> Key:
+def make_key(finding: Finding) -> Key:
+    """Return what tells a finding from others, whatever the version of its subject."""
     return finding.code, VERSION.sub("", finding.subject)
 
 

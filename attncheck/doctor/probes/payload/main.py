@@ -39,7 +39,10 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     lost: list[str] = []
     site_dirs = site_directories()
     installed, clashes, shadows = _collect_section(
-        lost, "distributions", lambda: distributions.collect_distributions(site_dirs), ([], [], [])
+        lost,
+        "distributions",
+        lambda: distributions.collect_distributions(site_dirs, bool(request.get("requirements"))),
+        ([], [], []),
     )
     torch = _collect_section(
         lost, "torch", lambda: torch_files.collect_torch_build(site_dirs), unreadable("reading torch failed")

@@ -31,14 +31,21 @@ _EMPTY = {
 _EMPTY_LISTS = ("wheel_tags", "requires", "files_missing", "files_altered")
 
 
-def collect_distributions(site_dirs: list[str]) -> tuple[list[Distribution], list[dict[str, Any]], list[str]]:
+def collect_distributions(
+    site_dirs: list[str], with_requirements: bool = False
+) -> tuple[list[Distribution], list[dict[str, Any]], list[str]]:
     """Return the distributions in sys.path order, the files that several claim, and the import names that none owns.
 
     A distribution has the fields of `core.environment.Distribution` and "_path": its metadata directory or file.
+    `with_requirements` reads Requires-Dist of those that are not watched too.
     """
     sites = _list_sites(site_dirs)
     installed = [distribution for site, names in sites for distribution in _read_site(site, names)]
     _mark_egg_links(sites, installed)
+    if with_requirements:
+        for distribution in installed:
+            if not watched.is_watched(distribution["name"]):
+                _read_requirements(distribution)
     records = integrity.Records()
     contents = {site: frozenset(names) for site, names in sites}
     for distribution in installed:
@@ -175,6 +182,19 @@ def _apply_headers(distribution: Distribution, path: str) -> None:
         _add_problem(distribution, f"{title} has no Version")
     distribution["requires"] = headers.get("requires-dist", [])
     distribution["requires_python"] = headers.get("requires-python", [""])[0]
+
+
+def _read_requirements(distribution: Distribution) -> None:
+    """Read what a distribution requires, and nothing else of it; left empty where that cannot be read."""
+    for name in ("METADATA", "PKG-INFO"):
+        try:
+            data = files.read_bytes(os.path.join(distribution["_path"], name), _METADATA_LIMIT)
+        except (OSError, ValueError):
+            continue
+        headers = metadata.parse_headers(data)[0]
+        distribution["requires"] = headers.get("requires-dist", [])
+        distribution["requires_python"] = headers.get("requires-python", [""])[0]
+        return
 
 
 def _mark_egg_links(sites: list[tuple[str, list[str]]], installed: list[Distribution]) -> None:
