@@ -6,12 +6,14 @@ The environment itself is never written to: the installer gets a folder (`--targ
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -20,7 +22,7 @@ from attncheck.core import interrupts
 from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Fix
 from attncheck.workers.process import Process, closing_stream, defer_signals
-from attncheck.workers.scratch import make_folder, remove_folder
+from attncheck.workers.scratch import make_folder, remove_folder, scratch_folder
 
 INSTALL_SECONDS = 900.0  # torch's wheels are gigabytes
 POLL_SECONDS = 0.2  # between two looks for an interrupt
@@ -127,6 +129,58 @@ def resolve_with_uv(
         remove_folder(str(scratch))
 
 
+@dataclass(frozen=True)
+class ResolvedPackage:
+    """A package that pip would install: its name, version, and the address or path of its wheel."""
+
+    name: str
+    version: str
+    url: str
+
+
+def resolve_with_pip(
+    python: str,
+    requirements: Sequence[str],
+    report_progress: Callable[[str], None],
+    options: Sequence[str] = (),
+    seconds: float = 300.0,
+) -> tuple[ResolvedPackage, ...]:
+    """Return all that the interpreter's pip would install for `requirements` (`pip install --dry-run --report`).
+
+    It asks the package index unless `options` forbid it, builds nothing and changes nothing. Raises `Unanswered` where
+    pip finds no solution, is missing or older than 22.2, or gives no answer in time.
+    """
+    began = time.monotonic()
+    with scratch_folder() as scratch:
+        answer = Path(scratch) / "report.json"
+        command = ["-m", "pip", "install", "--dry-run", "--report", str(answer), "--only-binary", ":all:", *options]
+        names = " ".join(map(_describe_package, requirements))
+        installer = _Installer(python, [*command, *requirements], Path(scratch), {"PIP_BREAK_SYSTEM_PACKAGES": "1"})
+        try:
+            while not installer.wait_for_exit(POLL_SECONDS):
+                interrupts.raise_if_interrupted()
+                if time.monotonic() - began > seconds:
+                    raise Unanswered(f"pip's dry run of {names} took longer than {seconds:.0f} s")
+                report_progress(f"pip resolves {names}, changing nothing ({time.monotonic() - began:.0f} s)")
+            if installer.returncode:
+                raise Unanswered(f"pip cannot resolve {names}: {_explain_failure(installer.final_stderr())}")
+        finally:
+            installer.kill()
+        return _read_pip_report(answer)
+
+
+def _read_pip_report(path: Path) -> tuple[ResolvedPackage, ...]:
+    """Return the packages of pip's installation report (https://pip.pypa.io/en/stable/reference/installation-report/)."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(
+            ResolvedPackage(entry["metadata"]["name"], entry["metadata"]["version"], entry["download_info"]["url"])
+            for entry in document["install"]
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Unanswered("pip's report of its dry run cannot be read; it is written by pip 22.2 and newer") from None
+
+
 def _iter_installers(python: str) -> Iterator[list[str]]:
     """Yield what follows `python -B` for each installer, the better one first."""
     uv = shutil.which("uv")
@@ -140,9 +194,11 @@ def _iter_installers(python: str) -> Iterator[list[str]]:
 class _Installer(Process):
     """A running installer process; the end of its standard error is kept."""
 
-    def __init__(self, python: str, arguments: Sequence[str], scratch: Path) -> None:
+    def __init__(
+        self, python: str, arguments: Sequence[str], scratch: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
         # What pip leaves when it is killed goes with our folder.
-        environment = {**INSTALLER_ENVIRONMENT, "TMPDIR": str(scratch)}
+        environment = {**INSTALLER_ENVIRONMENT, **(variables or {}), "TMPDIR": str(scratch)}
         super().__init__(python, arguments, environment)
 
     def _stream_handlers(self) -> list[Callable[[], None]]:

@@ -254,4 +254,4 @@ def make_timing_printer(
     return print_timing
 
 
-COMMAND = Command(bench, MEASURING, 7)
+COMMAND = Command(bench, MEASURING, 8)

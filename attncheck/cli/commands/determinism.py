@@ -77,4 +77,4 @@ def determinism(
     measure_and_exit(measure, writer, interpreter, model, verbose, policy)
 
 
-COMMAND = Command(determinism, MEASURING, 6)
+COMMAND = Command(determinism, MEASURING, 7)

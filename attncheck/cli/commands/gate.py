@@ -38,4 +38,4 @@ def gate(
     sys.exit(UNANSWERED if code == CLEAN and not complete else code)
 
 
-COMMAND = Command(gate, GATING, 10)
+COMMAND = Command(gate, GATING, 11)

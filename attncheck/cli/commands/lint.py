@@ -110,4 +110,4 @@ def lint(
     write_and_exit(writer, report, verbose, policy)
 
 
-COMMAND = Command(lint, EXAMINING, 4, passes_through=True)
+COMMAND = Command(lint, EXAMINING, 5, passes_through=True)

@@ -232,4 +232,4 @@ def list_case_names(snapshot: Snapshot, request: Request, ring: Ring | None) -> 
     return tuple(dict.fromkeys(case.name for cases in cases_by_size.values() for case in cases))
 
 
-COMMAND = Command(parity, MEASURING, 5)
+COMMAND = Command(parity, MEASURING, 6)

@@ -55,4 +55,4 @@ def report(files: Files, output: OutputOptions, bug: Bug = None, verbose: Verbos
     sys.exit(code if complete or code != CLEAN else UNANSWERED)
 
 
-COMMAND = Command(report, ABOUT, 19)
+COMMAND = Command(report, ABOUT, 20)

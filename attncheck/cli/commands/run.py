@@ -80,4 +80,4 @@ def run(
     )
 
 
-COMMAND = Command(run, GATING, 11, passes_through=True)
+COMMAND = Command(run, GATING, 12, passes_through=True)

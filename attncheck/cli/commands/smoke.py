@@ -172,4 +172,4 @@ def make_rehearsal_request(
     )
 
 
-COMMAND = Command(smoke, MEASURING, 8, passes_through=True)
+COMMAND = Command(smoke, MEASURING, 9, passes_through=True)
