@@ -3,8 +3,8 @@
 Answers: may this job start? `run.py` runs the checks that a policy asks (`attncheck gate`), leaves out those that
 would mean nothing, keeps within the budget and joins the reports; `guard.py` does so for a command and then becomes
 it, or refuses (`attncheck run`). `baseline.py` sets today's findings apart, `apply.py` what the policy allows,
-`lock/` keeps a known-good stack, `stack_diff/` compares two, `nodes/` examines all nodes of a cluster,
-`init.py` writes a first policy; `levels.py` has ready ones of a promised length.
+`lock/` keeps a known-good stack, `stack_diff/` compares two, `upgrade/` judges other versions beforehand, `nodes/`
+examines all nodes of a cluster, `init.py` writes a first policy; `levels.py` has ready ones of a promised length.
 
 To add a key of the policy: a field of the class in `policy.py`, and its reader there.
 

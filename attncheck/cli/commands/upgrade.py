@@ -12,6 +12,7 @@ from attncheck.cli.commands import EXAMINING, Command
 from attncheck.cli.completion import complete_from
 from attncheck.cli.facts_file import read_facts, refuse_with_facts
 from attncheck.cli.options import (
+    DEVICES,
     EXAMINE,
     MEASURE,
     Device,
@@ -117,6 +118,8 @@ def upgrade(
     request = parse_request(requirements or ())
     if only and not trial:
         raise BadUsage("--only is for --try")
+    stages = tuple(check_choice("--only", name, STAGES) for name in only or STAGES)
+    check_choice("--device", device, DEVICES)
     interpreter = None
     if facts is not None:
         refuse_with_facts(MODEL=request.model, python=python)
@@ -130,7 +133,7 @@ def upgrade(
             lambda report_progress: _collect(interpreter, lanes, request.model, policy, report_progress)
         )
     request = locate_wheels(request, find_links or (), list_host_tags(before.host))
-    settings = _make_settings(request, interpreter, device, trial, only, find_links, budget, policy)
+    settings = _make_settings(request, interpreter, device, trial, stages, find_links, budget, policy)
     try:
         report = with_progress(lambda report_progress: run_upgrade(request, before, settings, report_progress))
     except InterruptedRun as interrupt:
@@ -165,7 +168,7 @@ def _make_settings(
     interpreter: Interpreter | None,
     device: str,
     trial: bool,
-    only: list[str] | None,
+    stages: tuple[str, ...],
     find_links: list[str] | None,
     budget: float,
     policy: Policy,
@@ -180,7 +183,6 @@ def _make_settings(
     target = make_execution_target(interpreter, device, policy)
     if not trial:
         return UpgradeSettings(judging, target)
-    stages = tuple(check_choice("--only", name, STAGES) for name in only or STAGES)
     folders = [os.path.abspath(folder) for folder in find_links or ()]
     options = [word for folder in folders for word in ("--find-links", folder)] + (["--no-index"] if folders else [])
     return UpgradeSettings(judging, target, TrialRequest(request, stages, tuple(options), budget))

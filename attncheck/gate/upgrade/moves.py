@@ -61,6 +61,7 @@ def sort_moves(packages: tuple[RequestedPackage, ...], before: Snapshot, resolve
             not_tried.append(f"{name} {entry.version}, which moves along: {_explain_untried(name)}")
         else:
             tried.append(f"{entry.name}=={entry.version}")
+    along.sort(key=lambda change: (change.name != "torch", change.name))
     return Moves(tuple(along), tuple(tried), tuple(not_tried))
 
 

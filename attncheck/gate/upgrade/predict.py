@@ -60,7 +60,7 @@ def predict_upgrade(
         *list_broken_requirements(before, planned, changed, breaks),
         *list_moved_along(planned, packages),
     )
-    predicted = (*breaks, *list_outdated_builds(before, planned, changed))
+    predicted = (*breaks, *list_outdated_builds(before, planned, changed, breaks))
     open_questions = (
         *not_known.list_open_questions(before, packages, basis, all_requirements),
         *not_known.list_import_findings(known, list_findings(old, judging), changed),
