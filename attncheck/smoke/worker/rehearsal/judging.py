@@ -54,7 +54,9 @@ def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult
     causes = [name for name in CAUSES.get(result.check, ()) if name in failed]
     if judge_result(result) != "fail" or not causes:
         return result
-    return CheckResult(result.check, "skipped", f"it is off too, which follows from the {causes[0]}", notes=result.notes)
+    return CheckResult(
+        result.check, "skipped", f"it is off too, which follows from the {causes[0]}", notes=result.notes
+    )
 
 
 def _read_evidence(folder: Path, objective: Objective) -> Any:
