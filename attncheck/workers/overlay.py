@@ -45,6 +45,7 @@ _INDEX_UNREACHABLE = re.compile(
     r"connection broken by|Max retries exceeded|Failed to establish|Temporary failure in name resolution|error sending "
     r"request|Failed to fetch|dns error|tcp connect error|ProxyError|ReadTimeout|ConnectTimeout|operation timed out"
 )
+_UV_CHANGE = re.compile(r"^ ([+-]) (\S+)==(\S+)", re.MULTILINE)
 _NO_SUCH_VERSION = re.compile(
     r"No matching distribution|No solution found|has no usable wheels|Could not find a version"
 )
@@ -122,20 +123,24 @@ def resolve_with_uv(
             interrupts.raise_if_interrupted()
             if time.monotonic() - began > seconds:
                 raise Unanswered(f"uv's dry run took longer than {seconds:.0f} s")
-            report_progress(f"uv resolves the repair, changing nothing ({time.monotonic() - began:.0f} s)")
+            report_progress(f"uv resolves it, changing nothing ({time.monotonic() - began:.0f} s)")
         return installer.final_stderr()
     finally:
         installer.kill()
         remove_folder(str(scratch))
 
 
+def parse_uv_changes(answer: str) -> tuple[tuple[str, str, str], ...]:
+    """Return what uv's dry run would change as (sign, name, version); the sign is "+" or "-"."""
+    return tuple(_UV_CHANGE.findall(answer))
+
+
 @dataclass(frozen=True)
 class ResolvedPackage:
-    """A package that pip would install: its name, version, and the address or path of its wheel."""
+    """A package that an installer would put into the environment."""
 
     name: str
     version: str
-    url: str
 
 
 def resolve_with_pip(
@@ -174,7 +179,7 @@ def _read_pip_report(path: Path) -> tuple[ResolvedPackage, ...]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         return tuple(
-            ResolvedPackage(entry["metadata"]["name"], entry["metadata"]["version"], entry["download_info"]["url"])
+            ResolvedPackage(str(entry["metadata"]["name"]), str(entry["metadata"]["version"]))
             for entry in document["install"]
         )
     except (OSError, ValueError, KeyError, TypeError):

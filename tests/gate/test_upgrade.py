@@ -233,9 +233,9 @@ def test_what_the_new_release_requires_is_read_in_its_wheel(tmp_path: Path) -> N
 def test_what_pip_would_move_along() -> None:
     request = parse_request(("trl==9.0", "flash-attn==2.9.0"))
     resolved = [
-        ResolvedPackage("trl", "9.0", ""),
-        ResolvedPackage("torch", "2.99.0", ""),
-        ResolvedPackage("brand_new", "1.0", ""),
+        ResolvedPackage("trl", "9.0"),
+        ResolvedPackage("torch", "2.99.0"),
+        ResolvedPackage("brand_new", "1.0"),
     ]
     moves = sort_moves(request.packages, s.h200(), resolved)
     assert moves.tried == ("trl==9.0", "brand_new==1.0")

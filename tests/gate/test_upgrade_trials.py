@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -249,6 +250,33 @@ def test_parity_and_smoke_really_run_with_the_new_version(attncheck: Run, tmp_pa
     report = json.loads(result.stdout)
     stages = {stage["name"]: stage["outcome"] for stage in report["upgrade"]["stages"]}
     assert result.returncode == 1 and stages["smoke"] == "worse" and stages["parity"] == "same", stages
+
+
+@pytest.mark.nightly
+def test_a_release_that_computes_something_else_in_silence_is_caught(attncheck: Run, tmp_path: Path) -> None:
+    import transformers
+
+    site = Path(transformers.__file__).parents[1]
+    files = {
+        str(path.relative_to(site)): path.read_text(encoding="utf-8") for path in (site / "transformers").rglob("*.py")
+    }
+    name = "transformers/integrations/sdpa_attention.py"
+    wrong = files[name].replace("scale=scaling,", "scale=scaling * 1.5,")
+    assert wrong != files[name]
+    files |= {name: wrong, "transformers/__init__.py": _with_version(files["transformers/__init__.py"], "5.17.99")}
+    path = write_wheel(tmp_path / "planted", "transformers", "5.17.99", files)
+    result = attncheck(
+        "upgrade", str(path), "--python", sys.executable, "--try", "--only", "smoke", "--device", "cpu", "--format",
+        "json", timeout=600,
+    )  # fmt: skip
+    report = json.loads(result.stdout)
+    assert result.returncode == 1, report["upgrade"]
+    assert report["upgrade"]["stages"][-1]["outcome"] == "worse"
+    assert "ATN345" in codes(report), codes(report)
+
+
+def _with_version(source: str, version: str) -> str:
+    return re.sub(r'__version__ = "[^"]+"', f'__version__ = "{version}"', source)
 
 
 @pytest.mark.nightly

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from attncheck.core.report import OpenQuestion, Section
+from attncheck.core.report import OpenQuestion, Section, deduplicate
 from attncheck.core.verdicts import MeasuredOn
 
 # What it stands on: tables and metadata; files of the new wheel, read; imports or runs in a temporary folder.
@@ -69,6 +69,22 @@ class UpgradeSection(Section):
         """What was lost, and the parts of a trial that were not run."""
         stages = (f"{stage.name}: {stage.detail}" for stage in self.stages if stage.outcome == "not_run")
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in (*self.lost, *stages))
+
+    def merge(self, later: UpgradeSection) -> UpgradeSection:
+        """Return two upgrades of one report, each judged by itself, as one list of what was judged."""
+        return replace(
+            self,
+            basis=self.basis if self.basis == later.basis else "predicted",
+            packages=deduplicate((*self.packages, *later.packages)),
+            breaks=deduplicate((*self.breaks, *later.breaks)),
+            mends=deduplicate((*self.mends, *later.mends)),
+            kept=max(self.kept, later.kept),
+            refuted=deduplicate((*self.refuted, *later.refuted)),
+            not_known=deduplicate((*self.not_known, *later.not_known)),
+            stages=deduplicate((*self.stages, *later.stages)),
+            lost=deduplicate((*self.lost, *later.lost)),
+            interrupted=self.interrupted or later.interrupted,
+        )
 
 
 SECTION = UpgradeSection

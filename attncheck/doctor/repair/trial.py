@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable
@@ -20,10 +19,9 @@ from attncheck.doctor.repair.choices import parse_requirement
 from attncheck.doctor.repair.overlays import complete_overlay
 from attncheck.doctor.repair.plan import make_judge
 from attncheck.doctor.repair.unmet_requirements import NEVER_INSTALLED
-from attncheck.workers.overlay import parse_fix_requirements, resolve_with_uv
+from attncheck.workers.overlay import parse_fix_requirements, parse_uv_changes, resolve_with_uv
 
 Progress = Callable[[str], None]
-_CHANGE = re.compile(r"^ ([+-]) (\S+)==(\S+)", re.MULTILINE)
 REPORTED_BY_FOLDER = ("ATN116",)  # two versions of a package are what a trial is
 
 
@@ -69,7 +67,7 @@ def _moves_torch(installs: Iterable[str]) -> bool:
 
 def describe_resolution(answer: str, torch_held: bool) -> str:
     """Return in a line what uv would change, or why it finds no solution; "" for no answer."""
-    changes = _CHANGE.findall(answer)
+    changes = parse_uv_changes(answer)
     if changes:
         listed = ", ".join(f"{sign}{name}=={version}" for sign, name, version in changes)
         return f"uv resolves it: {listed}" + ("; torch stays" if torch_held else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.results.upgrade import ChangedPackage
 from attncheck.core.snapshot import Snapshot
@@ -14,7 +15,7 @@ from attncheck.doctor.repair.unmet_requirements import NEVER_INSTALLED
 from attncheck.gate.upgrade.planned import describe_version
 from attncheck.gate.upgrade.requests import RequestedPackage
 from attncheck.gate.upgrade.requirements import MOVES_TORCH
-from attncheck.workers.overlay import ResolvedPackage, resolve_with_pip
+from attncheck.workers.overlay import ResolvedPackage, parse_uv_changes, resolve_with_pip, resolve_with_uv
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,23 @@ def resolve_moves(
     options: Sequence[str],
     report_progress: Callable[[str], None],
 ) -> Moves:
-    """Return what pip would install for the packages. Raises `Unanswered` where it finds no solution."""
+    """Return what an installer would do for the packages. Raises `Unanswered` where it finds no solution."""
     requirements = [package.requirement for package in packages if not _is_never_fetched(package)]
-    resolved = resolve_with_pip(python, requirements, report_progress, options) if requirements else ()
+    resolved = _resolve(python, requirements, options, report_progress) if requirements else ()
     return sort_moves(packages, before, resolved)
+
+
+def _resolve(
+    python: str, requirements: Sequence[str], options: Sequence[str], report_progress: Callable[[str], None]
+) -> tuple[ResolvedPackage, ...]:
+    """Return what the environment's pip would install; uv, where there is no pip that can tell."""
+    try:
+        return resolve_with_pip(python, requirements, report_progress, options)
+    except Unanswered:
+        answer = resolve_with_uv(python, [*options, *requirements], report_progress)
+        if not parse_uv_changes(answer):
+            raise
+        return tuple(ResolvedPackage(name, version) for sign, name, version in parse_uv_changes(answer) if sign == "+")
 
 
 def _is_never_fetched(package: RequestedPackage) -> bool:
