@@ -34,6 +34,8 @@ from attncheck.cli.settings import (
 if TYPE_CHECKING:
     from attncheck.smoke.rehearsal import run as rehearsal
 
+LAUNCH_ENDINGS = (".sh", ".bash", ".yaml", ".yml", ".toml", ".slurm", ".sbatch")
+
 Data = Annotated[
     str | None,
     option(
@@ -156,7 +158,7 @@ def smoke(
 
 def is_launch(name: str | None) -> bool:
     """Return whether the argument is a launch's file, and no model."""
-    return name is not None and (name == "-" or os.path.isfile(name))
+    return name is not None and (name == "-" or os.path.isfile(name) or name.endswith(LAUNCH_ENDINGS))
 
 
 def make_rehearsal_request(

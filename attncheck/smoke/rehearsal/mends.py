@@ -24,9 +24,9 @@ def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str]) -> list[dict[s
 def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str]) -> Iterator[dict[str, str]]:
     plan = read.job.plan
     for problem in read.job.problems:  # what lint says is wrong, in the launch's own settings
-        if problem.sets and problem.consequence == "wrong":
+        if problem.sets and problem.consequence == ("refuses" if "run" in failed else "wrong"):
             yield dict(problem.sets)
-    for sets in cut.mends:
+    for sets in cut.mends if "documents" in failed else ():
         if not set(sets) & {"packing"} or plan.packed or plan.packing == "mask_2d":
             yield dict(sets)
     if "documents" in failed or "gradients" in failed:
