@@ -21,6 +21,7 @@ def describe_model(model: Any) -> dict[str, Any]:
     return {
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
         "attn_implementation": str(getattr(model.config, "_attn_implementation", "") or ""),
+        "use_cache": bool(getattr(model.config, "use_cache", False)),
         "dtype": str(next(iter(model.parameters())).dtype),
         "dropouts": dropouts,
         "forward": _name_function(getattr(model, "forward", None)),

@@ -13,6 +13,8 @@ from attncheck.smoke.worker.rehearsal.records import ModelCall
 from attncheck.smoke.worker.rehearsal.step import Piece
 from attncheck.smoke.worker.rehearsal.truth import token_errors
 
+# transformers 5.17.0 masking_utils.py (`_preprocess_mask_arguments`): packed documents are looked for without a cache.
+CACHE_IS_ON = "; the cache is on, with which transformers keeps no packed documents apart: use_cache=False"
 MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
 UNJUDGED = "the hidden states of the step were not seen"
 
@@ -123,4 +125,6 @@ def _tell_positions(piece: Piece) -> str:
         return "; the model was given no position_ids"
     mask = piece.call.tensors.get("attention_mask")
     text = f"; the positions of document {piece.segment.document} are {positions[0]} … {positions[-1]}"
-    return text + (f", beside a mask of shape {tuple(mask.shape)}" if mask is not None else ", without a mask")
+    text += f", beside a mask of shape {tuple(mask.shape)}" if mask is not None else ", without a mask"
+    caches = piece.call.options.get("use_cache", piece.call.description.get("use_cache", False))
+    return text + (CACHE_IS_ON if caches and mask is None and piece.segment.start else "")
