@@ -74,5 +74,6 @@ class JobCut:
     command: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)  # that stand beside the data: name to text
     options: Mapping[str, str] = field(default_factory=dict)  # of the user's own script, as the launch writes them
+    emulates_flash_attn: bool = False  # flash-attn 2 in plain torch, which the launch's processes find as `flash_attn`
     remarks: tuple[str, ...] = ()  # what stands for something else here
     mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend documents that mix, the likeliest first

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import Materials
 
-LEARNING_RATE = "5e-3"  # at which a small model of random weights learns in tens of steps
+# At which a small model of random weights learns in tens of steps. PyYAML reads 5e-3, without a point, as text.
+LEARNING_RATE = "0.005"
+EMULATED_IMPLEMENTATION = "flash_attention_2"
 FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
 ON_VALUES = ("true", "1", "yes", "on", "")
 
@@ -74,9 +77,24 @@ def cut_training_arguments(materials: Materials) -> dict[str, str]:
     }
 
 
-def replace_attention(job: Job, materials: Materials) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return settings that put SDPA in the place of flash-attn where no GPU is, and the remark that says so."""
-    name = job.plan.attn_implementation
+@dataclass(frozen=True)
+class AttentionCut:
+    """What stands for a job's attention where no GPU is: settings, whether flash-attn is emulated, and the remark."""
+
+    sets: Mapping[str, str]
+    emulates_flash_attn: bool = False
+    remarks: tuple[str, ...] = ()
+
+
+def cut_attention(job: Job, materials: Materials, requested: str = "") -> AttentionCut:
+    """Return what stands for flash-attn where no GPU is: its emulation in torch, under the same name and conditions.
+
+    `requested` is what the launch asks for, where the framework falls back to something else without flash-attn.
+    """
+    name = requested or job.plan.attn_implementation
     if materials.uses_gpu or not any(word in name.lower() for word in FLASH_WORDS):
-        return {}, ()
-    return {"attn_implementation": "sdpa"}, (f"{name} needs a GPU, and none is here: sdpa stands for it",)
+        return AttentionCut({})
+    sets = {} if name == EMULATED_IMPLEMENTATION else {"attn_implementation": EMULATED_IMPLEMENTATION}
+    return AttentionCut(
+        sets, True, (f"{name} needs a GPU, and none is here: flash-attn 2.8.3, emulated in torch, stands for it",)
+    )

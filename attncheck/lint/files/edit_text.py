@@ -9,6 +9,7 @@ import shlex
 from attncheck.core.launch import Kind, Span
 
 PLAIN_YAML = re.compile(r"[A-Za-z_./][\w./@+-]*(?: [\w./@+-]+)*|-?\d[\w.+-]*")
+YAML_SWITCHES = ("y", "n", "yes", "no", "on", "off")  # in YAML 1.1, which PyYAML reads: true and false
 JSON_VALUE = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|\[.*\]|\{.*\}", re.DOTALL)
 
 
@@ -18,7 +19,7 @@ def quote_value(value: str, kind: Kind) -> str:
         return shlex.quote(value)
     if JSON_VALUE.fullmatch(value) and (kind != "toml" or value != "null"):
         return value
-    if kind == "yaml" and PLAIN_YAML.fullmatch(value) and ": " not in value:
+    if kind == "yaml" and PLAIN_YAML.fullmatch(value) and ": " not in value and value.lower() not in YAML_SWITCHES:
         return value
     return json.dumps(value, ensure_ascii=False)
 

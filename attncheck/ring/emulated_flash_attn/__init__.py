@@ -22,9 +22,9 @@ from types import ModuleType
 
 def install(generation: str = "2.8") -> None:
     """Install the emulated flash-attn of a generation, "2.5" to "2.8", as package `flash_attn`. Raises ValueError."""
-    from attncheck.ring.emulated_flash_attn.interface import make_block_functions
-    from attncheck.ring.emulated_flash_attn.public import make_public_functions
-    from attncheck.ring.emulated_flash_attn.signatures import GENERATIONS
+    from .interface import make_block_functions
+    from .public import make_public_functions
+    from .signatures import GENERATIONS
 
     if generation not in GENERATIONS:
         raise ValueError(f"flash-attn {generation} is not one of {', '.join(GENERATIONS)}")

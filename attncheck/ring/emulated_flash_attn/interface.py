@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from attncheck.ring.emulated_flash_attn.block import ScoreSettings, backward, forward
-from attncheck.ring.emulated_flash_attn.refusals import refuse
-from attncheck.ring.emulated_flash_attn.signatures import BLOCKS, make_signature
+from .block import ScoreSettings, backward, forward
+from .refusals import refuse
+from .signatures import BLOCKS, make_signature
 
 DocumentIndex = tuple[Any, Any, Any]  # a document's queries, its keys, its LSE: each an index
 QUERY_BLOCK = 128  # softmax_d has room for blocks of queries

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attncheck.ring.emulated_flash_attn.signatures import PUBLIC, function_parameters, make_signature
+from .signatures import PUBLIC, function_parameters, make_signature
 
 
 class _Attention(torch.autograd.Function):

@@ -17,6 +17,12 @@ from attncheck.workers.pool import cache_environment
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream
 
 WATCHER = Path(__file__).parent.parent / "worker" / "watcher"
+EMULATED = Path(__file__).parent.parent / "worker" / "emulated"
+EMULATION = Path(__file__).parent.parent.parent / "ring" / "emulated_flash_attn"
+FLASH_ATTN_METADATA = {
+    "METADATA": "Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n",
+    "top_level.txt": "flash_attn\n",
+}
 LAST_LINES = 40  # of what the launch prints
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 5.0  # for a launcher to end its processes
@@ -47,6 +53,7 @@ def run_launch(
     folder: str,
     python: str,
     environ: Mapping[str, str],
+    emulates_flash_attn: bool,
     steps: int,
     seconds: float,
     report_progress: Callable[[str], None],
@@ -55,6 +62,9 @@ def run_launch(
     watch = _lay_watcher(folder)
     environment = {**CHILD_ENVIRONMENT, **QUIET_ENVIRONMENT, **cache_environment(folder), **environ}
     environment |= {"ATTNCHECK_WATCH": watch, "HF_DATASETS_CACHE": os.path.join(folder, "datasets")}
+    if emulates_flash_attn:
+        _lay_flash_attn(Path(folder) / "entry")
+        environment["ATTNCHECK_EMULATED"] = "flash_attn"
     environment["PYTHONPATH"] = _join_paths(os.path.join(folder, "entry"), os.environ.get("PYTHONPATH", ""))
     environment["PATH"] = _join_paths(os.path.dirname(os.path.abspath(python)), os.environ.get("PATH", os.defpath))
     began = time.monotonic()
@@ -106,6 +116,19 @@ def _lay_watcher(folder: str) -> str:
     shutil.copytree(WATCHER, os.path.join(entry, "attncheck_watcher"), ignore=ignored)
     shutil.copy(WATCHER / "entry.py", os.path.join(entry, "sitecustomize.py"))
     return watch
+
+
+def _lay_flash_attn(entry: Path) -> None:
+    """Put an emulated flash-attn where the processes find it first."""
+    package, distribution = entry / "flash_attn", entry / "flash_attn-2.8.3.dist-info"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(EMULATION, package / "emulation", ignore=ignored)
+    for path in EMULATED.glob("*.py"):
+        if path.name != "__init__.py":
+            shutil.copy(path, package / ("__init__.py" if path.stem == "flash_attn" else path.name))
+    distribution.mkdir()
+    for name, text in FLASH_ATTN_METADATA.items():
+        (distribution / name).write_text(text)
 
 
 def _join_paths(*paths: str) -> str:

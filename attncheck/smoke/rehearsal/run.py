@@ -215,6 +215,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         stage.folder,
         stage.target.python,
         cut.environ,
+        cut.emulates_flash_attn,
         stage.materials.steps,
         stage.target.seconds * LAUNCH_FACTOR,
         lambda text: stage.report_progress(prefix + text),

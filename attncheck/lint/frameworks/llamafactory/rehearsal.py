@@ -12,8 +12,9 @@ import json
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.rehearsing import cut_training_arguments, is_on, replace_attention
+from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, get_setting, is_on
 
+REQUESTED_FLASH = {"fa2": "flash_attention_2", "fa3": "flash_attention_3"}  # values of flash_attn
 DATASET_INFO = {
     "rehearsal": {
         "file_name": "train.jsonl",
@@ -34,11 +35,12 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `llamafactory-cli train`, or of its configuration file."""
     if job.trainer != "sft":
         return f"LLaMA-Factory's {job.trainer} is not rehearsed yet: sft is"
-    attention, remarks = replace_attention(job, materials)
+    requested = get_setting(job, "flash_attn") or ""
+    attention = cut_attention(job, materials, REQUESTED_FLASH.get(requested, ""))
     targets: Targets = "all" if is_on(job, "train_on_prompt") else "assistant"
     sets = {
         **cut_training_arguments(materials),
-        **attention,
+        **attention.sets,
         "model_name_or_path": materials.model,
         "dataset": "rehearsal",
         "dataset_dir": materials.data,
@@ -51,7 +53,6 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "preprocessing_num_workers": DROP,
         "dataloader_num_workers": "0",
         "plot_loss": DROP,
-        "template": "default",
     }
     source = f"llamafactory {job.version}: transformers' mean over num_items_in_batch"
     return JobCut(
@@ -60,5 +61,6 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         Objective(targets, ("step_tokens",), source),
         command=("llamafactory-cli", "train", "{file}"),
         files={"dataset_info.json": json.dumps(DATASET_INFO)},
-        remarks=remarks,
+        emulates_flash_attn=attention.emulates_flash_attn,
+        remarks=attention.remarks,
     )

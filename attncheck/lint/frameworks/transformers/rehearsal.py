@@ -10,7 +10,7 @@ from __future__ import annotations
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective
-from attncheck.lint.fields.rehearsing import cut_training_arguments, find_options, keep_taken, replace_attention
+from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, find_options, keep_taken
 
 MODEL_OPTIONS = ("model_name_or_path", "model_name", "model_path", "model_id", "base_model", "model")
 TOKENIZER_OPTIONS = ("tokenizer_name", "tokenizer_path", "tokenizer_name_or_path", "tokenizer")
@@ -32,7 +32,14 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     options |= dict.fromkeys(find_options(launch, TOKENIZER_OPTIONS), materials.model)
     options |= {data[0]: materials.data_file if data[0] in FILE_OPTIONS else materials.data}
     options |= dict.fromkeys(find_options(launch, LENGTH_OPTIONS), str(materials.max_length))
-    attention, remarks = replace_attention(job, materials)
+    attention = cut_attention(job, materials)
     source = f"transformers {job.version} trainer.py: the mean over num_items_in_batch"
-    sets = keep_taken(launch, cut_training_arguments(materials)) | attention
-    return JobCut(sets, "every", Objective("labelled", ("step_tokens",), source), options=options, remarks=remarks)
+    sets = keep_taken(launch, cut_training_arguments(materials)) | dict(attention.sets)
+    return JobCut(
+        sets,
+        "every",
+        Objective("labelled", ("step_tokens",), source),
+        options=options,
+        emulates_flash_attn=attention.emulates_flash_attn,
+        remarks=attention.remarks,
+    )

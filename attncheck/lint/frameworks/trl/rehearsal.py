@@ -10,7 +10,7 @@ from __future__ import annotations
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.rehearsing import cut_training_arguments, get_setting, is_on, replace_attention
+from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, get_setting, is_on
 
 MENDS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
@@ -19,14 +19,14 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `trl sft` or of TRL's script."""
     if job.trainer != "sft":
         return f"TRL's {job.trainer} is not rehearsed yet: sft is"
-    attention, remarks = replace_attention(job, materials)
+    attention = cut_attention(job, materials)
     form: DataForm = "messages"
     targets: Targets = "assistant" if is_on(job, "assistant_only_loss") else "all"
     if is_on(job, "completion_only_loss"):
         form, targets = "prompt_completion", "assistant"
     sets = {
         **cut_training_arguments(materials),
-        **attention,
+        **attention.sets,
         "model_name_or_path": materials.model,
         "model_revision": DROP,
         "dataset_name": materials.data,
@@ -40,4 +40,11 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
     source = f"trl {job.version} trainer/sft_trainer.py: the mean over num_items_in_batch"
-    return JobCut(sets, form, Objective(targets, ("step_tokens",), source), remarks=remarks, mends=MENDS)
+    return JobCut(
+        sets,
+        form,
+        Objective(targets, ("step_tokens",), source),
+        emulates_flash_attn=attention.emulates_flash_attn,
+        remarks=attention.remarks,
+        mends=MENDS,
+    )

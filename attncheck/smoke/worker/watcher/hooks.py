@@ -9,12 +9,14 @@ Modules are patched right after they are imported, and only if the trainer impor
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
+from .emulation import allow_in_import_utils, allow_in_modeling_utils
 from .recorder import Recorder
 
 WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
@@ -23,15 +25,13 @@ WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
 def install(folder: str) -> None:
     """Record what this process trains into `folder`, once it imports torch and transformers."""
     recorder = Recorder(folder)
-    sys.meta_path.insert(
-        0,
-        _AfterImport(
-            {
-                "torch": functools.partial(_patch_torch, recorder),
-                "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
-            }
-        ),
-    )
+    callbacks: dict[str, Callable[[Any], None]] = {
+        "torch": functools.partial(_patch_torch, recorder),
+        "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
+    }
+    if os.environ.get("ATTNCHECK_EMULATED"):
+        callbacks["transformers.utils.import_utils"] = allow_in_import_utils
+    sys.meta_path.insert(0, _AfterImport(callbacks))
 
 
 class _AfterImport(MetaPathFinder):
@@ -96,6 +96,8 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
 
 def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     """Watch every model that is loaded or made."""
+    if os.environ.get("ATTNCHECK_EMULATED"):
+        allow_in_modeling_utils(modeling_utils)
     model_class = modeling_utils.PreTrainedModel
     for name in WEIGHTS_OF_A_MODEL:
         original = vars(model_class)[name].__func__

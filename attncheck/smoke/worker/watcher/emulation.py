@@ -1,0 +1,36 @@
+"""Lets transformers take the emulated flash-attn on a machine without a GPU: it asks for CUDA before it imports it.
+
+Sources: transformers 5.17 `utils/import_utils.py` (`is_flash_attn_2_available`), `modeling_utils.py`
+(`_flash_attn_can_dispatch`; 4.48 to 5.3 `_flash_attn_2_can_dispatch`; before, `_check_and_enable_flash_attn_2`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+CHECKS = ("_flash_attn_can_dispatch", "_flash_attn_2_can_dispatch")
+OLD_CHECK = "_check_and_enable_flash_attn_2"
+
+
+def allow_in_import_utils(import_utils: Any) -> None:
+    """Let transformers see flash-attn 2."""
+    import_utils.is_flash_attn_2_available = _answer_yes
+
+
+def allow_in_modeling_utils(modeling_utils: Any) -> None:
+    """Let models be made with flash_attention_2 on a CPU."""
+    model_class = modeling_utils.PreTrainedModel
+    for name in CHECKS:
+        if hasattr(model_class, name):
+            setattr(model_class, name, _answer_yes)
+    if hasattr(model_class, OLD_CHECK):
+        setattr(model_class, OLD_CHECK, classmethod(_enable))
+
+
+def _answer_yes(*arguments: Any, **options: Any) -> bool:
+    return True
+
+
+def _enable(model_class: Any, config: Any, *arguments: Any, **options: Any) -> Any:
+    config._attn_implementation = "flash_attention_2"
+    return config
