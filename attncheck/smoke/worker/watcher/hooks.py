@@ -3,7 +3,8 @@
 Modules are patched right after they are imported, and only if the trainer imports them. Sources: torch 2.13
 `torch/optim/optimizer.py` (`register_optimizer_step_pre_hook`, for all optimisers since 2.1), `torch/_tensor.py`
 (`Tensor.backward`); transformers 5.17 `modeling_utils.py` (every model that is loaded or made goes through
-`from_pretrained` or `_from_config`; 4.x the same).
+`from_pretrained` or `_from_config`; 4.x the same); peft 0.18 `tuners/tuners_utils.py` (`BaseTuner.forward` calls the
+model's `forward`, and none of its hooks).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def install(folder: str) -> None:
     callbacks: dict[str, Callable[[Any], None]] = {
         "torch": functools.partial(_patch_torch, recorder),
         "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
+        "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
     }
     if os.environ.get("ATTNCHECK_EMULATED"):
         callbacks["transformers.utils.import_utils"] = allow_in_import_utils
@@ -102,6 +104,23 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     for name in WEIGHTS_OF_A_MODEL:
         original = vars(model_class)[name].__func__
         setattr(model_class, name, classmethod(_pass_result(original, recorder.watch)))
+
+
+def _patch_peft(recorder: Recorder, tuners_utils: Any) -> None:
+    """Record the calls of a model that an adapter stands in front of."""
+    original = tuners_utils.BaseTuner.forward
+
+    @functools.wraps(original)
+    def forward(tuner: Any, *arguments: Any, **options: Any) -> Any:
+        is_watched = any(tuner.model is model for model in recorder.models)
+        if is_watched:
+            recorder.enter_model(tuner.model, arguments, options)
+        output = original(tuner, *arguments, **options)
+        if is_watched:
+            recorder.leave_model(tuner.model, arguments, options, output)
+        return output
+
+    tuners_utils.BaseTuner.forward = forward
 
 
 def _call_before(function: Callable[..., Any], callback: Callable[[], None]) -> Callable[..., Any]:

@@ -54,14 +54,15 @@ class Recorder:
         if any(model is known for known in self.models):
             return
         self.models.append(model)
-        model.register_forward_pre_hook(self._enter_model, with_kwargs=True)
-        model.register_forward_hook(self._leave_model, with_kwargs=True)
+        model.register_forward_pre_hook(self.enter_model, with_kwargs=True)
+        model.register_forward_hook(self.leave_model, with_kwargs=True)
         decoder = getattr(model, "base_model", None)
         if decoder is not None and decoder is not model:
             decoder.register_forward_hook(self._keep_hidden_states)
 
     @_guarded
-    def _enter_model(self, model: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def enter_model(self, model: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Record what goes into a model in training."""
         import torch
 
         if not torch.is_grad_enabled() or not model.training:
@@ -86,7 +87,8 @@ class Recorder:
         )
 
     @_guarded
-    def _leave_model(self, model: Any, arguments: Any, options: Any, output: Any) -> None:
+    def leave_model(self, model: Any, arguments: Any, options: Any, output: Any) -> None:
+        """Record the loss that the model itself computes."""
         if self.attention is not None:
             self.attention.stop()
         if self.calls and self.gradients is None and not self.steps:
