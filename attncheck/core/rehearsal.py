@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -53,6 +54,11 @@ class Materials:
     accumulation: int  # batches to a step
     uses_gpu: bool  # whether there is one
 
+    def alias(self, model: str) -> str:
+        """Return a path for the small model that ends as the name of the user's own model does."""
+        name = os.path.basename(os.path.normpath(model)) if model else "model"
+        return os.path.join(os.path.dirname(self.model), "models", name)
+
     @property
     def data_file(self) -> str:
         """The documents' file, a JSON object a line."""
@@ -75,5 +81,6 @@ class JobCut:
     files: Mapping[str, str] = field(default_factory=dict)  # that stand beside the data: name to text
     options: Mapping[str, str] = field(default_factory=dict)  # of the user's own script, as the launch writes them
     emulates_flash_attn: bool = False  # flash-attn 2 in plain torch, which the launch's processes find as `flash_attn`
+    model_alias: str = ""  # a path that is to lead to the model too: what a framework reads in its name stays so
     remarks: tuple[str, ...] = ()  # what stands for something else here
     mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend documents that mix, the likeliest first

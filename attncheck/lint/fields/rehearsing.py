@@ -13,6 +13,13 @@ from attncheck.core.rehearsal import Materials
 LEARNING_RATE = "0.005"
 EMULATED_IMPLEMENTATION = "flash_attention_2"
 FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
+# Settings of transformers' Trainer, and of frameworks on it, that do not run on a CPU.
+GPU_SETTINGS = (
+    *("deepspeed", "fsdp", "fsdp_config", "torch_compile", "use_liger_kernel", "use_liger", "enable_liger_kernel"),
+    *("quantization_bit", "quantization_method", "quant_bits", "quant_method", "load_in_4bit", "load_in_8bit"),
+)
+GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb", "fused")
+OFF_VALUES = ("false", "0", "no", "off", "none", "null", "", "[]")
 ON_VALUES = ("true", "1", "yes", "on", "")
 
 
@@ -45,8 +52,15 @@ def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in sets.items() if name in written or name in taken}
 
 
-def cut_training_arguments(materials: Materials) -> dict[str, str]:
-    """Return TrainingArguments (transformers training_args.py) for a few steps that leave nothing behind."""
+def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
+    """Return TrainingArguments (transformers training_args.py) for a few steps that leave nothing behind.
+
+    Without a GPU what needs one is left out: `list_left_out` says so.
+    """
+    without_gpu = {"use_cpu": "true", "tf32": DROP, **dict.fromkeys(_list_gpu_settings(job), DROP)}
+    optimizer = get_setting(job, "optim")
+    if optimizer is not None and any(word in optimizer.lower() for word in GPU_OPTIMIZERS):
+        without_gpu["optim"] = "adamw_torch"
     return {
         "output_dir": materials.output,
         "max_steps": str(materials.steps),
@@ -73,8 +87,18 @@ def cut_training_arguments(materials: Materials) -> dict[str, str]:
         "push_to_hub": DROP,
         "hub_model_id": DROP,
         "resume_from_checkpoint": DROP,
-        **({} if materials.uses_gpu else {"use_cpu": "true", "tf32": DROP}),
+        **({} if materials.uses_gpu else without_gpu),
     }
+
+
+def list_left_out(job: Job, materials: Materials) -> tuple[str, ...]:
+    """Return the remarks on settings that are left out where no GPU is."""
+    names = () if materials.uses_gpu else _list_gpu_settings(job)
+    return tuple(f"{name} needs a GPU, and none is here: it is left out" for name in names)
+
+
+def _list_gpu_settings(job: Job) -> list[str]:
+    return [name for name in GPU_SETTINGS if (get_setting(job, name) or "false").lower() not in OFF_VALUES]
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,9 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
     """Fill the stage's folder with the small model, its tokenizer and the documents. Raises `Unanswered`."""
     for path in (stage.materials.data, stage.materials.output):
         os.makedirs(path, exist_ok=True)
+    if cut.model_alias:
+        os.makedirs(os.path.dirname(cut.model_alias), exist_ok=True)
+        os.symlink(stage.materials.model, cut.model_alias)
     for name, text in cut.files.items():
         with open(os.path.join(stage.materials.data, name), "w") as stream:
             stream.write(text)

@@ -12,7 +12,7 @@ import json
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, get_setting, is_on
+from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, get_setting, is_on, list_left_out
 
 REQUESTED_FLASH = {"fa2": "flash_attention_2", "fa3": "flash_attention_3"}  # values of flash_attn
 DATASET_INFO = {
@@ -39,7 +39,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     attention = cut_attention(job, materials, REQUESTED_FLASH.get(requested, ""))
     targets: Targets = "all" if is_on(job, "train_on_prompt") else "assistant"
     sets = {
-        **cut_training_arguments(materials),
+        **cut_training_arguments(job, materials),
         **attention.sets,
         "model_name_or_path": materials.model,
         "dataset": "rehearsal",
@@ -62,5 +62,5 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         command=("llamafactory-cli", "train", "{file}"),
         files={"dataset_info.json": json.dumps(DATASET_INFO)},
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=attention.remarks,
+        remarks=(*attention.remarks, *list_left_out(job, materials)),
     )

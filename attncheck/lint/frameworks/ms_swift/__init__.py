@@ -31,6 +31,7 @@ from attncheck.lint.frameworks.ms_swift.behaviour import find_problems
 from attncheck.lint.frameworks.ms_swift.changes import make_edits
 from attncheck.lint.frameworks.ms_swift.megatron import build_megatron_job, parse_megatron_settings
 from attncheck.lint.frameworks.ms_swift.plan import format_plan
+from attncheck.lint.frameworks.ms_swift.rehearsal import cut
 from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings, count_leading_words, field_name, read_settings
 
 PROGRAMS = ("swift", "megatron")
@@ -306,6 +307,7 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    cut=cut,
     entries=list_entries,
     releases=partial(list_releases, "ms_swift"),
     own_programs=("swift", "megatron", "swift."),

@@ -10,7 +10,13 @@ from __future__ import annotations
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective
-from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, find_options, keep_taken
+from attncheck.lint.fields.rehearsing import (
+    cut_attention,
+    cut_training_arguments,
+    find_options,
+    keep_taken,
+    list_left_out,
+)
 
 MODEL_OPTIONS = ("model_name_or_path", "model_name", "model_path", "model_id", "base_model", "model")
 TOKENIZER_OPTIONS = ("tokenizer_name", "tokenizer_path", "tokenizer_name_or_path", "tokenizer")
@@ -34,12 +40,12 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     options |= dict.fromkeys(find_options(launch, LENGTH_OPTIONS), str(materials.max_length))
     attention = cut_attention(job, materials)
     source = f"transformers {job.version} trainer.py: the mean over num_items_in_batch"
-    sets = keep_taken(launch, cut_training_arguments(materials)) | dict(attention.sets)
+    sets = keep_taken(launch, cut_training_arguments(job, materials)) | dict(attention.sets)
     return JobCut(
         sets,
         "every",
         Objective("labelled", ("step_tokens",), source),
         options=options,
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=attention.remarks,
+        remarks=(*attention.remarks, *list_left_out(job, materials)),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, get_setting, is_on
+from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, get_setting, is_on, list_left_out
 
 MENDS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
@@ -25,7 +25,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if is_on(job, "completion_only_loss"):
         form, targets = "prompt_completion", "assistant"
     sets = {
-        **cut_training_arguments(materials),
+        **cut_training_arguments(job, materials),
         **attention.sets,
         "model_name_or_path": materials.model,
         "model_revision": DROP,
@@ -45,6 +45,6 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         form,
         Objective(targets, ("step_tokens",), source),
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=attention.remarks,
+        remarks=(*attention.remarks, *list_left_out(job, materials)),
         mends=MENDS,
     )
