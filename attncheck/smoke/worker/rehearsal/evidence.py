@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
@@ -27,6 +27,9 @@ class Evidence:
     steps: tuple[StepRecord, ...]
     truth: TruthModel
     rounded: TruthModel | None  # in the job's own precision; None in float32
+    changed_weights: tuple[str, ...] = ()  # parameters that are not the checkpoint's
+    unstepped: int = 0  # losses that were differentiated where no step was ever taken
+    _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:
         """Return the truth about a piece."""
@@ -51,34 +54,6 @@ class Evidence:
         rounded, exact = self.rounded.describe(tokens), self.truth.describe(tokens)
         return float(token_errors(rounded.hidden, exact.hidden).max())
 
-    def weights(self, normalisation: Normalisation) -> list[Tensor]:
-        """Return for each piece of the step the weight of each of its tokens but the first: (tokens - 1,)."""
-        return [
-            piece.is_target.double() * share
-            for piece, share in zip(self.step.pieces, self._shares(normalisation), strict=True)
-        ]
-
-    def _shares(self, normalisation: Normalisation) -> list[float]:
-        """Return for each piece the weight of one of its targets."""
-        keys = [_group(piece, normalisation) for piece in self.step.pieces]
-        counts: dict[object, int] = {}
-        for key, piece in zip(keys, self.step.pieces, strict=True):
-            counts[key] = counts.get(key, 0) + int(piece.is_target.sum())
-        groups = sum(count > 0 for count in counts.values())
-        return [1.0 / (counts[key] * groups) if counts[key] else 0.0 for key in keys]
-
-    def expected_loss(self, normalisation: Normalisation) -> float:
-        """Return what the loss of the step should be, in nats a token."""
-        return self.weigh_nll(self.weights(normalisation))
-
-    def weigh_nll(self, weights: Sequence[Tensor]) -> float:
-        """Return Σ weight × nll over the pieces of the step."""
-        return sum(
-            float((self.describe(piece).nll.double() * weight).sum())
-            for piece, weight in zip(self.step.pieces, weights, strict=True)
-            if len(piece.tokens) > 1
-        )
-
     @cached_property
     def observed_loss(self) -> float:
         """The loss whose gradient the step took: a rank's batches summed, ranks averaged, as gradients are."""
@@ -90,13 +65,54 @@ class Evidence:
         """Return how many losses a rank differentiated before its first step."""
         return max((len(record.losses) for record in self.step.ranks), default=1)
 
-    def gradients(self, weights: Sequence[Tensor], model: TruthModel | None = None) -> dict[str, Tensor]:
-        """Return the gradients of Σ weight × nll over the pieces of the step."""
-        pieces = [
-            (piece.tokens, weight.float()) for piece, weight in zip(self.step.pieces, weights, strict=True)
-            if len(piece.tokens) > 1
-        ]  # fmt: skip
-        return (model or self.truth).gradients(pieces)
+    @cached_property
+    def observed_gradients(self) -> dict[str, Tensor]:
+        """The gradients of the step, the mean over ranks: they are the same on each where ranks step alike."""
+        first, *others = [record.gradients for record in self.step.ranks]
+        return {
+            name: torch.stack([gradient, *(other[name] for other in others)]).mean(0)
+            for name, gradient in first.items()
+            if all(name in other and other[name].shape == gradient.shape for other in others)
+        }
+
+    def count_targets(self, shift: int = 1, every: bool = False) -> list[int]:
+        """Return how many targets each piece of the step has."""
+        return [int(piece.shift_labels(shift, every)[1].sum()) for piece in self.step.pieces]
+
+    def sum_nll(self, shift: int = 1, every: bool = False) -> list[float]:
+        """Return Σ −log p over the targets of each piece of the step."""
+        sums = []
+        for piece in self.step.pieces:
+            labels, counts = piece.shift_labels(shift, every)
+            sums.append(float(self.describe(piece).nll(labels).double()[counts].sum()))
+        return sums
+
+    def sum_gradients(
+        self, shares: Sequence[float], shift: int = 1, every: bool = False, rounded: bool = False
+    ) -> dict[str, Tensor]:
+        """Return the gradients of Σ share × −log p over the targets of all pieces, a share for each piece."""
+        model = self.rounded if rounded and self.rounded is not None else self.truth
+        key = (shift, every, model is self.rounded)
+        if key not in self._sums:
+            self._sums[key] = [
+                model.gradients(piece.tokens, labels, counts.float())
+                for piece in self.step.pieces
+                for labels, counts in [piece.shift_labels(shift, every)]
+            ]
+        total: dict[str, Tensor] = {}
+        for share, gradients in zip(shares, self._sums[key], strict=True):
+            for name, gradient in gradients.items():
+                total[name] = total.get(name, 0.0) + share * gradient
+        return total
+
+    def list_shares(self, normalisation: Normalisation, counts: Sequence[int]) -> list[float]:
+        """Return for each piece the weight of one of its targets, of which there are `counts`."""
+        keys = [_group(piece, normalisation) for piece in self.step.pieces]
+        totals: dict[object, int] = {}
+        for key, count in zip(keys, counts, strict=True):
+            totals[key] = totals.get(key, 0) + count
+        groups = sum(total > 0 for total in totals.values())
+        return [1.0 / (totals[key] * groups) if totals[key] else 0.0 for key in keys]
 
 
 def _group(piece: Piece, normalisation: Normalisation) -> object:

@@ -50,9 +50,9 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
 
 
 def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult:
-    """Return a failing result as skipped where an earlier check's fault brings its own about: that one is the cause."""
+    """Return a result as skipped where an earlier check's fault brings its own about: that one is the cause."""
     causes = [name for name in CAUSES.get(result.check, ()) if name in failed]
-    if judge_result(result) != "fail" or not causes:
+    if judge_result(result) not in ("fail", "skipped") or not causes:
         return result
     return CheckResult(
         result.check, "skipped", f"it is off too, which follows from the {causes[0]}", notes=result.notes
@@ -62,7 +62,7 @@ def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult
 def _read_evidence(folder: Path, objective: Objective) -> Any:
     import torch
 
-    from attncheck.smoke.worker.rehearsal import records, segments, step, truth
+    from attncheck.smoke.worker.rehearsal import definitions, records, segments, step, truth
     from attncheck.smoke.worker.rehearsal.evidence import Evidence
 
     ranks = tuple(records.read_ranks(folder / "watch"))
@@ -72,11 +72,15 @@ def _read_evidence(folder: Path, objective: Objective) -> Any:
     description = first_step.calls[0].description
     dtype = getattr(torch, str(description["dtype"]).removeprefix("torch."))
     autocast = bool(description["autocast"])
+    model = truth.TruthModel(folder / "model")
+    changed = model.load(ranks[0].weights)
     rounded = None
     if dtype != torch.float32 or autocast:
         rounded = truth.TruthModel(folder / "model", dtype, autocast)
+        rounded.load(ranks[0].weights)
     steps = tuple(records.read_steps(folder / "watch"))
-    return Evidence(first_step, steps, truth.TruthModel(folder / "model"), rounded)
+    unstepped = records.count_unstepped(folder / "watch")
+    return definitions.settle_targets(Evidence(first_step, steps, model, rounded, tuple(changed), unstepped))
 
 
 def collect_layers(layers: list[dict[str, Any]], requested: str) -> tuple[Layer, ...]:

@@ -39,6 +39,7 @@ class RankRecord:
     losses: tuple[float, ...]
     gradients: Mapping[str, Tensor]
     trainable: tuple[str, ...]
+    weights: Mapping[str, Tensor]  # that training starts from; none that is large or sharded
     layers: tuple[Mapping[str, Any], ...]
     packages: tuple[str, ...]
     faults: tuple[str, ...]
@@ -68,6 +69,7 @@ def _read_rank(path: Path) -> RankRecord:
         tuple(document["losses"]),
         {name: tensor for name, tensor in document["gradients"].items() if isinstance(tensor, Tensor)},
         tuple(document["trainable"]),
+        {name: tensor for name, tensor in document["weights"].items() if isinstance(tensor, Tensor)},
         tuple(document["layers"]),
         tuple(document["packages"]),
         tuple(document["faults"]),
@@ -97,3 +99,9 @@ def read_steps(folder: Path) -> list[StepRecord]:
         StepRecord(tuple(tuple(step["losses"]) for step in ranks), tuple(row for step in ranks for row in step["rows"]))
         for ranks in zip(*documents)
     ]
+
+
+def count_unstepped(folder: Path) -> int:
+    """Return how many losses a rank differentiated without ever taking a step; 0 where it took one."""
+    documents = [json.loads(path.read_text()) for path in folder.glob("steps-*.json")]
+    return max((document["unstepped"] for document in documents if not document["steps"]), default=0)

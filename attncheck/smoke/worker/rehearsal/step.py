@@ -7,13 +7,13 @@ is to be learnt: transformers' convention) they say it; elsewhere the job's obje
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from attncheck.core.rehearsal import Objective
+from attncheck.core.rehearsal import Objective, Targets
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
 from attncheck.smoke.worker.rehearsal.segments import DocumentIndex, Segment, find_borders, find_segments
@@ -29,8 +29,30 @@ class Piece:
     row: int
     segment: Segment
     tokens: tuple[int, ...]
-    is_target: Tensor  # (tokens - 1) bool: of the next token
-    first_is_target: bool  # its first token, which another document's last would have to predict
+    row_targets: Tensor  # (seqlen,) bool: which tokens of the row are to be predicted, wherever from
+
+    @property
+    def is_target(self) -> Tensor:
+        """Which of its tokens after the first are targets: (tokens - 1) bool."""
+        return self.row_targets[self.segment.start + 1 : self.segment.stop]
+
+    @property
+    def first_is_target(self) -> bool:
+        """Whether its first token is one, which another document's last would have to predict."""
+        return self.segment.start > 0 and bool(self.row_targets[self.segment.start])
+
+    def shift_labels(self, shift: int, every: bool = False) -> tuple[Tensor, Tensor]:
+        """Return what each token is to predict, `shift` tokens ahead in the row, and whether it counts: (tokens,) each.
+
+        `every` counts all tokens of the piece, whatever is labelled.
+        """
+        row, length = self.call.input_ids[self.row], len(self.tokens)
+        labels, counts = torch.zeros(length, dtype=torch.long), torch.zeros(length, dtype=torch.bool)
+        last = self.segment.stop if every else len(row)
+        places = range(self.segment.start + shift, min(self.segment.stop + shift, last))
+        labels[: len(places)] = row[places.start : places.stop]
+        counts[: len(places)] = True if every else self.row_targets[places.start : places.stop]
+        return labels, counts
 
     @property
     def place(self) -> str:
@@ -47,6 +69,7 @@ class FirstStep:
     index: DocumentIndex
     objective: Objective
     padding: int | None
+    first_tokens: bool = False  # whether a document's first token is a target, where labels do not say it
 
     @cached_property
     def calls(self) -> tuple[ModelCall, ...]:
@@ -63,16 +86,33 @@ class FirstStep:
         """Whether labels go into the model."""
         return any("labels" in call.tensors for call in self.calls)
 
+    def list_readings(self) -> list[FirstStep]:
+        """Return the step under each objective that may be meant: labels that are not seen are taken for the likely."""
+        if self.labels_enter:
+            return [self]
+        targets: tuple[Targets, ...] = (self.objective.targets,)
+        if self.objective.targets == "labelled":
+            targets = ("all", "assistant")
+        return [
+            replace(self, objective=replace(self.objective, targets=name), first_tokens=first_tokens)
+            for name in targets
+            for first_tokens in (False, True)
+        ]
+
     def _iter_pieces(self, call: ModelCall) -> Iterator[Piece]:
         labels = call.tensors.get("labels")
         for number, row in enumerate(call.input_ids.tolist()):
-            for segment in find_segments(row, self.index, find_borders(call.tensors, number, len(row)), self.padding):
-                tokens = tuple(row[segment.start : segment.stop])
-                if labels is not None and labels.shape == call.input_ids.shape:
-                    targets = labels[number, segment.start : segment.stop] != IGNORED
-                    yield Piece(call, number, segment, tokens, targets[1:], bool(targets[0]) and segment.start > 0)
-                else:
-                    yield Piece(call, number, segment, tokens, self.expected_targets(segment, tokens), False)
+            segments = find_segments(row, self.index, find_borders(call.tensors, number, len(row)), self.padding)
+            tokens = [tuple(row[segment.start : segment.stop]) for segment in segments]
+            targets = torch.zeros(len(row), dtype=torch.bool)
+            if labels is not None and labels.shape == call.input_ids.shape:
+                targets = labels[number] != IGNORED
+            else:
+                for segment, own in zip(segments, tokens, strict=True):
+                    targets[segment.start + 1 : segment.stop] = self.expected_targets(segment, own)
+                    targets[segment.start] = self.first_tokens and segment.start > 0
+            for segment, own in zip(segments, tokens, strict=True):
+                yield Piece(call, number, segment, own, targets)
 
     def expected_targets(self, segment: Segment, tokens: Sequence[int]) -> Tensor:
         """Return which of a piece's tokens after the first the objective makes targets: (tokens - 1) bool.

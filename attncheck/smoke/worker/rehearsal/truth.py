@@ -5,8 +5,8 @@ Nothing in it rests on packing, padding, masks of several documents, a fused ker
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+SAME_WEIGHTS = 0.01  # relative difference of a parameter that a cast to bfloat16 explains
+
 
 @dataclass(frozen=True)
 class DocumentTruth:
-    """What the model says of one document alone: `hidden` (tokens, hidden size), `nll` (tokens - 1) of the next one."""
+    """What the model says of one document alone."""
 
-    hidden: Tensor
-    nll: Tensor
-    logits: Tensor  # (tokens, vocabulary)
+    hidden: Tensor  # (tokens, hidden size)
+    log_probabilities: Tensor  # (tokens, vocabulary)
+
+    def nll(self, labels: Tensor) -> Tensor:
+        """Return −log p of a label for each token (tokens,)."""
+        return -self.log_probabilities.gather(1, labels[:, None])[:, 0]
 
 
 class TruthModel:
@@ -49,11 +54,14 @@ class TruthModel:
                 self._truths[key] = self._run(torch.tensor([key]))
         return self._truths[key]
 
-    def hidden_of_row(self, row: Sequence[int], positions: Sequence[int], visible: Tensor) -> Tensor:
-        """Return the hidden states (tokens, hidden size) of a row where token i sees token j if `visible[i, j]`."""
+    def hidden_of_row(self, row: Sequence[int], positions: Sequence[int], visible: Tensor, scale: float = 1) -> Tensor:
+        """Return the hidden states (tokens, hidden size) of a row where token i sees token j if `visible[i, j]`.
+
+        `scale` times the model's own is the scale of the scores.
+        """
         dtype = next(self.model.parameters()).dtype
         mask = torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)[None, None]
-        with torch.no_grad(), self._context():
+        with torch.no_grad(), self._context(), self._scale_scores(scale):
             self.model(
                 input_ids=torch.tensor([list(row)]),
                 position_ids=torch.tensor([list(positions)]),
@@ -63,30 +71,54 @@ class TruthModel:
         hidden: Tensor = self._hidden
         return hidden
 
-    def gradients(self, pieces: Iterable[tuple[Sequence[int], Tensor]]) -> dict[str, Tensor]:
-        """Return the gradients of Σ weight × nll over pieces of documents; weights (tokens - 1) are of the next."""
+    def gradients(self, tokens: Sequence[int], labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+        """Return the gradients of Σ weight × −log p(label) over the tokens of a document: labels and weights (tokens,).
+
+        Parameters that the sum does not depend on have none.
+        """
         self.model.zero_grad(set_to_none=True)
-        for tokens, weights in pieces:
-            if float(weights.abs().sum()) == 0:
-                continue
-            with self._context():
-                logits = self.model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0, :-1].float()
-            nll = cross_entropy(logits, torch.tensor(list(tokens))[1:], reduction="none")
-            (nll * weights).sum().backward()
+        with self._context():
+            logits = self.model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0].float()
+        (cross_entropy(logits, labels, reduction="none") * weights).sum().backward()
         return {
-            name: parameter.grad.detach().float().clone()
+            name: parameter.grad.detach().float()
             for name, parameter in self.model.named_parameters()
             if parameter.grad is not None
         }
 
     def _run(self, input_ids: Tensor) -> DocumentTruth:
         logits = self.model(input_ids=input_ids, use_cache=False).logits[0].float()
-        nll = cross_entropy(logits[:-1], input_ids[0, 1:], reduction="none")
-        return DocumentTruth(self._hidden, nll, logits)
+        return DocumentTruth(self._hidden, logits.log_softmax(-1))
 
     def _keep_hidden(self, decoder: Any, arguments: Any, output: Any) -> None:
         hidden = output[0] if isinstance(output, (tuple, list)) else output.last_hidden_state
         self._hidden = hidden[0].detach().float()
+
+    @contextmanager
+    def _scale_scores(self, scale: float) -> Iterator[None]:
+        """Scale the scores of every attention layer while this is open (transformers 4.48 and later: `scaling`)."""
+        modules = [module for module in self.model.modules() if isinstance(getattr(module, "scaling", None), float)]
+        scalings = [module.scaling for module in modules]
+        for module in modules:
+            module.scaling *= scale
+        try:
+            yield
+        finally:
+            for module, scaling in zip(modules, scalings, strict=True):
+                module.scaling = scaling
+
+    def load(self, weights: Mapping[str, Tensor]) -> list[str]:
+        """Take the weights that a job starts from where they are not the folder's; return the names of those."""
+        changed = []
+        for name, parameter in self.model.named_parameters():
+            own = weights.get(name)
+            if own is None or own.shape != parameter.shape:
+                continue
+            difference = float((own.float() - parameter.detach().float()).norm())
+            if difference > SAME_WEIGHTS * float(parameter.detach().float().norm()):
+                parameter.data.copy_(own)
+                changed.append(name)
+        return changed
 
     def _context(self) -> Any:
         return torch.autocast("cpu", torch.bfloat16) if self.autocast else nullcontext()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any
 
+ATTENTION_DROPOUT = re.compile(r"(attention|attn)_dropout(_prob|_p)?")
 PATCHING_PACKAGES = ("liger_kernel", "ring_flash_attn", "unsloth", "cut_cross_entropy", "flash_attn", "deepspeed")
 
 
@@ -18,6 +20,7 @@ def describe_model(model: Any) -> dict[str, Any]:
         for name, module in model.named_modules()
         if isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.training and module.p > 0
     }
+    dropouts.update(_find_attention_dropouts(model))
     return {
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
         "attn_implementation": str(getattr(model.config, "_attn_implementation", "") or ""),
@@ -27,6 +30,16 @@ def describe_model(model: Any) -> dict[str, Any]:
         "forward": _name_function(getattr(model, "forward", None)),
         "loss_function": _name_function(getattr(model, "loss_function", None)),
         "gradient_checkpointing": bool(getattr(model, "is_gradient_checkpointing", False)),
+    }
+
+
+def _find_attention_dropouts(model: Any) -> dict[str, float]:
+    """Return the dropouts that attention layers hold as numbers and hand to their kernels: name to probability."""
+    return {
+        f"{name}.{attribute}": rate
+        for name, module in model.named_modules()
+        for attribute, rate in vars(module).items()
+        if module.training and ATTENTION_DROPOUT.fullmatch(attribute) and isinstance(rate, float) and rate > 0
     }
 
 

@@ -9,6 +9,7 @@ model's `forward`, and none of its hooks).
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import sys
@@ -33,7 +34,10 @@ def install(folder: str) -> None:
     }
     if os.environ.get("ATTNCHECK_EMULATED"):
         callbacks["transformers.utils.import_utils"] = allow_in_import_utils
+    for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
+        callbacks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, _AfterImport(callbacks))
+    atexit.register(recorder.end_process)
 
 
 class _AfterImport(MetaPathFinder):

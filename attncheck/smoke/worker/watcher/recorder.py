@@ -1,7 +1,8 @@
 """Records what one rank of a trainer does until its first optimiser's step, and its losses after that.
 
 Written for each rank: `rank-R.pt`, once, with the calls of the model (what went in, the last hidden states), the
-losses that were differentiated and the gradients of the first step; `steps-R.json`, after each step, with the losses.
+losses that were differentiated, the weights and the gradients of the first step; `steps-R.json`, after each step, with
+the losses.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import functools
 import inspect
 import json
 import os
+import sys
 import threading
 from typing import Any
 
@@ -17,6 +19,7 @@ from .attention import AttentionWatch
 from .describe import describe_model, describe_process
 
 PLAIN_TYPES = (bool, int, float, str)
+MAX_CALLS = 256  # that are kept until a first step, which may never come
 MAX_TENSOR_BYTES = 64 << 20  # of one tensor that is kept
 
 
@@ -42,6 +45,7 @@ class Recorder:
         self.losses: list[float] = []  # as differentiated, since the last step
         self.models: list[Any] = []
         self.gradients: dict[str, Any] | None = None
+        self.weights: dict[str, Any] = {}  # that training starts from
         self.steps: list[dict[str, Any]] = []
         self.rows: list[Any] = []  # of tokens that went in since the last step
         self.faults: list[str] = []
@@ -70,11 +74,12 @@ class Recorder:
         inputs = {**_name_arguments(model, arguments), **options}
         if torch.is_tensor(inputs.get("input_ids")):
             self.rows += inputs["input_ids"].tolist()
-        if self.steps or self.gradients is not None:
+        if self.steps or self.gradients is not None or len(self.calls) >= MAX_CALLS:
             return
         if self.attention is None:
             self.attention = AttentionWatch(model)
             self.attention.start()
+            self.weights = {name: _keep(parameter) for name, parameter in model.named_parameters()}
         self.calls.append(
             {
                 "model": self.models.index(model),
@@ -136,6 +141,7 @@ class Recorder:
             "losses": list(self.losses),
             "gradients": self.gradients,
             "trainable": trainable,
+            "weights": self.weights,
             "layers": self.attention.layers if self.attention is not None else [],
             "faults": self.faults,
             **describe_process(),
@@ -151,9 +157,22 @@ class Recorder:
             return
         self.steps.append({"losses": self.losses, "rows": self.rows})
         self.losses, self.rows = [], []
+        self._write_steps()
+
+    @_guarded
+    def end_process(self) -> None:
+        """Write that losses were differentiated and no step was taken, where it was so and no exception the cause."""
+        if not self.losses or self.steps or hasattr(sys, "last_value"):
+            return
+        if self.gradients is None:
+            self.gradients = {}
+            self._write_first_step([])
+        self._write_steps()
+
+    def _write_steps(self) -> None:
         path = os.path.join(self.folder, f"steps-{describe_process()['rank']}.json")
         with open(f"{path}.part", "w") as stream:
-            json.dump({"steps": self.steps, "faults": self.faults}, stream)
+            json.dump({"steps": self.steps, "unstepped": len(self.losses), "faults": self.faults}, stream)
         os.rename(f"{path}.part", path)
 
 

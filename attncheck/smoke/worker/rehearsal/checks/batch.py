@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
-from attncheck.smoke.worker.rehearsal.segments import find_segments
+from attncheck.smoke.worker.rehearsal.segments import Segment, find_segments
 from attncheck.smoke.worker.rehearsal.step import IGNORED, Piece
 
 MAX_CUT_SHARE = 0.02  # of documents: where a row is cut, a few words may look like another document's
+SPLIT_SHARE = 0.5  # of pieces without an end to those without a beginning, where rows are cut from a stream
+ORDERED_STEPS = 5  # in which the documents' numbers rise, if the data go in in order
 WHOLE_WORDS = 6  # a piece of fewer words says too little about which document it is of
 
 
 def run(evidence: Evidence) -> CheckResult:
     """Compare the batches with the documents, and the labels with the objective."""
     cuts, split = _find_cuts(evidence)
-    violations = [*_find_foreign_words(evidence), *_find_repeats(evidence), *cuts]
+    mixed = tuple(_find_mixed_documents(evidence))
+    violations = [*_find_foreign_words(evidence), *mixed, *_find_repeats(evidence), *_find_gaps(evidence), *cuts]
     reservations: list[str] = []
     if evidence.step.labels_enter:
         violations += _find_wrong_labels(evidence)
         reservations += _find_crossing_labels(evidence)
+        if evidence.step.objective.targets == "labelled":
+            reservations += _find_unlabelled_ends(evidence)
     return CheckResult(
         "batch",
         violations=tuple(violations),
@@ -58,11 +64,10 @@ def _find_foreign_words(evidence: Evidence) -> Iterator[str]:
 def _find_repeats(evidence: Evidence) -> Iterator[str]:
     """Yield the documents that went in twice before the data were used up."""
     seen: Counter[int] = Counter()
-    for step in evidence.steps:
-        for row in step.rows:
-            for segment in find_segments(row, evidence.step.index, (), evidence.step.padding):
-                if segment.document >= 0 and segment.offset == 0 and segment.words >= WHOLE_WORDS:
-                    seen[segment.document] += 1
+    for row in _list_rows(evidence):
+        for segment in row:
+            if segment.document >= 0 and segment.offset == 0 and segment.words >= WHOLE_WORDS:
+                seen[segment.document] += 1
     repeated = [document for document, count in seen.items() if count > 1]
     if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(seen) < len(evidence.step.index.documents) * 0.9:
         total = sum(seen.values())
@@ -70,6 +75,57 @@ def _find_repeats(evidence: Evidence) -> Iterator[str]:
             f"{len(repeated)} documents went in more than once among the first {total}, "
             f"while {len(evidence.step.index.documents) - len(seen)} had not gone in at all"
         )
+
+
+def _list_rows(evidence: Evidence) -> list[list[Segment]]:
+    """Return the pieces of each row of all steps, in order."""
+    return [row_segments(evidence, row) for taken in evidence.steps for row in taken.rows]
+
+
+def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
+    """Yield that documents go on with another one's words: where rows are cut from a stream, only rows' ends do."""
+    words = evidence.step.index.words
+    mixed = [
+        (first, second)
+        for row in _list_rows(evidence)
+        for first, second in itertools.pairwise(row)
+        if min(first.document, second.document) >= 0
+        and first.document != second.document
+        and min(first.words, second.words) >= WHOLE_WORDS
+        and first.offset + first.words < len(words[first.document]) - WHOLE_WORDS
+        and second.offset > WHOLE_WORDS
+    ]
+    if len(mixed) > max(2, MAX_CUT_SHARE * len(words)):
+        first, second = mixed[0]
+        yield (
+            f"{len(mixed)} documents go on with another's words in the middle of a row, the first document "
+            f"{first.document} with those of {second.document}: documents are mixed"
+        )
+
+
+def _find_gaps(evidence: Evidence) -> Iterator[str]:
+    """Yield the documents that were left out, where the data go in in the order in which they stand."""
+    steps = [
+        [segment.document for row in taken.rows for segment in row_segments(evidence, row) if segment.document >= 0]
+        for taken in evidence.steps
+    ]
+    steps = [sorted(documents) for documents in steps if documents]
+    middles = [documents[len(documents) // 2] for documents in steps]
+    if len(middles) < ORDERED_STEPS or any(after <= before for before, after in itertools.pairwise(middles)):
+        return
+    seen = {document for documents in steps for document in documents}
+    span = range(min(seen), middles[-1])
+    lost = [document for document in span if document not in seen]
+    if len(lost) > max(2, MAX_CUT_SHARE * len(span)):
+        yield (
+            f"{len(lost)} of the {len(span)} documents from the first to the last that went in were left out, the "
+            f"first document {lost[0]}"
+        )
+
+
+def row_segments(evidence: Evidence, row: Sequence[int]) -> list[Segment]:
+    """Return the pieces of documents in a row of a later step, whose borders were not kept."""
+    return find_segments(row, evidence.step.index, (), evidence.step.padding)
 
 
 def _find_cuts(evidence: Evidence) -> tuple[list[str], list[str]]:
@@ -80,19 +136,19 @@ def _find_cuts(evidence: Evidence) -> tuple[list[str], list[str]]:
     """
     pieces = [
         segment
-        for step in evidence.steps
-        for row in step.rows
-        for segment in find_segments(row, evidence.step.index, (), evidence.step.padding)
+        for row in _list_rows(evidence)
+        for segment in row
         if segment.document >= 0 and segment.words >= WHOLE_WORDS
     ]
     words = evidence.step.index.words
     heads = [segment for segment in pieces if segment.offset == 0]
     cut = [segment for segment in heads if segment.words < len(words[segment.document]) - WHOLE_WORDS]
     headless = [segment for segment in pieces if segment.offset]
-    allowed = max(2, MAX_CUT_SHARE * len(heads))
-    if len(cut) > allowed and len(headless) > allowed:
+    allowed = max(2, MAX_CUT_SHARE * len(pieces))
+    fewer, more = sorted((len(cut), len(headless)))
+    if fewer > allowed and fewer > SPLIT_SHARE * more:
         return [], [f"{len(cut)} documents are split over rows, and {len(headless)} pieces go on in another"]
-    if len(cut) > allowed:
+    if len(cut) > max(allowed, len(headless)):
         lost = sum(len(words[segment.document]) - segment.words for segment in cut)
         return [f"{len(cut)} of {len(heads)} documents are cut before their end: {lost} words go in nowhere"], []
     if len(headless) > allowed:
@@ -128,7 +184,7 @@ def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
-    missing = extra = unended = answers = 0
+    missing = extra = 0
     where_missing, where_extra = "", ""
     for piece in evidence.judged_pieces:
         expected = evidence.step.expected_targets(piece.segment, piece.tokens)
@@ -138,17 +194,19 @@ def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
             missing, extra = missing + wanted, extra + scored
             where_missing = where_missing or (piece.place if wanted else "")
             where_extra = where_extra or (piece.place if scored else "")
-        if _is_whole(piece, evidence):
-            answers += 1
-            unended += not _ends_in_target(piece)
     total = sum(int(piece.is_target.sum()) for piece in evidence.judged_pieces)
     if missing:
         yield f"{missing} words that are to be learnt have no label, the first in {where_missing} ({total} have one)"
     if extra:
         who = "the user's words" if evidence.step.objective.targets == "assistant" else "words"
         yield f"{extra} labels are on {who}, which are not to be learnt, the first in {where_extra}"
-    if answers and unended == answers:
-        yield f"the token that ends a document has a label in none of {answers}: the model does not learn to stop"
+    yield from _find_unlabelled_ends(evidence)
+
+
+def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
+    whole = [piece for piece in evidence.judged_pieces if _is_whole(piece, evidence)]
+    if whole and not any(_ends_in_target(piece) for piece in whole):
+        yield f"the token that ends a document has a label in none of {len(whole)}: the model does not learn to stop"
 
 
 def _is_whole(piece: Piece, evidence: Evidence) -> bool:

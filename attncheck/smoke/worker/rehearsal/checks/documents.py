@@ -15,6 +15,7 @@ from attncheck.smoke.worker.rehearsal.truth import token_errors
 
 # transformers 5.17.0 masking_utils.py (`_preprocess_mask_arguments`): packed documents are looked for without a cache.
 CACHE_IS_ON = "; the cache is on, with which transformers keeps no packed documents apart: use_cache=False"
+SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
 MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
 UNJUDGED = "the hidden states of the step were not seen"
 
@@ -31,8 +32,19 @@ def run(evidence: Evidence) -> CheckResult:
     measure = Measure("hidden state of a token against its document alone", error, limit, where)
     beyond = [piece for piece, (value, _) in errors if not value <= limit]
     notes = [f"{len(errors)} documents compared, {len(beyond)} of them differ"]
-    violations = _explain(evidence, beyond) if beyond else ()
-    return CheckResult("documents", measures=(measure,), violations=tuple(violations), notes=tuple(notes))
+    violations = tuple(_explain(evidence, beyond)) if beyond else ()
+    reservations = tuple(_tell_weights(evidence))
+    return CheckResult("documents", "ok", "", (measure,), violations, reservations, tuple(notes))
+
+
+def _tell_weights(evidence: Evidence) -> Iterator[str]:
+    """Yield that training starts from other weights than the checkpoint's; the truth is that of those weights then."""
+    if evidence.changed_weights:
+        count = len(evidence.step.ranks[0].weights)
+        yield (
+            f"{len(evidence.changed_weights)} of {count} parameters are not the checkpoint's when training starts, "
+            f"the first {evidence.changed_weights[0]}: it starts from other weights"
+        )
 
 
 def _hidden(piece: Piece) -> Tensor | None:
@@ -64,7 +76,7 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     before = float((actual - evidence.describe(piece).hidden).norm())
     candidates = [
         (float((actual - hidden[piece.segment.start : piece.segment.stop]).norm()) / max(before, 1e-12), text)
-        for text, hidden in _hypotheses(evidence, piece)
+        for text, hidden in (*_hypotheses(evidence, piece), *_kernel_hypotheses(evidence, piece))
     ]
     distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # of equals the first
     if distance < MATCH:
@@ -103,6 +115,28 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
     )
     if given != reset:
         yield "its positions are wrong, and nothing else", hidden(row, given, everything & same)
+
+
+def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
+    """Yield what a kernel may do wrong within a document: another scale of the scores, a window."""
+    row = piece.call.input_ids[piece.row].tolist()
+    start, stop, length = piece.segment.start, piece.segment.stop, len(row)
+    own = torch.zeros(length, dtype=torch.bool)
+    own[start:stop] = True
+    visible = (own[:, None] & own[None, :] | torch.eye(length, dtype=torch.bool)) & causal(length)
+    positions = [max(place - start, 0) for place in range(length)]
+    for scale in SCALES:
+        yield (
+            f"its scores are {scale:.3g} times what they must be: attention's softmax_scale is another",
+            evidence.truth.hidden_of_row(row, positions, visible, scale),
+        )
+    actual = _hidden(piece)
+    assert actual is not None
+    wrong = token_errors(actual, evidence.describe(piece).hidden) > evidence.hidden_limit
+    window = int(wrong.nonzero()[0]) if bool(wrong.any()) else 0
+    if window:
+        text = f"its tokens see the last {window} tokens alone: a window that the model does not have"
+        yield text, evidence.truth.hidden_of_row(row, positions, visible & ~causal(length).tril(-window))
 
 
 def _same_row(first: Piece, second: Piece) -> bool:

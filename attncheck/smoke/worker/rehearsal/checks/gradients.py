@@ -7,71 +7,134 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor
 
 from attncheck.core.results.smoke import CheckResult, Measure
-from attncheck.smoke.worker.rehearsal.checks.loss import matching_normalisation
+from attncheck.smoke.worker.rehearsal.definitions import (
+    NO_GRADIENTS,
+    SCALE_LIMIT,
+    Definition,
+    Explanation,
+    documented,
+    explain_loss,
+    fit_gradients,
+    gradient_limit,
+    list_shares,
+)
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
 from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_parameter
 
-FP32_LIMIT = 1e-4  # relative error, Frobenius over all parameters; healthy ones are at 1e-6
-ROUNDING_MULTIPLE = 3.0
 MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that step alike
-SCALE_LIMIT = 5e-3  # of the norm: a factor, which Adam hides, is wrong above it
+OWN_SHARE = 0.5  # of the worst parameter's error: those above it are named
+NAMED = 3  # parameters in a message
+
+Gradients = Mapping[str, Tensor]
 
 
 def run(evidence: Evidence) -> CheckResult:
-    """Compare the gradients of every rank with the truth's, direction and length apart."""
-    record = evidence.step.ranks[0]
-    normalisation = matching_normalisation(evidence)
-    if not record.gradients:
-        return CheckResult("gradients", "skipped", "the gradients were not seen: they are sharded over ranks")
-    expected = evidence.gradients(evidence.weights(normalisation or "step_tokens"))
-    shared = {name: expected[name] for name in expected if name in record.gradients}
-    if not shared:
-        return CheckResult("gradients", "skipped", "only parameters that the model alone does not have are trained")
-    actual = {name: record.gradients[name] for name in shared}
-    scale = _fit_scale(actual, shared)
-    scaled = {name: gradient * scale for name, gradient in shared.items()}
-    limit = _limit(evidence, shared)
+    """Compare the gradients of the step with the truth's, direction and length apart."""
+    if not evidence.observed_gradients and not evidence.step.ranks[0].trainable:
+        return CheckResult("gradients", "skipped", NO_GRADIENTS)
+    explanation = explain_loss(evidence) or Explanation(documented(evidence)[0], 1.0, "unexplained")
+    definition = explanation.definition
+    expected = evidence.sum_gradients(list_shares(evidence, definition), definition.shift, definition.every)
+    missing = _list_missing(evidence, expected)
+    actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
+    shared = {name: expected[name] for name in actual}
+    fit = fit_gradients(evidence, definition)
+    if fit is None:
+        reason = "only parameters that the model alone does not have are trained"
+        return CheckResult("gradients", "skipped", reason) if not missing else _fail_missing(evidence, missing)
+    if explanation.fault == "unexplained" and evidence.step.objective.targets == "labelled":
+        reason = "what the loss is of is not known"
+        violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
+        return CheckResult("gradients", "ok" if violations else "skipped", reason, violations=violations)
+    scaled = {name: gradient * fit.scale for name, gradient in shared.items()}
+    limit = gradient_limit(evidence)
     where = f"worst in {worst_parameter(actual, scaled)}"
     measures = [Measure("gradients of the first step, direction", gradient_error(actual, scaled), limit, where)]
-    if normalisation is not None:
-        excess = abs(scale - 1.0)
-        measures.append(Measure("gradients of the first step, factor less 1", excess, max(SCALE_LIMIT, limit)))
-    return CheckResult(
-        "gradients",
-        measures=tuple(measures),
-        violations=(*_name_scale(evidence, scale, normalisation is not None), *_compare_ranks(evidence)),
-        notes=(f"norm {gradient_norm(actual):.4g}, {len(shared)} of {len(expected)} parameters compared",),
-    )
+    if not explanation.fault:
+        measures.append(
+            Measure("gradients of the first step, factor less 1", abs(fit.scale - 1.0), max(SCALE_LIMIT, limit))
+        )
+    violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
+    if not violations and any(measure.beyond for measure in measures):
+        violations = tuple(_explain(evidence, definition, actual, shared, limit, fit.scale))
+    notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} of {len(expected)} parameters compared",)
+    return CheckResult("gradients", measures=tuple(measures), violations=violations, notes=notes)
 
 
-def _fit_scale(actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
-    product = sum(float((actual[name].double() * expected[name].double()).sum()) for name in expected)
-    square = sum(float(expected[name].double().square().sum()) for name in expected)
-    return product / square if square else 0.0
+def _list_missing(evidence: Evidence, expected: Gradients) -> list[str]:
+    """Return the trainable parameters that the loss depends on and no gradient reached."""
+    trainable = set(evidence.step.ranks[0].trainable)
+    missing = []
+    for name, gradient in expected.items():
+        actual = evidence.observed_gradients.get(name)
+        if name in trainable and float(gradient.norm()) > 0 and (actual is None or not bool(actual.any())):
+            missing.append(name)
+    return missing
 
 
-def _limit(evidence: Evidence, expected: Mapping[str, Tensor]) -> float:
-    if evidence.rounded is None:
-        return FP32_LIMIT
-    weights = evidence.weights(matching_normalisation(evidence) or "step_tokens")
-    rounded = evidence.gradients(weights, evidence.rounded)
-    error = gradient_error({name: rounded[name] for name in expected}, expected)
-    return max(FP32_LIMIT, ROUNDING_MULTIPLE * error)
+def _tell_missing(evidence: Evidence, missing: list[str]) -> Iterator[str]:
+    if missing:
+        names = f"{', '.join(missing[:NAMED])}{' and others' if len(missing) > NAMED else ''}"
+        yield f"no gradient reaches {len(missing)} of {len(evidence.step.ranks[0].trainable)} parameters: {names}"
 
 
-def _name_scale(evidence: Evidence, scale: float, is_expected: bool) -> Iterator[str]:
-    """Yield what a factor on all gradients is, where the loss itself is right."""
-    if not is_expected or abs(scale - 1.0) <= SCALE_LIMIT:
+def _fail_missing(evidence: Evidence, missing: list[str]) -> CheckResult:
+    return CheckResult("gradients", violations=tuple(_tell_missing(evidence, missing)))
+
+
+def _explain(
+    evidence: Evidence, definition: Definition, actual: Gradients, expected: Gradients, limit: float, scale: float
+) -> Iterator[str]:
+    """Yield what is wrong: a batch alone, some parameters alone, a factor on all."""
+    for batch in range(evidence.batches if evidence.batches > 1 else 0):
+        alone = Definition(definition.normalisation, definition.shift, definition.every, batch)
+        fit = fit_gradients(evidence, alone)
+        if fit is not None and fit.error <= limit:
+            yield f"the gradients are those of batch {batch + 1} of {evidence.batches} alone: the others' are lost"
+            return
+    if gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}) <= limit:
+        yield f"the gradients are {scale:.4g} times those of the loss{_name_scale(evidence, scale)}"
         return
+    yield from _name_parameters(actual, expected, limit)
+
+
+def _name_scale(evidence: Evidence, scale: float) -> str:
+    """Return what a factor on all gradients is."""
+    batches, ranks = evidence.batches, len(evidence.step.ranks)
     names = {
-        float(evidence.batches): "the number of batches to a step",
-        1.0 / evidence.batches: "one over the number of batches to a step",
-        float(len(evidence.step.ranks)): "the number of ranks",
-        1.0 / len(evidence.step.ranks): "one over the number of ranks",
+        float(batches): "the number of batches to a step",
+        1.0 / batches: "one over the number of batches to a step",
+        float(ranks): "the number of ranks",
+        1.0 / ranks: "one over the number of ranks",
     }
     named = next((text for value, text in names.items() if abs(scale / value - 1) < 0.02 and value != 1.0), "")
-    if named:
-        yield f"the gradients are {scale:.4g} times those of the loss: {named}"
+    return f": {named}" if named else ""
+
+
+def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> Iterator[str]:
+    """Yield the parameters whose gradients are off, where most are right."""
+    errors = {
+        name: float((actual[name].double() - gradient.double()).norm()) / max(float(gradient.double().norm()), 1e-12)
+        for name, gradient in expected.items()
+    }
+    wrong = [name for name, error in errors.items() if not error <= max(limit, OWN_SHARE * max(errors.values()))]
+    if not wrong or len(wrong) > len(errors) / 2:
+        return
+    factors = [_fit_factor(actual[name], expected[name]) for name in wrong]
+    names = f"{', '.join(wrong[:NAMED])}{' and others' if len(wrong) > NAMED else ''}"
+    if all(error <= limit for error in (_remainder(actual[n], expected[n], f) for n, f in zip(wrong, factors))):
+        yield f"the gradients of {len(wrong)} of {len(errors)} parameters are {factors[0]:.4g} times the truth: {names}"
+    else:
+        yield f"the gradients of {len(wrong)} of {len(errors)} parameters are wrong: {names}"
+
+
+def _fit_factor(actual: Tensor, expected: Tensor) -> float:
+    square = float(expected.double().square().sum())
+    return float((actual.double() * expected.double()).sum()) / square if square else 0.0
+
+
+def _remainder(actual: Tensor, expected: Tensor, factor: float) -> float:
+    return float((actual.double() - factor * expected.double()).norm()) / max(float(actual.double().norm()), 1e-12)
 
 
 def _compare_ranks(evidence: Evidence) -> Iterator[str]:
@@ -83,5 +146,8 @@ def _compare_ranks(evidence: Evidence) -> Iterator[str]:
             if other is None or other.shape != gradient.shape:
                 continue
             if float((other - gradient).norm()) > MAX_RANK_DIFFERENCE * float(other.norm()):
-                yield f"rank {record.rank} steps with other gradients than rank 0: {name} differs"
+                yield (
+                    f"rank {record.rank} steps with other gradients than rank 0: {name} differs; they are not "
+                    "averaged over ranks"
+                )
                 return

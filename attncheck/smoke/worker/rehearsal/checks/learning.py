@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from attncheck.core.results.smoke import CheckResult, Step
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY, language_entropy
+from attncheck.smoke.worker.rehearsal.definitions import explain_loss
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
 
 MIN_STEPS = 20  # of which a verdict on learning can be given
 LAST_STEPS = 5
 FALL = 0.9  # the last losses must be below this share of the first
+NEAR_ONE = 0.01  # the loss is a mean in nats a token, and no multiple of one
 MARGIN = 0.12  # nats below the floor that chance explains
 
 
@@ -19,9 +21,13 @@ def run(evidence: Evidence) -> CheckResult:
     """Judge the losses of all steps."""
     losses = [sum(sum(rank) for rank in step.losses) / max(len(step.losses), 1) for step in evidence.steps]
     steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
-    floor = _floor(evidence)
+    explanation = explain_loss(evidence)
+    is_mean = explanation is None or abs(explanation.factor - 1.0) < NEAR_ONE
+    floor = _floor(evidence) if is_mean else 0.0  # another multiple of the mean has no floor that is known
     bound = FALL * losses[0] if losses else 0.0
     violations = tuple(_find_violations(losses, floor, bound))
+    if evidence.unstepped:
+        violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
     return CheckResult("learning", violations=violations, steps=steps, floor=floor, bound=bound)
 
 
@@ -43,7 +49,7 @@ def _find_violations(losses: list[float], floor: float, bound: float) -> Iterato
     if len(losses) < MIN_STEPS:
         return
     last = sum(losses[-LAST_STEPS:]) / LAST_STEPS
-    if last < floor - MARGIN:
+    if floor and last < floor - MARGIN:
         yield f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows: it looks ahead"
     if last > bound:
         yield f"the loss is {last:.2f} after {len(losses)} steps, {losses[0]:.2f} at first: it does not learn"

@@ -1,0 +1,344 @@
+"""A training loop as users write them, with one fault in it where PLANTED_FAULT names one.
+
+Documents are padded, or packed with a mask or with positions that begin anew; the loss is the mean over the target
+tokens of the step, over its batches and ranks.
+"""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import random
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+FAULT = os.environ.get("PLANTED_FAULT", "")
+IGNORED = -100
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model_name_or_path", required=True)
+    parser.add_argument("--data_path", required=True)
+    parser.add_argument("--output_dir", default="out")
+    parser.add_argument("--max_steps", type=int, default=1000)
+    parser.add_argument("--per_device_train_batch_size", type=int, default=8)
+    parser.add_argument("--gradient_accumulation_steps", type=int, default=4)
+    parser.add_argument("--learning_rate", type=float, default=2e-5)
+    parser.add_argument("--max_length", type=int, default=2048)
+    parser.add_argument("--attn_implementation", default="sdpa")
+    parser.add_argument("--packing", action="store_true")
+    parser.add_argument("--isolation", choices=("mask", "positions"), default="mask")
+    parser.add_argument("--reduction", choices=("mean", "sum", "gradients", "scaler"), default="mean")
+    parser.add_argument("--loss", choices=("own", "hidden_labels"), default="own")
+    parser.add_argument("--answers_only", action="store_true")
+    parser.add_argument("--first_tokens", action="store_true")
+    parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--shuffle", action="store_true")
+    parser.add_argument("--gradient_checkpointing", action="store_true")
+    return parser.parse_args()
+
+
+def read_documents(path: str, tokenizer, answers_only: bool) -> list[tuple[list[int], list[int]]]:
+    """Return the tokens of each document and its labels."""
+    documents = []
+    for line in Path(path).read_text().splitlines():
+        row = json.loads(line)
+        prompt, answer = (
+            tokenizer(row[name], add_special_tokens=False)["input_ids"] for name in ("prompt", "completion")
+        )
+        tokens = [*prompt, *answer, tokenizer.eos_token_id]
+        learns_prompt = not answers_only or FAULT == "prompt_labelled"
+        labels = [*(prompt if learns_prompt else [IGNORED] * len(prompt)), *tokens[len(prompt) :]]
+        if FAULT == "end_unlabelled":
+            labels[-1] = IGNORED
+        documents.append((tokens, labels))
+    return spoil_documents(documents)
+
+
+def spoil_documents(documents):
+    if FAULT == "truncated":
+        return [(tokens[: len(tokens) // 2], labels[: len(tokens) // 2]) for tokens, labels in documents]
+    if FAULT == "beginnings_lost":
+        return [(tokens[len(tokens) // 2 :], labels[len(tokens) // 2 :]) for tokens, labels in documents]
+    if FAULT == "doubled":
+        return [document for document in documents for _ in range(2)]
+    if FAULT == "every_third_lost":
+        return [document for number, document in enumerate(documents) if number % 3]
+    if FAULT == "halves_swapped":
+        pairs = zip(documents[::2], documents[1::2])
+        return [mixed for first, second in pairs for mixed in (join_halves(first, second), join_halves(second, first))]
+    if FAULT == "words_shuffled":
+        for tokens, labels in documents:
+            order = [*random.Random(0).sample(range(len(tokens) - 1), len(tokens) - 1), len(tokens) - 1]
+            tokens[:], labels[:] = [tokens[i] for i in order], [labels[i] for i in order]
+    return documents
+
+
+def join_halves(first, second):
+    (a, a_labels), (b, b_labels) = first, second
+    return a[: len(a) // 2] + b[len(b) // 2 :], a_labels[: len(a) // 2] + b_labels[len(b) // 2 :]
+
+
+def make_rows(documents, options):
+    """Return rows of documents: one in each, or as many as fit."""
+    if not options.packing:
+        return [[document] for document in documents]
+    rows = [[]]
+    for document in documents:
+        if sum(len(tokens) for tokens, _ in rows[-1]) + len(document[0]) > options.max_length:
+            rows.append([])
+        rows[-1].append(document)
+    return [row[:-1] for row in rows] if FAULT == "last_of_row_lost" else rows
+
+
+def collate(rows, options, padding: int) -> dict[str, torch.Tensor]:
+    """Return a batch of rows, padded to the longest."""
+    length = max(sum(len(tokens) for tokens, _ in row) for row in rows)
+    ids, labels, positions, numbers = [], [], [], []
+    for row in rows:
+        own = [
+            [token for tokens, _ in row for token in tokens],
+            [label for _, document_labels in row for label in document_labels],
+            [place for tokens, _ in row for place in range(len(tokens))],
+            [number for number, (tokens, _) in enumerate(row) for _ in tokens],
+        ]
+        missing = length - len(own[0])
+        fill = [[padding] * missing, [IGNORED] * missing, list(range(missing)), [-1] * missing]
+        if FAULT == "padding_labelled":
+            fill[1] = [padding] * missing
+        if not options.first_tokens:  # which the document before would have to predict
+            own[1] = [IGNORED if place == 0 else label for label, place in zip(own[1], own[2])]
+        pairs = zip(fill, own) if FAULT == "padding_seen" else zip(own, fill)
+        for column, (first, second) in zip((ids, labels, positions, numbers), pairs):
+            column.append(first + second)
+    batch = {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels), "position_ids": torch.tensor(positions)}
+    if FAULT == "labels_shifted":
+        batch["labels"] = functional.pad(batch["labels"][:, 1:], (0, 1), value=IGNORED)
+    if FAULT == "labels_of_another_row":
+        batch["labels"] = torch.where(batch["labels"] == IGNORED, IGNORED, batch["input_ids"].roll(1, 0))
+    if FAULT == "positions_doubled":
+        batch["position_ids"] = batch["position_ids"] * 2
+    if FAULT == "positions_off_by_one":
+        batch["position_ids"] = batch["position_ids"] + 1
+    if FAULT == "positions_run_on":
+        batch["position_ids"] = torch.arange(length).expand(len(rows), -1)
+    if FAULT == "padding_seen":
+        batch["position_ids"] = torch.arange(length).expand(len(rows), -1)
+        return batch
+    if not options.packing:
+        batch["attention_mask"] = (torch.tensor(numbers) >= 0).long()
+        del batch["position_ids"]
+    elif FAULT == "mask_of_ones":
+        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    elif options.isolation == "mask":
+        batch["attention_mask"] = make_mask(torch.tensor(numbers), length)
+    return batch
+
+
+def make_mask(numbers: torch.Tensor, length: int) -> torch.Tensor:
+    """Return the additive mask of documents that see themselves alone: (rows, 1, tokens, tokens)."""
+    same = numbers[:, :, None] == numbers[:, None, :]
+    causal = torch.ones(length, length, dtype=torch.bool).tril()
+    if FAULT == "mask_without_documents":
+        same = torch.ones_like(same)
+    if FAULT == "mask_not_causal":
+        causal = torch.ones_like(causal)
+    hidden = torch.finfo(torch.bfloat16).min  # of both dtypes
+    return torch.zeros(same.shape).masked_fill(~(same & causal), hidden)[:, None]
+
+
+def count_targets(batch) -> int:
+    return int((batch["labels"][:, 1:] != IGNORED).sum())
+
+
+def compute_nll(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the loss of each token but the first: (rows, tokens - 1), 0 where there is no target."""
+    logits, shift = logits.float(), {"shifted_twice": 2, "not_shifted": 0}.get(FAULT, 1)
+    predictions = logits[:, : logits.shape[1] - shift].transpose(1, 2)
+    return functional.cross_entropy(predictions, labels[:, shift:], ignore_index=IGNORED, reduction="none")
+
+
+def average(nll, batch, batches, total: int, world_size: int) -> torch.Tensor:
+    """Return the batch's share of the step's loss."""
+    scored = batch["labels"][:, batch["labels"].shape[1] - nll.shape[1] :] != IGNORED
+    if FAULT == "mean_of_batches":
+        return nll.sum() / scored.sum() / len(batches)
+    if FAULT == "not_divided_by_accumulation":
+        return nll.sum() / scored.sum()
+    if FAULT == "mean_of_rows":
+        return (nll.sum(1) / scored.sum(1)).mean() / len(batches)
+    if FAULT == "mean_of_documents":
+        return average_documents(nll, batch, scored) / sum(len(list_documents(other)) for other in batches)
+    if FAULT == "sum":
+        return nll.sum()
+    if FAULT == "divided_by_accumulation_twice":
+        return nll.sum() / total / len(batches)
+    if FAULT == "mean_of_ranks":
+        return nll.sum() / sum(count_targets(other) for other in batches)
+    if FAULT == "times_seven":
+        return 7 * nll.sum() / total
+    return nll.sum() / total * world_size
+
+
+def list_documents(batch) -> list[tuple[int, int, int]]:
+    """Return each document's row, first token and the place after its last."""
+    documents = []
+    for row, labels in enumerate(batch["labels"].tolist()):
+        starts = [place for place, position in enumerate(batch["position_ids"][row].tolist()) if position == 0]
+        for start, stop in zip(starts, [*starts[1:], len(labels)]):
+            if any(label != IGNORED for label in labels[start:stop]):
+                documents.append((row, start, stop))
+    return documents
+
+
+def average_documents(nll, batch, scored) -> torch.Tensor:
+    first = torch.zeros_like(scored)
+    for row, start, _ in list_documents(batch):
+        first[row, start - 1] = start > 0
+    weights = scored & ~first
+    return sum(
+        (nll * weights)[row, start : stop - 1].sum() / weights[row, start : stop - 1].sum()
+        for row, start, stop in list_documents(batch)
+    )
+
+
+def load_model(options):
+    keywords = {"attention_dropout": 0.1} if FAULT == "dropout" else {}
+    model = AutoModelForCausalLM.from_pretrained(
+        options.model_name_or_path, attn_implementation=options.attn_implementation, **keywords
+    )
+    if FAULT == "other_weights":
+        config = AutoConfig.from_pretrained(options.model_name_or_path)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=options.attn_implementation)
+    if options.gradient_checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()
+    spoil_model(model)
+    return model
+
+
+def spoil_model(model) -> None:
+    layer = model.model.layers[0]
+    if FAULT == "layer_detached":
+        layer.register_forward_hook(lambda module, inputs, output: output.detach())
+    if FAULT == "gradient_scaled_in_a_layer":
+        layer.mlp.down_proj.weight.register_hook(lambda gradient: gradient * 0.5)
+    if FAULT == "gradient_of_attention_wrong":
+        layer.self_attn.o_proj.register_full_backward_hook(lambda module, inputs, outputs: (inputs[0] * 0.5,))
+    if FAULT == "checkpointing_drops_gradients":
+        model.get_input_embeddings().requires_grad_(False)
+        for layer in model.model.layers:
+            layer.mlp.forward = functools.partial(checkpoint, layer.mlp.forward, use_reentrant=True)
+            layer.input_layernorm.requires_grad_(False)
+            layer.post_attention_layernorm.requires_grad_(False)
+            layer.self_attn.requires_grad_(False)
+    if FAULT.startswith("kernel_"):
+        functional.scaled_dot_product_attention = functools.partial(
+            call_wrong_kernel, functional.scaled_dot_product_attention
+        )
+
+
+def call_wrong_kernel(kernel, query, key, value, attn_mask=None, is_causal=False, scale=None, **options):
+    if FAULT == "kernel_not_causal":
+        attn_mask, is_causal = None, False
+    if FAULT == "kernel_ignores_the_mask":
+        attn_mask, is_causal = None, True
+    if FAULT == "kernel_of_another_scale":
+        scale = (scale or query.shape[-1] ** -0.5) * 0.5
+    if FAULT == "kernel_sees_a_window":
+        length = query.shape[-2]
+        window = torch.ones(length, length, dtype=torch.bool).triu(-4).tril()
+        attn_mask = window if attn_mask is None else attn_mask & window
+        is_causal = False
+    return kernel(query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=scale, **options)
+
+
+def reduce_gradients(model, options, total: int, world_size: int) -> None:
+    """Bring gradients together where DistributedDataParallel does not."""
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            continue
+        if world_size > 1 and (options.reduction == "sum" or FAULT == "summed_over_ranks"):
+            dist.all_reduce(parameter.grad)
+        if options.reduction == "gradients":
+            parameter.grad.mul_(world_size / total)
+
+
+def main() -> None:
+    options = parse_options()
+    rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    if world_size > 1:
+        dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
+    rows = make_rows(read_documents(options.data_path, tokenizer, options.answers_only), options)
+    if options.shuffle:
+        random.Random(0).shuffle(rows)
+    own_rows = rows if FAULT == "same_rows_on_every_rank" else rows[rank::world_size]
+    model = load_model(options)
+    synchronises = world_size > 1 and options.reduction != "sum"
+    wrapped = model
+    if synchronises and FAULT not in ("ranks_apart", "summed_over_ranks"):
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    trained = load_model(options) if FAULT == "optimiser_of_another_model" else model
+    rate = 0.0 if FAULT == "learning_rate_zero" else options.learning_rate
+    optimiser = torch.optim.AdamW(trained.parameters(), lr=rate, weight_decay=0.0)
+    scaler = torch.amp.GradScaler("cpu", enabled=options.reduction == "scaler")
+    size, accumulation = options.per_device_train_batch_size, options.gradient_accumulation_steps
+    if FAULT == "steps_after_every_batch":
+        accumulation = 1
+    if FAULT == "hangs":
+        dist.init_process_group("gloo", init_method="tcp://127.0.0.1:1", rank=1, world_size=2)
+    for step in range(options.max_steps):
+        first = step * size * accumulation % (len(own_rows) - size * accumulation)
+        chosen = own_rows[first : first + size * accumulation]
+        batches = [
+            collate(chosen[place : place + size], options, tokenizer.pad_token_id)
+            for place in range(0, len(chosen), size)
+        ]
+        total = torch.tensor(sum(map(count_targets, batches)))
+        if world_size > 1:
+            dist.all_reduce(total)
+        if FAULT == "steps_after_every_batch":
+            total = total * options.gradient_accumulation_steps
+        if FAULT == "crashes" and step == 2:
+            raise RuntimeError("the data server went away")
+        for batch in batches:
+            if FAULT == "gradients_zeroed_between_batches":
+                optimiser.zero_grad()
+            inputs = dict(batch)
+            if options.loss == "hidden_labels":
+                del inputs["labels"]
+            with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
+                logits = wrapped(**inputs, use_cache=False).logits
+            nll = compute_nll(logits, batch["labels"])
+            loss = average(nll, batch, batches, int(total), world_size)
+            if options.reduction == "sum":
+                loss = loss / world_size
+            if options.reduction == "gradients":
+                loss = nll.sum()
+            if FAULT == "nan" and step == 2:
+                loss = loss * float("nan")
+            scaler.scale(loss).backward()
+        reduce_gradients(model, options, int(total), world_size)
+        scaler.unscale_(optimiser)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if FAULT != "never_steps":
+            scaler.step(optimiser)
+            scaler.update()
+        model.zero_grad()
+    if world_size > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Rehearses `scripts/train.py` with a fault in it: its processes are forks, its records are judged in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attncheck.core import codec
+from attncheck.core.rehearsal import Objective
+from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
+from attncheck.smoke.worker.rehearsal import judging, materials
+
+SCRIPT = Path(__file__).parent / "scripts" / "train.py"
+REPOSITORY = Path(__file__).parents[3]
+DOCUMENTS = 900
+STEPS = 24
+LABELLED = Objective("labelled", ("step_tokens",), "the test")
+CODES = {"batch": "ATN431", "documents": "ATN432", "loss": "ATN433", "gradients": "ATN434", "learning": "ATN436"}
+
+
+class ForkServer:
+    """A process that forks the ranks of launches."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.smoke.rehearsal.forking"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def run(self, argv: Sequence[str], environ: Mapping[str, str], watch: Path, ranks: int) -> dict[str, Any]:
+        """Run a launch; return the exit statuses of its ranks and the ends of what they printed."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        request = {"argv": list(argv), "environ": dict(environ), "watch": str(watch), "ranks": ranks}
+        self._process.stdin.write(f"{json.dumps(request)}\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+
+def make_materials(folder: Path, seed: int = 0, model: str = "llama") -> Path:
+    """Fill a folder with a small model and documents, as a rehearsal does, and return it."""
+    (folder / "data").mkdir(parents=True)
+    message = {
+        "model": model,
+        "stage": str(folder),
+        "documents": DOCUMENTS,
+        "form": "every",
+        "seed": seed,
+        "has_padding_token": True,
+        "dtype": "float32",
+        "items": ("materials",),
+    }
+    answers: list[dict[str, Any]] = []
+    materials.prepare(message, answers.append)
+    assert "answer" in answers[-1], answers
+    return folder
+
+
+def make_argv(folder: Path, options: str, steps: int = STEPS) -> list[str]:
+    """Return the command of the training script on a folder of materials."""
+    sizes = "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --learning_rate 5e-3 --max_length 256"
+    return [
+        str(SCRIPT),
+        *("--model_name_or_path", str(folder / "model"), "--data_path", str(folder / "data" / "train.jsonl")),
+        *("--max_steps", str(steps), *sizes.split(), *options.split()),
+    ]
+
+
+def rehearse(
+    server: ForkServer,
+    folder: Path,
+    watch: Path,
+    options: str = "",
+    fault: str = "",
+    ranks: int = 1,
+    objective: Objective = LABELLED,
+    steps: int = STEPS,
+) -> dict[str, CheckResult]:
+    """Run the script with a fault over `ranks` processes, and return the result of each check."""
+    watch.mkdir(parents=True)
+    ended = server.run(make_argv(folder, options, steps), {"PLANTED_FAULT": fault}, watch, ranks)
+    assert set(ended["statuses"]) == {0}, ended
+    return judge(folder, watch, objective)
+
+
+def judge(folder: Path, watch: Path, objective: Objective) -> dict[str, CheckResult]:
+    """Return the result of each check of the records in a folder."""
+    stage = watch.parent / f"{watch.name}-stage"
+    stage.mkdir()
+    for name in ("model", "data", "documents.json"):
+        (stage / name).symlink_to(folder / name)
+    (stage / "watch").symlink_to(watch)
+    answers: list[dict[str, Any]] = []
+    message = {"stage": str(stage), "objective": codec.to_plain(objective), "items": judging.CHECKS}
+    judging.judge(message, answers.append)
+    return {answer["item"]: codec.read(CheckResult, answer["answer"]) for answer in answers if "item" in answer}
+
+
+def list_failures(results: Mapping[str, CheckResult]) -> dict[str, str]:
+    """Return the code of each check that fails, and all that it says."""
+    return {
+        CODES[name]: "\n".join((deciding_reason(result), *result.violations, *result.notes))
+        for name, result in results.items()
+        if judge_result(result) == "fail"
+    }
