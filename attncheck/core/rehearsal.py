@@ -14,6 +14,7 @@ DataForm = Literal["messages", "text", "prompt_completion", "instruction", "conv
 # What the loss of a step is the mean of. Each is a weight for every target token.
 Normalisation = Literal[
     "step_tokens",  # all targets of the step, over batches and ranks
+    "step_labels",  # the same sum over every label, a row's first among them, which nothing predicts
     "rank_tokens",  # of a rank's targets, then of ranks
     "batch_tokens",  # of a batch's targets, then of batches and ranks
     "row_tokens",  # of a row's targets, then of rows
@@ -22,6 +23,7 @@ Normalisation = Literal[
 NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
 NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
     "step_tokens": "the mean over all target tokens of the step",
+    "step_labels": "the sum over the step's target tokens over all its labels, each row's first among them",
     "rank_tokens": "the mean over each rank's target tokens, averaged over ranks",
     "batch_tokens": "the mean over each batch's target tokens, averaged over batches",
     "row_tokens": "the mean over each row's target tokens, averaged over rows",

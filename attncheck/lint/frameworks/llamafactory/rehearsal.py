@@ -12,7 +12,14 @@ import json
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, get_setting, is_on, list_left_out
+from attncheck.lint.fields.rehearsing import (
+    TRAINER_NORMALISATIONS,
+    cut_attention,
+    cut_training_arguments,
+    get_setting,
+    is_on,
+    list_left_out,
+)
 
 REQUESTED_FLASH = {"fa2": "flash_attention_2", "fa3": "flash_attention_3"}  # values of flash_attn
 DATASET_INFO = {
@@ -58,7 +65,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     return JobCut(
         sets,
         "messages",
-        Objective(targets, ("step_tokens",), source),
+        Objective(targets, TRAINER_NORMALISATIONS, source),
         command=("llamafactory-cli", "train", "{file}"),
         files={"dataset_info.json": json.dumps(DATASET_INFO)},
         emulates_flash_attn=attention.emulates_flash_attn,

@@ -11,7 +11,13 @@ from __future__ import annotations
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, get_setting, list_left_out
+from attncheck.lint.fields.rehearsing import (
+    TRAINER_NORMALISATIONS,
+    cut_attention,
+    cut_training_arguments,
+    get_setting,
+    list_left_out,
+)
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "autocast": "float32"}
 MENDS = ({"packing": "off"},)
@@ -50,7 +56,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     return JobCut(
         sets,
         "messages",
-        Objective(targets, ("step_tokens",), source),
+        Objective(targets, TRAINER_NORMALISATIONS, source),
         command=("swift", job.trainer, "--config", "{file}"),
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,

@@ -11,6 +11,7 @@ from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective
 from attncheck.lint.fields.rehearsing import (
+    TRAINER_NORMALISATIONS,
     cut_attention,
     cut_training_arguments,
     find_options,
@@ -44,7 +45,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     return JobCut(
         sets,
         "every",
-        Objective("labelled", ("step_tokens",), source),
+        Objective("labelled", TRAINER_NORMALISATIONS, source),
         options=options,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),

@@ -10,7 +10,14 @@ from __future__ import annotations
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.rehearsing import cut_attention, cut_training_arguments, get_setting, is_on, list_left_out
+from attncheck.lint.fields.rehearsing import (
+    TRAINER_NORMALISATIONS,
+    cut_attention,
+    cut_training_arguments,
+    get_setting,
+    is_on,
+    list_left_out,
+)
 
 MENDS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
@@ -43,7 +50,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     return JobCut(
         sets,
         form,
-        Objective(targets, ("step_tokens",), source),
+        Objective(targets, TRAINER_NORMALISATIONS, source),
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
         mends=MENDS,

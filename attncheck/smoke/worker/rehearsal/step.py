@@ -81,6 +81,13 @@ class FirstStep:
         """Return the pieces of documents of all calls, rank by rank, row by row."""
         return tuple(piece for call in self.calls for piece in self._iter_pieces(call))
 
+    def count_labels(self) -> int:
+        """Return how many labels go into the model, a row's first token's among them; where none do, the targets."""
+        labels = [call.tensors["labels"] for call in self.calls if "labels" in call.tensors]
+        if not labels:
+            return sum(int(piece.shift_labels(1)[1].sum()) for piece in self.pieces)
+        return sum(int((label != IGNORED).sum()) for label in labels)
+
     @property
     def labels_enter(self) -> bool:
         """Whether labels go into the model."""
