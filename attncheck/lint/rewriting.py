@@ -41,6 +41,7 @@ def read_launches(
         read_as = partial(_read_job, framework, launch, model_snapshot)
         release = choose_release(framework, read_as, snapshot, "")
         job = read_as(release.version)
+        lint.remember_secrets(launch, job)
         program = programs.read(launch, framework.entries(launch), framework.distribution, release.version)
         recognised = replace(recognised, launch=replace(launch, program=program))
         launches.append(ReadLaunch(recognised, job, model_snapshot, read_file))

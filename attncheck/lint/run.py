@@ -288,7 +288,7 @@ def _lint_launch(
         job = replace(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
         )
-        _remember_secrets(launch, job)
+        remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
         located_job = _locate_in_host(job, launch)
         job_snapshot = variables.set_environment(replace(model_snapshot, job=Known(located_job)), launch, located_job)
@@ -366,7 +366,7 @@ def _only_renamed(job: Job) -> Job:
     return replace(job, unknown_settings=renamed)
 
 
-def _remember_secrets(launch: Launch, job: Job) -> None:
+def remember_secrets(launch: Launch, job: Job) -> None:
     """Remember the secrets among the variables and settings of a launch, so that no output shows them."""
     remember_settings(launch.environ)
     sources = _sources_by_name(launch)

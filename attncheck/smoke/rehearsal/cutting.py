@@ -81,11 +81,12 @@ def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: s
                 f"{read.job.location}: a configuration file alone: give the command that reads it after --"
             )
         command = replace(command, text=text)
-    missing = [name for name in command.variables if name not in os.environ]
+    environ = {name: launch.environ[name] for name in command.variables if name in launch.environ}
+    missing = [name for name in command.variables if name not in os.environ and name not in environ]
     if missing or not command.text:
         names = ", ".join(missing) or "another machine's shell"
         raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")
-    return CutLaunch(command.text, files, rewritten.diff, cut)
+    return CutLaunch(command.text, files, rewritten.diff, replace(cut, environ={**cut.environ, **environ}))
 
 
 def _edit_options(launch: Launch, cut: JobCut) -> Iterator[Edit]:

@@ -217,7 +217,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         cut_launch.command,
         stage.folder,
         stage.target.python,
-        cut.environ,
+        cut_launch.cut.environ,
         cut.emulates_flash_attn,
         stage.materials.steps,
         stage.target.seconds * LAUNCH_FACTOR,
