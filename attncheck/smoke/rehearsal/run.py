@@ -55,7 +55,9 @@ DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in tw
 LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
 CPU_PROCESSES = 2
 ERROR_LINES = 4
-ERROR_LINE = re.compile(r"^(?!.*ChildFailed)\S*(?:Error|Exception)\b|\berror: ")  # of a traceback, of argparse
+ERROR_LINE = re.compile(
+    r"^(?!.*(?:ChildFailed|CalledProcess))\S*(?:Error|Exception)\b|\berror: "
+)  # of a trainer's traceback, of argparse
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
 
@@ -269,8 +271,10 @@ def _judge_end(ended: execution.Execution) -> CheckResult:
     if ended.returncode is None:
         reason = f"it was ended after {ended.seconds:.0f} s, {ended.steps} steps taken; --timeout allows more"
         return CheckResult("run", "out_of_time", reason)
-    lines = [line for line in ended.lines if line.strip()][-ERROR_LINES:]
-    error = next((line for line in reversed(ended.lines) if ERROR_LINE.search(line)), "")
+    lines = [line for line in ended.lines if line.strip()]
+    places = [place for place, line in enumerate(lines) if ERROR_LINE.search(line)]
+    error = lines[places[-1]] if places else ""
+    lines = lines[: places[-1] + 1 if places else None][-ERROR_LINES:]  # what a launcher says of its child is left out
     first = f"it ended with status {ended.returncode} after {ended.steps} steps{f': {error.strip()}' if error else ''}"
     return CheckResult("run", violations=(first[:400],), notes=tuple(line.strip()[:300] for line in lines))
 

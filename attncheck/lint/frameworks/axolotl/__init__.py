@@ -29,6 +29,7 @@ from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.behaviour import find_problems, uses_flash_4
 from attncheck.lint.frameworks.axolotl.changes import make_edits
 from attncheck.lint.frameworks.axolotl.plan import format_plan
+from attncheck.lint.frameworks.axolotl.rehearsal import cut
 from attncheck.lint.frameworks.axolotl.values import AxolotlSettings, read_settings
 
 TRAIN_MODULES = ("axolotl.cli.train", "axolotl/cli/train.py")
@@ -245,6 +246,7 @@ FRAMEWORK = Framework(
     read,
     write,
     format_plan,
+    cut=cut,
     entries=list_entries,
     releases=partial(list_releases, "axolotl"),
     own_programs=("axolotl", "axolotl."),

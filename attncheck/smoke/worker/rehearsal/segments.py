@@ -108,7 +108,8 @@ def find_segments(
     segments = []
     start = first
     for number, (document, offset, first_word, last_word) in enumerate(pieces):
-        stop = last
+        ended = [border for border in borders if last_word < border < last]
+        stop = ended[0] if ended else last  # what the job begins after the last word, and has no words, is padding
         if number + 1 < len(pieces):
             next_word = pieces[number + 1][2]
             marked = [border for border in borders if last_word < border <= next_word]

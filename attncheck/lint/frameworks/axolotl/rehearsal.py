@@ -1,0 +1,135 @@
+"""How a launch of axolotl's SFT is cut small, and what it optimises.
+
+Sources, axolotl 0.19.0: utils/schemas/datasets.py (`path`, `type`, `ds_type`, `field_messages`), prompt_strategies/
+(`alpaca`: answers after a prompt, `completion`: whole texts, `chat_template`: answers, each with the token that ends
+it), utils/schemas/config.py (`train_on_inputs`, off), core/trainers/base.py:154 (a packed batch is one row of
+micro_batch_size × sequence_len). The loss is transformers' Trainer's: the mean over num_items_in_batch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from attncheck.core.job import DROP, Job
+from attncheck.core.launch import Launch
+from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
+from attncheck.lint.fields.rehearsing import (
+    GPU_OPTIMIZERS,
+    LEARNING_RATE,
+    OFF_VALUES,
+    cut_attention,
+    get_setting,
+    is_on,
+    list_left_out,
+)
+
+QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
+LEFT_OUT = (  # trackers, evaluation, checkpoints, tokens that our tokenizer has by other names
+    *("wandb_project", "wandb_entity", "wandb_watch", "wandb_name", "wandb_run_id", "wandb_log_model", "use_wandb"),
+    *(
+        "use_mlflow",
+        "use_comet",
+        "use_tensorboard",
+        "mlflow_tracking_uri",
+        "comet_project_name",
+        "trackio_project_name",
+    ),
+    *("test_datasets", "evals_per_epoch", "eval_steps", "eval_strategy", "eval_table_size", "eval_sample_packing"),
+    *("saves_per_epoch", "save_steps", "save_total_limit", "save_first_step", "hub_model_id", "hub_strategy"),
+    *("resume_from_checkpoint", "auto_resume_from_checkpoints", "early_stopping_patience", "num_epochs"),
+    *("warmup_steps", "warmup_ratio", "lr_scheduler_kwargs", "cosine_min_lr_ratio", "revision_of_model"),
+    *("special_tokens", "tokens", "tokenizer_config", "base_model_config", "dataset_num_proc", "dataset_processes"),
+)
+GPU_SETTINGS = ("load_in_4bit", "load_in_8bit", "lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "torch_compile")
+GPU_TABLES = ("deepspeed", "fsdp", "fsdp_config", "fsdp_version", "plugins", "tf32")  # that are left out as a whole
+MENDS = ({"packing": "off"},)
+
+
+def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
+    """Return the cut of a launch of `axolotl train`, or of its configuration file."""
+    if job.trainer != "sft":
+        return f"axolotl's {job.trainer} is not rehearsed yet: sft is"
+    attention = cut_attention(job, materials)
+    alias = materials.alias(job.model)
+    form, dataset, targets = _cut_dataset(job, materials)
+    sets = {
+        **dict.fromkeys(LEFT_OUT, DROP),
+        **({} if materials.uses_gpu else _cut_for_cpu(job)),
+        **attention.sets,
+        "base_model": alias,
+        "datasets": json.dumps([dataset]),
+        "dataset_prepared_path": f"{materials.output}/prepared",
+        "val_set_size": "0",
+        "output_dir": materials.output,
+        "sequence_len": str(materials.max_length),
+        "micro_batch_size": str(materials.batch),
+        "gradient_accumulation_steps": str(materials.accumulation),
+        "batch_size": DROP,
+        "max_steps": str(materials.steps),
+        "learning_rate": LEARNING_RATE,
+        "lr_scheduler": "constant",
+        "logging_steps": "1",
+        "save_strategy": "no",
+        "dataloader_num_workers": "0",
+    }
+    source = f"axolotl {job.version}: transformers' mean over num_items_in_batch"
+    return JobCut(
+        sets,
+        form,
+        Objective(targets, ("step_tokens",), source),
+        environ=QUIET,
+        command=("axolotl", "train", "{file}"),
+        model_alias=alias,
+        emulates_flash_attn=attention.emulates_flash_attn,
+        remarks=(*attention.remarks, *_list_remarks(job, materials)),
+        mends=MENDS,
+    )
+
+
+def _cut_dataset(job: Job, materials: Materials) -> tuple[DataForm, Mapping[str, object], Targets]:
+    """Return the data's form, the entry of `datasets` that reads it, and what is learnt."""
+    kind = _read_type(get_setting(job, "datasets") or "")
+    targets: Targets = "all" if is_on(job, "train_on_inputs") else "assistant"
+    entry = {"path": materials.data_file, "ds_type": "json"}
+    if kind.startswith("completion"):
+        return "text", {**entry, "type": kind}, "all"
+    if kind.startswith("alpaca"):
+        return "instruction", {**entry, "type": kind}, targets
+    return "messages", {**entry, "type": "chat_template", "field_messages": "messages"}, targets
+
+
+def _read_type(datasets: str) -> str:
+    """Return the prompt strategy of the first data set, "" where it is none by name."""
+    try:
+        entries = json.loads(datasets)
+        kind = entries[0].get("type")
+    except (ValueError, AttributeError, IndexError, TypeError, KeyError):
+        return ""
+    return kind if isinstance(kind, str) else ""
+
+
+def _cut_for_cpu(job: Job) -> dict[str, str]:
+    names = {setting.name.lstrip("-").split(".")[0].replace("-", "_") for setting in job.settings}
+    sets = {name: "false" for name in GPU_SETTINGS if name in names}
+    sets |= {name: DROP for name in GPU_TABLES if name in names}
+    sets |= {name: "false" for name in names if name.startswith("liger_")}
+    if any(word in (get_setting(job, "optimizer") or "").lower() for word in GPU_OPTIMIZERS):
+        sets["optimizer"] = "adamw_torch"
+    if (get_setting(job, "bf16") or "").lower() == "auto":  # float16 where no GPU has bfloat16
+        sets["bf16"] = "true"
+    if get_setting(job, "adapter") == "qlora":
+        sets["adapter"] = "lora"
+    return sets
+
+
+def _list_remarks(job: Job, materials: Materials) -> tuple[str, ...]:
+    if materials.uses_gpu:
+        return ()
+    names = [
+        name for name in ("plugins", *GPU_SETTINGS[2:5]) if (get_setting(job, name) or "").lower() not in OFF_VALUES
+    ]
+    return (
+        *list_left_out(job, materials),
+        *(f"{name} needs a GPU, and none is here: it is left out" for name in names),
+    )
