@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import get_args
 
 from attncheck.core.results.collectives import CollectiveResult, Communication, Operation, Route, describe_ranks
+from attncheck.report import bandwidth_table
 from attncheck.report.columns import GAP, Column, Row, layout_table
 from attncheck.report.lines import Line, text_line
+from attncheck.ring.bandwidth_map import make_map
 
 COLUMNS = (
     Column("size", 4),
@@ -25,16 +27,34 @@ LINK_NAMES = {"": "not known", "host": "host memory", "network": "network"}
 
 
 def format_lines(communication: Communication, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield the check for a terminal `width` columns wide; with `verbose` also the versions of each rank."""
+    """Yield the check for a terminal `width` columns wide: the exchanges, and the bandwidth between every two."""
+    yield from format_exchanges(communication, verbose, width)
+    if communication.exchanges:
+        yield from bandwidth_table.format_lines(communication, width)
+
+
+def format_exchanges(communication: Communication, verbose: bool, width: int) -> Iterator[Line]:
+    """Yield the exchanges for a terminal `width` columns wide; with `verbose` also every pair and each rank's versions.
+
+    Pairs that a matrix shows are no rows of their own, unless something is wrong with them.
+    """
     yield text_line(_describe_check(communication))
     if not communication.exchanges:
         return
     yield text_line(BANDWIDTH_NOTES[communication.transport == "gloo"])
     routes = {(route.first, route.second): route for route in communication.routes}
-    rows = [_make_row(result, routes.get((result.ranks[0], result.ranks[-1]))) for result in communication.exchanges]
+    exchanges = communication.exchanges if verbose else _list_shown(communication)
+    rows = [_make_row(result, routes.get((result.ranks[0], result.ranks[-1]))) for result in exchanges]
     yield from layout_table(f"{'exchange':<{OPERATION_WIDTH}}{GAP}ranks", COLUMNS, rows, width)
     if verbose:
         yield from _describe_ranks(communication)
+
+
+def _list_shown(communication: Communication) -> list[CollectiveResult]:
+    """Return the exchanges of the whole group, and of the pairs those that the matrix does not show, or that failed."""
+    if not bandwidth_table.is_drawn(make_map(communication)):
+        return list(communication.exchanges)
+    return [e for e in communication.exchanges if e.operation != "send_recv" or e.outcome != "ok" or e.wrong]
 
 
 def _describe_check(communication: Communication) -> str:

@@ -16,6 +16,7 @@ from attncheck.core.results.collectives import CollectiveResult, Communication, 
 from attncheck.core.snapshot import Snapshot
 from attncheck.ring import topology
 from attncheck.ring.group import RANK_ENTRY
+from attncheck.ring.pairs import choose_pairs, count_ranks_per_node
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import read_rank_env
@@ -24,22 +25,9 @@ from attncheck.workers.processors import share_cores
 from attncheck.workers.ranks import RENDEZVOUS_SECONDS, RankJob, RankRunner
 
 EXCHANGE_SECONDS = 30.0  # for one exchange
-MAX_ALL_PAIRS_RANKS = 4  # ranks up to which every pair is tried
-MAX_STAR_RANKS = 64  # ranks up to which rank 0 is paired with all: each pair costs it a communicator's memory
 ALL_RANKS = "all"
 TRANSPORTS: dict[str, Transport] = {"cuda": "nccl", "cpu": "gloo"}
 GROUP_OPERATIONS: tuple[Operation, ...] = ("ring", "all_gather", "reduce_scatter")
-
-
-def choose_pairs(world_size: int) -> tuple[tuple[int, int], ...]:
-    """Return the pairs to try: all of up to 4 ranks; of more, neighbours on the ring, and rank 0 with each of 64."""
-    if world_size <= MAX_ALL_PAIRS_RANKS:
-        return tuple((a, b) for a in range(world_size) for b in range(a + 1, world_size))
-    neighbours = [(rank, rank + 1) for rank in range(world_size - 1)]
-    with_rank_0 = (
-        [(0, rank) for rank in range(2, world_size)] if world_size <= MAX_STAR_RANKS else [(0, world_size - 1)]
-    )
-    return (*neighbours, *with_rank_0)
 
 
 def make_job(
@@ -49,7 +37,8 @@ def make_job(
     rendezvous_seconds: float = RENDEZVOUS_SECONDS,
 ) -> RankJob:
     """Return the exchanges of `world_size` ranks as work: items ("send_recv", "0-1") and ("ring", "all")."""
-    items: list[tuple[str, str]] = [("send_recv", f"{a}-{b}") for a, b in choose_pairs(world_size)]
+    pairs = choose_pairs(world_size, count_ranks_per_node(os.environ, world_size))
+    items: list[tuple[str, str]] = [("send_recv", f"{a}-{b}") for a, b in pairs]
     if world_size > 1:
         items += [(operation, ALL_RANKS) for operation in GROUP_OPERATIONS]
     message = {
@@ -92,7 +81,8 @@ def make_communication(
     """Return the exchanges with what each rank reported of itself and how the snapshot says they are joined."""
     facts = topology.make_rank_facts(runner.facts, snapshot)
     transport: Transport = TRANSPORTS.get(str(runner.device.get("kind", "")), "")
-    routes = topology.find_routes(choose_pairs(world_size), facts, snapshot)
+    pairs = [(e.ranks[0], e.ranks[1]) for e in exchanges if e.operation == "send_recv"]
+    routes = topology.find_routes(pairs, facts, snapshot)
     return Communication(world_size, transport, facts, exchanges, routes, round(seconds, 3))
 
 

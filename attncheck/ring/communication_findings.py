@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, Route
 from attncheck.doctor import engine
-from attncheck.ring.communication_fixes import LOG, fix_failed_exchanges
+from attncheck.ring import bandwidth_map
+from attncheck.ring.bandwidth_map import LinkBandwidth, Outlier
+from attncheck.ring.communication_fixes import LOG, fix_failed_exchanges, fix_slow_network
 
-# How much of a link's documented rate one message of 64 MiB must reach; below it, something else carries it.
-NVLINK_SHARE, PCIE_SHARE, GROUP_SHARE = 0.25, 0.40, 0.10
 MUST_AGREE = ("torch", "NCCL", "flash-attn")
 MAY_DIFFER = ("Python", "driver", "ring-flash-attn", "transformers")
 MAX_SHOWN = 6
 UNSET = "not set"
+LINKS_FIX = Fix("see the links as the driver does", "advice", "nvidia-smi topo -m && nvidia-smi nvlink --status")
 
 
 def make_findings(communication: Communication) -> tuple[Finding, ...]:
@@ -26,6 +28,7 @@ def make_findings(communication: Communication) -> tuple[Finding, ...]:
         _find_version_differences,
         _find_setting_differences,
         _find_slow_exchanges,
+        _find_outliers,
     )
     return tuple(finding for check in checks for finding in check(communication))
 
@@ -141,46 +144,92 @@ def _format_ranks(ranks: list[RankFacts]) -> str:
 def _find_slow_exchanges(communication: Communication) -> Iterator[Finding]:
     if communication.transport != "nccl":
         return
+    routes = {frozenset((route.first, route.second)): route for route in communication.routes}
     slow = [
         (exchange, slowness)
         for exchange in communication.exchanges
-        if (slowness := _describe_slowness(exchange, communication))
+        if (slowness := _describe_slowness(exchange, routes))
     ]
     if not slow:
         return
     evidence = [f"{exchange.name}: {slowness}" for exchange, slowness in slow[:MAX_SHOWN]] + _describe_rest(
         [e for e, _ in slow]
     )
-    topology_fix = Fix("see the links as the driver does", "advice", "nvidia-smi topo -m && nvidia-smi nvlink --status")
     message = f"{len(slow)} exchange{'s are' if len(slow) > 1 else ' is'} far slower than the link between the GPUs"
-    fixes = (topology_fix, *_nccl_debug_fixes(communication))
+    fixes = (LINKS_FIX, *_nccl_debug_fixes(communication))
     yield engine.make_finding_by_code("ATN524", Problem(message, tuple(evidence), fixes, "communication"))
 
 
-def _describe_slowness(exchange: CollectiveResult, communication: Communication) -> str:
+def _describe_slowness(exchange: CollectiveResult, routes: Mapping[frozenset[int], Route]) -> str:
     """Return in numbers how an exchange falls short of its slowest link, "" where it does not or that is not known."""
     if exchange.outcome != "ok" or not exchange.gb_per_s:
         return ""
-    route = _slowest_route(exchange, communication)
+    route = _slowest_route(exchange, routes)
     if route is None:
         return ""
-    share = NVLINK_SHARE if route.kind.startswith("NV") else PCIE_SHARE
+    share = bandwidth_map.required_share(route.kind)
     if exchange.operation != "send_recv":
-        share = min(share, GROUP_SHARE)
+        share = min(share, bandwidth_map.GROUP_SHARE)
     if exchange.gb_per_s >= share * route.gb_per_s:
         return ""
     rate = f"{exchange.gb_per_s:.1f} GB/s, {100 * exchange.gb_per_s / route.gb_per_s:.0f} %"
     return f"{rate} of what {route.kind} carries one way ({route.gb_per_s:g} GB/s)"
 
 
-def _slowest_route(exchange: CollectiveResult, communication: Communication) -> Route | None:
+def _slowest_route(exchange: CollectiveResult, routes: Mapping[frozenset[int], Route]) -> Route | None:
     """Return the slowest link that an exchange needs, None where one of them is not known."""
     ranks = exchange.ranks
     needed = {frozenset(pair) for pair in zip(ranks, (*ranks[1:], ranks[0]))}
-    used = [route for route in communication.routes if frozenset((route.first, route.second)) in needed]
+    used = [routes[pair] for pair in needed if pair in routes]
     if len(used) < len(needed) or not all(route.gb_per_s for route in used):
         return None
     return min(used, key=lambda route: route.gb_per_s)
+
+
+def _find_outliers(communication: Communication) -> Iterator[Finding]:
+    """Yield ranks and nodes that are slow with every other, then single links that are slow beside others of a kind."""
+    outliers = bandwidth_map.find_outliers(communication)
+    for outlier in outliers:
+        yield _make_outlier_finding(outlier, communication)
+    links = bandwidth_map.find_slow_links(communication, outliers)
+    if links:
+        evidence = [bandwidth_map.describe_link(link) for link in links[:MAX_SHOWN]]
+        evidence += _describe_rest([link.exchange for link in links])
+        several = f"{len(links)} links are" if len(links) > 1 else f"the link between ranks {_join_ends(links[0])} is"
+        fixes = _fix_slow_links({link.kind for link in links}, communication)
+        problem = Problem(f"{several} far slower than others of the same kind", tuple(evidence), fixes, "links")
+        yield engine.make_finding_by_code("ATN524", problem)
+
+
+def _make_outlier_finding(outlier: Outlier, communication: Communication) -> Finding:
+    name = f"{outlier.unit} {outlier.number}"
+    own, others = statistics.median(outlier.own_rates), statistics.median(outlier.other_rates)
+    message = f"{bandwidth_map.describe_outlier(outlier)}: {own:.3g} GB/s, {others:.3g} among the others"
+    evidence = [
+        f"{name}, {len(outlier.own_rates)} exchanges: {_describe_rates(outlier.own_rates)}",
+        f"{len(outlier.other_rates)} exchanges without it: {_describe_rates(outlier.other_rates)}",
+    ]
+    ranks = [facts for facts in communication.ranks if outlier.number == facts.node]
+    if outlier.unit == "node" and ranks:
+        evidence.append(f"node {outlier.number} is that of {_format_ranks(ranks).partition(' (')[0]}")
+    elif facts := next((facts for facts in communication.ranks if facts.rank == outlier.number), None):
+        evidence.append(f"rank {outlier.number} is on node {facts.node}: {facts.device}")
+    fixes = _fix_slow_links({outlier.kind}, communication)
+    return engine.make_finding_by_code("ATN524", Problem(message, tuple(evidence), fixes, name))
+
+
+def _fix_slow_links(kinds: Iterable[str], communication: Communication) -> tuple[Fix, ...]:
+    if "network" in kinds:
+        return (*fix_slow_network(), *_nccl_debug_fixes(communication))
+    return (LINKS_FIX, *_nccl_debug_fixes(communication))
+
+
+def _describe_rates(rates: Sequence[float]) -> str:
+    return f"{min(rates):.3g} to {max(rates):.3g} GB/s, median {statistics.median(rates):.3g}"
+
+
+def _join_ends(link: LinkBandwidth) -> str:
+    return f"{link.first} and {link.second}"
 
 
 def _find_shared_gpus(communication: Communication) -> Iterator[Finding]:

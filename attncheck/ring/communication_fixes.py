@@ -44,3 +44,11 @@ def _list_settings(communication: Communication, failed: Sequence[CollectiveResu
     if operations <= {"send_recv", "ring"} and any(e.outcome == "ok" for e in communication.exchanges):
         title = f"let every rank of the group enter one collective before the first batch_isend_irecv {NOT_TRIED}"
         yield Fix(title, "edit", "torch.distributed.barrier(group=group)")
+
+
+def fix_slow_network() -> tuple[Fix, ...]:
+    """Return how to see what a node has of the network, and which of it NCCL takes."""
+    text = "nvidia-smi topo -m && ibstat && rdma link"
+    return (
+        Fix("compare the node's network adapters, their state and rate, with those of another node", "advice", text),
+    )

@@ -18,6 +18,7 @@ from attncheck.core.results.collectives import CollectiveResult, Communication, 
 from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.report import communication_table
 from attncheck.ring import communication, communication_findings, link_rates, topology
+from attncheck.ring.pairs import choose_pairs
 from attncheck.workers.execution import ExecutionTarget
 from tests import snapshots as s
 from tests.ring import faulty_links
@@ -295,16 +296,6 @@ def test_lost_gpus_are_named(
     assert hung.outcome == "timed_out" and "rank 1 hangs in hangs" in hung.reason
 
 
-def test_pairs_are_all_of_few_and_the_ring_and_the_first_of_many() -> None:
-    assert communication.choose_pairs(2) == ((0, 1),)
-    assert len(communication.choose_pairs(4)) == 6
-    eight = communication.choose_pairs(8)
-    assert len(set(eight)) == len(eight) == 7 + 6
-    assert {(rank, (rank + 1)) for rank in range(7)} | {(0, rank) for rank in range(1, 8)} == set(eight)
-    many = communication.choose_pairs(1024)
-    assert len(set(many)) == len(many) == 1024
-
-
 # Judging, from what two H200s with NVLink gave (torch 2.11, NCCL 2.28.9), and from two nodes made out of them.
 
 SETTINGS = {"NCCL_NVLS_ENABLE": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
@@ -486,9 +477,7 @@ def test_hosts_become_numbers_and_gpus_are_found_again() -> None:
     facts = topology.make_rank_facts(documents, s.h200x2())
     assert [(f.rank, f.node, f.gpu) for f in facts] == [(0, 0, 0), (1, 1, -1), (2, 0, 1), (3, 1, -1)]
     assert len({f.card for f in facts}) == 4
-    kinds = {
-        (r.first, r.second): r.kind for r in topology.find_routes(communication.choose_pairs(4), facts, s.h200x2())
-    }
+    kinds = {(r.first, r.second): r.kind for r in topology.find_routes(choose_pairs(4), facts, s.h200x2())}
     assert kinds == {
         (0, 1): "network",
         (0, 2): "NV18",

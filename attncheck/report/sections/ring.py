@@ -8,7 +8,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.error_growth import describe_growth
 from attncheck.core.results.ring import RingSection
 from attncheck.core.shares import format_share
-from attncheck.report import communication_table, ring_table
+from attncheck.report import bandwidth_table, communication_table, ring_table
 from attncheck.report.lines import Line, column_line, style_of_answer, text_line
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_table
 from attncheck.report.sections import SectionView
@@ -63,9 +63,13 @@ def _format_adapter(section: RingSection) -> Iterator[Line]:
 
 
 def markdown(report: Report, section: RingSection) -> Iterator[str]:
-    """Yield the timings as tables, then the conclusions from them."""
-    if not section.timings:
-        return
+    """Yield the timings as tables and the conclusions from them, then the bandwidth between ranks or nodes."""
+    if section.timings:
+        yield from _write_timings(section)
+    yield from bandwidth_table.markdown(section.communication)
+
+
+def _write_timings(section: RingSection) -> Iterator[str]:
     measured_on = section.measured_on
     device = f"{measured_on.ring_size} × {measured_on.name or measured_on.device}"
     yield escape_line(f"{device} · torch {measured_on.torch}")

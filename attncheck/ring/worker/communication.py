@@ -62,7 +62,9 @@ class Subgroup:
 
 def communication(context: RankContext) -> None:
     """Run every exchange of the message; rank 0 answers for all ranks that take part."""
-    for index, (operation, over) in enumerate(context.message["items"]):
+    # Each host chose its items from what its launcher set, which may differ: rank 0's are those of all.
+    items = json.loads(context.all_gather_text("exchanges", json.dumps(context.message["items"]))[0])
+    for index, (operation, over) in enumerate(items):
         context.send_if_leader({"started": index})
         ranks = tuple(range(context.world_size)) if over == "all" else tuple(map(int, over.split("-")))
         subgroup = Subgroup(context.rank, context.world_size, ranks, context.group, context.device.kind)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from attncheck.core.report import Report
+from attncheck.core.results.collectives import Communication
 from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import LOCAL_FLASH, RingTiming
-from attncheck.report import ring_table
+from attncheck.report import communication_table, ring_table
+from attncheck.report.html_page.bandwidth import show_bandwidth
 from attncheck.report.html_page.charts import Bar
 from attncheck.report.html_page.elements import Markup, bullet_list, element, fold, paragraphs
 from attncheck.report.html_page.panels import Panel
 from attncheck.report.html_page.panels.parity import show_verdicts
 from attncheck.report.html_page.tables import measured_table
+from attncheck.report.lines import Line
 from attncheck.report.sections import ring as ring_view
 
 TEXT_WIDTH = 110  # columns of what is shown as a terminal shows it
@@ -33,14 +36,23 @@ def show(report: Report, section: RingSection) -> Iterator[Markup]:
     if section.timings:
         yield bullet_list(section.conclusions)
         yield paragraphs([*ring_table.describe_signs(section), MARKS], "dim")
-    without_timings = replace(section, timings=(), conclusions=())
-    lines = list(ring_view.beside(replace(report, sections={}), without_timings, True, TEXT_WIDTH))
-    text = "\n".join("".join(part for part, _ in line.head) + line.text for line in lines).strip("\n")
-    if text:
-        name = "Communication, growth of errors and the adapter"
-        yield element("pre", text, class_="scroll", tabindex=0, role="region", aria_label=name)
+    without_timings = replace(section, timings=(), conclusions=(), communication=Communication())
+    lines = ring_view.beside(replace(report, sections={}), without_timings, True, TEXT_WIDTH)
+    yield from _show_lines(lines, "Growth of errors and the adapter")
+    communication = section.communication
+    if communication.world_size:
+        yield from show_bandwidth(communication)
+        name = "Communication: every exchange, and each rank"
+        yield fold(name, *_show_lines(communication_table.format_exchanges(communication, True, TEXT_WIDTH), name))
     if section.verdicts:
         yield fold("Parity of the shape that was timed", *show_verdicts(section.backends, section.verdicts))
+
+
+def _show_lines(lines: Iterable[Line], name: str) -> Iterator[Markup]:
+    """Yield lines as a terminal shows them, nothing without any."""
+    text = "\n".join("".join(part for part, _ in line.head) + line.text for line in lines).strip("\n")
+    if text:
+        yield element("pre", text, class_="scroll", tabindex=0, role="region", aria_label=name)
 
 
 def _make_bars(timings: Sequence[RingTiming]) -> dict[str, list[Bar | None]]:
