@@ -18,6 +18,7 @@ from attncheck.lint.fields.rehearsing import (
     GPU_OPTIMIZERS,
     LEARNING_RATE,
     OFF_VALUES,
+    TRAINER_NORMALISATIONS,
     cut_attention,
     get_setting,
     is_on,
@@ -77,7 +78,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     return JobCut(
         sets,
         form,
-        Objective(targets, ("step_tokens",), source),
+        Objective(targets, TRAINER_NORMALISATIONS, source),
         environ=QUIET,
         command=("axolotl", "train", "{file}"),
         model_alias=alias,
