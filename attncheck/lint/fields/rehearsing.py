@@ -16,6 +16,8 @@ TRAINER_NORMALISATIONS: tuple[Normalisation, ...] = ("step_tokens", "step_labels
 LEARNING_RATE = "0.005"
 EMULATED_IMPLEMENTATION = "flash_attention_2"
 FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
+# The watcher lets transformers say that bfloat16 can be had, which a CPU has too: frameworks ask for a GPU's alone.
+CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # Settings of transformers' Trainer, and of frameworks on it, that do not run on a CPU.
 GPU_SETTINGS = (
     *("deepspeed", "fsdp", "fsdp_config", "torch_compile", "use_liger_kernel", "use_liger", "enable_liger_kernel"),

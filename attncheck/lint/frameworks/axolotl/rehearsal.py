@@ -15,6 +15,7 @@ from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
 from attncheck.lint.fields.rehearsing import (
+    CPU_BFLOAT16,
     GPU_OPTIMIZERS,
     LEARNING_RATE,
     OFF_VALUES,
@@ -28,14 +29,7 @@ from attncheck.lint.fields.rehearsing import (
 QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
 LEFT_OUT = (  # trackers, evaluation, checkpoints, tokens that our tokenizer has by other names
     *("wandb_project", "wandb_entity", "wandb_watch", "wandb_name", "wandb_run_id", "wandb_log_model", "use_wandb"),
-    *(
-        "use_mlflow",
-        "use_comet",
-        "use_tensorboard",
-        "mlflow_tracking_uri",
-        "comet_project_name",
-        "trackio_project_name",
-    ),
+    *("use_mlflow", "use_comet", "use_tensorboard", "mlflow_tracking_uri", "comet_project_name", "use_trackio"),
     *("test_datasets", "evals_per_epoch", "eval_steps", "eval_strategy", "eval_table_size", "eval_sample_packing"),
     *("saves_per_epoch", "save_steps", "save_total_limit", "save_first_step", "hub_model_id", "hub_strategy"),
     *("resume_from_checkpoint", "auto_resume_from_checkpoints", "early_stopping_patience", "num_epochs"),
@@ -79,7 +73,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets,
         form,
         Objective(targets, TRAINER_NORMALISATIONS, source),
-        environ=QUIET,
+        environ=QUIET if materials.uses_gpu else {**QUIET, **CPU_BFLOAT16},
         command=("axolotl", "train", "{file}"),
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,
@@ -117,8 +111,6 @@ def _cut_for_cpu(job: Job) -> dict[str, str]:
     sets |= {name: "false" for name in names if name.startswith("liger_")}
     if any(word in (get_setting(job, "optimizer") or "").lower() for word in GPU_OPTIMIZERS):
         sets["optimizer"] = "adamw_torch"
-    if (get_setting(job, "bf16") or "").lower() == "auto":  # float16 where no GPU has bfloat16
-        sets["bf16"] = "true"
     if get_setting(job, "adapter") == "qlora":
         sets["adapter"] = "lora"
     return sets

@@ -131,7 +131,22 @@ def _strip_padding(row: Sequence[int], padding: int | None) -> tuple[int, int]:
 
 
 def find_borders(tensors: Mapping[str, Tensor], row: int, seqlen: int) -> list[int]:
-    """Return the places of a row where the job begins a document, by cu_seqlens or positions that begin anew."""
+    """Return the places of a row where the job begins a document, by cu_seqlens or positions that begin anew.
+
+    Where a mask of (batch, seqlen) ends what is seen, padding begins, whichever token it is.
+    """
+    return sorted({*_find_document_borders(tensors, row, seqlen), *_find_mask_ends(tensors, row, seqlen)})
+
+
+def _find_mask_ends(tensors: Mapping[str, Tensor], row: int, seqlen: int) -> list[int]:
+    mask = tensors.get("attention_mask")
+    if mask is None or mask.dim() != 2 or mask.shape[1] != seqlen or row >= mask.shape[0]:
+        return []
+    values = mask[row].tolist()
+    return [place for place in range(1, seqlen) if values[place - 1] and not values[place]]
+
+
+def _find_document_borders(tensors: Mapping[str, Tensor], row: int, seqlen: int) -> list[int]:
     for name in ("cu_seq_lens_q", "cu_seqlens", "cu_seqlens_q"):
         if name in tensors:
             return [int(edge) for edge in tensors[name].flatten().tolist() if 0 < int(edge) < seqlen]

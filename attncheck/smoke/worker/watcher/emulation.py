@@ -1,11 +1,15 @@
 """Lets transformers take the emulated flash-attn on a machine without a GPU: it asks for CUDA before it imports it.
 
-Sources: transformers 5.17 `utils/import_utils.py` (`is_flash_attn_2_available`), `modeling_utils.py`
+A framework that asks for a GPU's bfloat16 before it trains in it is answered yes as well: the CPU computes in it.
+
+Sources: transformers 5.17 `utils/import_utils.py` (`is_flash_attn_2_available`,
+`is_torch_bf16_gpu_available`), `modeling_utils.py`
 (`_flash_attn_can_dispatch`; 4.48 to 5.3 `_flash_attn_2_can_dispatch`; before, `_check_and_enable_flash_attn_2`).
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 CHECKS = ("_flash_attn_can_dispatch", "_flash_attn_2_can_dispatch")
@@ -13,8 +17,11 @@ OLD_CHECK = "_check_and_enable_flash_attn_2"
 
 
 def allow_in_import_utils(import_utils: Any) -> None:
-    """Let transformers see flash-attn 2."""
-    import_utils.is_flash_attn_2_available = _answer_yes
+    """Let transformers see what stands for a GPU's flash-attn 2 and bfloat16."""
+    if os.environ.get("ATTNCHECK_EMULATED"):
+        import_utils.is_flash_attn_2_available = _answer_yes
+    if os.environ.get("ATTNCHECK_BFLOAT16"):
+        import_utils.is_torch_bf16_gpu_available = _answer_yes
 
 
 def allow_in_modeling_utils(modeling_utils: Any) -> None:

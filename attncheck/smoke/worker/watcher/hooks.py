@@ -32,8 +32,7 @@ def install(folder: str) -> None:
         "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
     }
-    if os.environ.get("ATTNCHECK_EMULATED"):
-        callbacks["transformers.utils.import_utils"] = allow_in_import_utils
+    callbacks["transformers.utils.import_utils"] = allow_in_import_utils
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
         callbacks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, _AfterImport(callbacks))
