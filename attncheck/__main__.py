@@ -41,6 +41,7 @@ from attncheck.core.failures import TRACEBACK_VARIABLE, describe_failure  # noqa
 from attncheck.core.outgoing import clean_text  # noqa: E402
 from attncheck.core.streams import print_message  # noqa: E402
 
+REMOVED_OPTIONS = {"--picture": "--output html=FILE writes a page with the table and its bars"}
 LAST_LINE = b"attncheck: ended before it could say why (out of memory?)\n"
 
 
@@ -106,6 +107,9 @@ def _run() -> int:
 def _describe_usage_error(error: Exception) -> str:
     """Return a usage error in one line, with the command whose --help says more."""
     message: str = error.format_message()  # type: ignore[attr-defined]
+    option = getattr(error, "option_name", "")
+    if option in REMOVED_OPTIONS:
+        message = f"{option} is gone: {REMOVED_OPTIONS[option]}"
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "attncheck"
     return f"{' '.join(message.split()).rstrip('.')} (see `{command} --help`)"

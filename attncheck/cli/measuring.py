@@ -54,7 +54,6 @@ def measure_and_exit(
     model: str | None,
     verbose: bool,
     policy: Policy,
-    pictures: Sequence[str] = (),
 ) -> NoReturn:
     """Run `measure(snapshot, report_progress)`, write its report, and exit with its code."""
     from attncheck.core.report import InterruptedRun
@@ -67,4 +66,4 @@ def measure_and_exit(
     except InterruptedRun as interrupt:
         print_message(f"attncheck: {INTERRUPTED}; this is what was measured")
         report = interrupt.report
-    write_and_exit(writer, report, verbose, policy, pictures)
+    write_and_exit(writer, report, verbose, policy)

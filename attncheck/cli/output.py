@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -71,19 +71,13 @@ def make_report_writer(options: OutputOptions) -> ReportWriter:
     return ReportWriter(options.format, record.render, parsed, options.github, record.syntax)
 
 
-def write_and_exit(
-    writer: ReportWriter, report: Report, verbose: bool, policy: Policy, pictures: Sequence[str] = ()
-) -> NoReturn:
+def write_and_exit(writer: ReportWriter, report: Report, verbose: bool, policy: Policy) -> NoReturn:
     """Apply the policy to a report, write it, and end with its exit code."""
     from attncheck.gate import apply, dates
 
     report = with_repair(apply.apply_policy(report, policy, dates.today()))
     report = replace(report, exit_code=exit_code(report, policy))
     complete = writer.write(report, verbose)
-    if pictures:  # last, so that the report is written even where drawing fails
-        from attncheck.report import picture
-
-        picture.draw(clean(report), pictures)
     sys.exit(exit_code(report, policy, complete))
 
 

@@ -24,7 +24,7 @@ from attncheck.core.results.timings import Recommendation, Timing
 from attncheck.core.verdicts import BackendState, MeasuredOn, Repeats
 from tests import snapshots as s
 from tests.report import reports
-from tests.report.test_picture import RING
+from tests.report.reports import RING
 
 T = TypeVar("T")
 

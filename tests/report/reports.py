@@ -15,6 +15,7 @@ from attncheck.core.results.gate import GateSection, Stage
 from attncheck.core.results.lint import LintSection
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
+from attncheck.core.results.ring_timings import RingTiming, Stopwatch
 from attncheck.core.results.smoke import CheckResult, Measure, PlanRun, SmokeSection, Step
 from attncheck.core.verdicts import MeasuredOn, Run, Verdict
 from attncheck.doctor import engine
@@ -22,6 +23,12 @@ from tests import snapshots as s
 from tests.gate.nodes.snapshots import gather, merge
 
 SCRIPT = 'torchrun train.py \\\n  --attn eager \\\n  --packing_samples "{0}"\n'
+
+RING = RingTiming(
+    "zigzag_ring_flash_attn", "batch", "forward_backward", 8, 8192,
+    watch=Stopwatch(53.0, 52.0, 54.0, 0.004, 60, 3, 1.01),
+    iterations_per_s=18.81, efficiency=0.927, achievable=0.969, reached=0.96, correct="pass",
+)  # fmt: skip
 
 
 def make_finding(code: str = "ATN140", **fields: Any) -> Finding:

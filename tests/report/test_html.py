@@ -37,7 +37,7 @@ from tests.adversary import hostile_text
 from tests.planted_secrets import TOKENS, make_secret
 from tests.report import reports
 from tests.report.html_reader import LOADING, Page, read_page
-from tests.report.test_picture import RING
+from tests.report.reports import RING
 
 MAX_BYTES = 500_000
 SCRIPT = "</script></textarea></style></title><script>alert(1)</script>\"'><img src=x onerror=alert(1)>&lt;b&gt;"
@@ -237,7 +237,9 @@ def make_large_reports() -> dict[str, Report]:
             sections={
                 "parity": ParitySection(MeasuredOn("cuda", text, "2"), states, verdicts),
                 "bench": BenchSection(timings=timings),
-                "ring": RingSection(timings=tuple(replace(RING, backend=f"b{n}", reason=text) for n in range(300))),
+                "ring": RingSection(
+                    timings=tuple(replace(reports.RING, backend=f"b{n}", reason=text) for n in range(300))
+                ),
                 "smoke": SmokeSection(plan_runs=smoke),
             },
         ),
@@ -323,6 +325,15 @@ def test_determinism_and_bench_draw_what_their_tables_hold() -> None:
     page = read_page(render(Report("bench", s.h200(), sections={"bench": section})))
     bars = [(e.attributes["width"], e.attributes["class"]) for e in page.named("rect")]
     assert bars == [("25", "fill-ok"), ("80", "fill-ok"), ("100", "fill-bad"), ("20", "fill-bad")]
+
+
+def test_a_ring_is_drawn_beside_what_is_achievable() -> None:
+    wrong = replace(RING, backend="stripe_flash_attn", efficiency=0.872, achievable=0.0, correct="fail")
+    report = Report("bench", s.laptop(), sections={"ring": RingSection(timings=(RING, wrong))})
+    shapes = [e.attributes for e in read_page(render(report)).named("rect")]
+    of_flash = [(shape.get("x"), shape["width"], shape["class"]) for shape in shapes]
+    assert (None, "92.7", "fill-plain") in of_flash and ("96.9", "1", "fill-mark") in of_flash
+    assert (None, "87.2", "fill-bad") in of_flash
 
 
 def test_what_doctor_did_not_judge_is_not_called_ok() -> None:

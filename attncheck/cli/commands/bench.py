@@ -10,7 +10,6 @@ from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.completion import complete_from
 from attncheck.cli.measuring import measure_and_exit
 from attncheck.cli.options import (
-    OUTPUT,
     RANKS,
     Backends,
     Device,
@@ -87,15 +86,6 @@ GpusPerNode = Annotated[
     int | None,
     option(RANKS, "--gpus-per-node", min=1, metavar="N", help="Predict nodes of this many GPUs. Default: 8."),
 ]
-Pictures = Annotated[
-    list[str] | None,
-    option(
-        OUTPUT,
-        "--picture",
-        metavar="FILE",
-        help="Draw the table into this file too: FILE.png or FILE.svg. Repeat for several. Default: none.",
-    ),
-]
 
 
 def bench(
@@ -105,7 +95,6 @@ def bench(
     model: Model = None,
     backend: Backends = None,
     seed: Seed = 0,
-    picture: Pictures = None,
     sweep: Sweep = None,
     min_efficiency: MinEfficiency = None,
     predict: Predict = False,
@@ -125,13 +114,11 @@ def bench(
     """
     from attncheck.measure import bench, bench_shapes
     from attncheck.measure.parity import parse_dtypes
-    from attncheck.report import picture as drawing
 
     policy = resolve_policy(output, timeout=timeout)
     writer = make_report_writer(output)
     backends = tuple(backend or ())
     check_backends(backends)
-    drawing.check_paths(picture or ())
     interpreter = select_interpreter(python)
     target = make_execution_target(interpreter, device, policy)
     ring = parse_ring_options(ranks)
@@ -197,7 +184,7 @@ def bench(
         with offer_prediction(ring.size):
             return ring_bench.run(snapshot, workload, ring, target, display, on_ring_timing)
 
-    measure_and_exit(measure, writer, interpreter, model, verbose, policy, picture or ())
+    measure_and_exit(measure, writer, interpreter, model, verbose, policy)
 
 
 def read_prediction_request(

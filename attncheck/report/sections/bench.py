@@ -1,7 +1,4 @@
-"""Bench on one device: a table of timings for each kind of pass, the recommendation, what the clocks did.
-
-The picture of --picture is labelled with the cells of these tables.
-"""
+"""Bench on one device: a table of timings for each kind of pass, the recommendation, what the clocks did."""
 
 from __future__ import annotations
 
