@@ -88,7 +88,7 @@ def test_the_page_has_a_heat_map_of_nodes_and_one_of_ranks() -> None:
     slow = [index for index, (_, class_) in enumerate(nodes) if class_ == "heat bad"]
     assert slow == [2, 6, 8, 9, 11, 14], "row 2 and column 2, and nothing else"
     assert all(float(nodes[index][0]) < 12 for index in slow)
-    assert "node 2 is slow with every other node over the network" in [item.text for item in page.named("li")]
+    assert "Node 2 is slow with every other node over the network." in [line.text for line in page.named("p")]
 
 
 def test_the_page_lists_the_slowest_of_many() -> None:

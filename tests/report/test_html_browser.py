@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from attncheck.core.node_ranges import format_nodes
 from attncheck.core.report import Report
+from attncheck.core.results.cluster import ClusterSection, NodeFact, NodeGroup, SilentNode
 from attncheck.report.formats import load_format
 from tests.report import reports
 from tests.report.browser import Browser, find_browser, open_browser
-from tests.report.test_html import SCRIPT, make_parity_report, make_training_report, plant
+from tests.report.test_html import REPORTS, SCRIPT, make_parity_report, make_training_report, plant
+from tests.ring.links import make_cluster
+from tests.ring.links import make_report as make_ring_report
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="chromium and chromedriver are not installed")
 SHOWN = "return Array.from(document.querySelectorAll('.finding')).filter(e => !e.hidden).map(e => e.dataset.code)"
@@ -22,6 +26,64 @@ return Array.from(document.querySelectorAll('body *')).filter(
   e => !e.closest('.scroll, pre, .unseen, .skip') && e.getBoundingClientRect().right > innerWidth + 1
 ).map(e => e.tagName)
 """
+# Texts whose contrast with the ground below them is less than 4.5 : 1 (WCAG 2.2, 1.4.3), large ones less than 3 : 1.
+FAINT = """
+const channel = v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+const numbers = color => color.match(/[\\d.]+/g).map(Number);
+const luminance = c => [0.2126, 0.7152, 0.0722].reduce((sum, weight, i) => sum + weight * channel(c[i] / 255), 0);
+const ground = e => {
+  for (; e; e = e.parentElement) {
+    const color = numbers(getComputedStyle(e).backgroundColor);
+    if (color.length < 4 || color[3] > 0) return color;
+  }
+  return [255, 255, 255];
+};
+const seen = new Set();
+for (const e of document.querySelectorAll('body *')) {
+  const hasText = Array.from(e.childNodes).some(node => node.nodeType === 3 && node.data.trim());
+  if (!hasText || !e.checkVisibility() || e.closest('.unseen, .skip, svg, script')) continue;
+  const style = getComputedStyle(e);
+  const levels = [luminance(numbers(style.color)), luminance(ground(e))].sort((a, b) => b - a);
+  const isLarge = parseFloat(style.fontSize) >= 24;
+  if ((levels[0] + 0.05) / (levels[1] + 0.05) < (isLarge ? 3 : 4.5)) seen.add(e.tagName + '.' + e.className);
+}
+return Array.from(seen);
+"""
+ENTER, RIGHT = "\ue007", "\ue014"  # keys, by WebDriver's standard
+
+
+def make_bandwidth_report() -> Report:
+    """Return doctor's report on four nodes of eight ranks, of which node 2 is slow with all others."""
+    return make_ring_report(make_cluster(4, 8, lambda a, b: 8.0 if (a // 8 == 2) != (b // 8 == 2) else 1.0))
+
+
+def make_wide_bandwidth() -> Report:
+    """Return doctor's report on sixteen nodes, whose matrix is wider than a telephone."""
+    return make_ring_report(make_cluster(16, 1))
+
+
+def make_large_cluster() -> Report:
+    """Return doctor's report on 4,096 nodes, which differ in 24 facts, hardly two of them alike; two are silent."""
+    nodes = [node for node in range(4096) if node not in (7, 4000)]
+
+    def make_fact(bit: int) -> NodeFact:
+        others = [node for node in nodes if node * 2654435761 >> bit & 3 == 0]
+        most = NodeGroup("5.17.0", len(nodes) - len(others), format_nodes(set(nodes) - set(others)))
+        return NodeFact(
+            "package", f"package-{bit}", "stack", (most, NodeGroup("4.57.1", len(others), format_nodes(others)))
+        )
+
+    silent = tuple(SilentNode(node, "it began, and gave no answer within 180 s") for node in (7, 4000))
+    section = ClusterSection(launcher="torchrun", size=4096, silent=silent, facts=tuple(map(make_fact, range(24))))
+    return reports.make_doctor_report(sections={"cluster": section})
+
+
+MORE_REPORTS: dict[str, Callable[[], Report]] = {
+    "bandwidth": make_bandwidth_report,
+    "wide bandwidth": make_wide_bandwidth,
+    "bandwidth of many": lambda: make_ring_report(make_cluster(100, 8)),
+    "large cluster": make_large_cluster,
+}
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +191,76 @@ def test_a_script_that_were_in_the_page_would_be_refused_by_its_policy(browser: 
     browser.open(path)
     assert browser.run("return document.title") != "ran"
     assert any("Content Security Policy" in error for error in browser.read_errors())
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_section_fits_and_can_be_read(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
+    """Nothing is wider than the page, opened or closed, and every text stands out from its ground."""
+    browser.resize(width, 800)
+    browser.emulate(scheme=scheme)
+    for name, make in {**REPORTS, **MORE_REPORTS}.items():
+        show(browser, tmp_path, make())
+        browser.run("document.querySelectorAll('details').forEach(e => { e.open = true; })")
+        assert browser.run(TOO_WIDE) == [], name
+        assert browser.run(FAINT) == [], name
+        assert browser.read_errors() == [], name
+
+
+def test_faint_and_wide_text_would_be_seen(browser: Browser, tmp_path: Path) -> None:
+    browser.resize(360, 800)
+    browser.emulate()
+    show(browser, tmp_path, reports.make_gate_report())
+    browser.run("const e = document.querySelector('h1'); e.style.color = '#bbb'; e.style.width = '900px'")
+    assert browser.run(FAINT) == ["H1.", "SPAN.sign"] and browser.run(TOO_WIDE) == ["H1"]
+
+
+def test_four_thousand_nodes_open_as_one_matrix(browser: Browser, tmp_path: Path) -> None:
+    browser.resize(1200, 800)
+    show(browser, tmp_path, make_large_cluster())
+    assert wait_for(browser, "document.readyState === 'complete'")
+    rows = browser.run("return document.querySelectorAll('#section-cluster ~ .scroll:first-of-type tbody tr').length")
+    assert rows > 20
+    assert "4094 of 4096 answered" in browser.run("return document.querySelector('main').innerText")
+    assert (tmp_path / "page.html").stat().st_size < 500_000
+    assert browser.run(TOO_WIDE) == [] and browser.read_errors() == []
+
+
+def test_the_map_of_ranks_opens_below_that_of_nodes(browser: Browser, tmp_path: Path) -> None:
+    show(browser, tmp_path, MORE_REPORTS["bandwidth"]())
+    visible = "return Array.from(document.querySelectorAll('.matrix')).map(e => e.checkVisibility())"
+    assert browser.run(visible) == [True, False]
+    browser.click("details:has(.matrix) summary")
+    assert browser.run(visible) == [True, True]
+    marked = "return Array.from(document.querySelectorAll('.matrix')[0].querySelectorAll('.bad')).map(e => e.innerText)"
+    assert len(browser.run(marked)) == 6
+
+
+def test_the_launch_that_trains_right_is_copied(browser: Browser, tmp_path: Path) -> None:
+    show(browser, tmp_path, reports.make_rehearsal_report())
+    fixes = "Array.from(document.querySelectorAll('#section-rehearsal ~ .fix pre'))"
+    texts = browser.run(f"return {fixes}.map(e => e.innerText)")
+    assert texts[-1].strip() == "trl sft --packing_strategy bfd"
+    browser.click("#section-rehearsal ~ .fix .code:last-of-type .copy")
+    assert wait_for(browser, "document.getElementById('announced').textContent === 'copied'")
+    browser.run("const a = document.createElement('textarea'); document.body.append(a); a.id = 'pasted'; a.focus()")
+    browser.command("Input.dispatchKeyEvent", {"type": "keyDown", "key": "v", "commands": ["paste"]})
+    assert browser.run("return document.getElementById('pasted').value").strip() == texts[-1].strip()
+
+
+def test_controls_work_by_keyboard_alone(browser: Browser, tmp_path: Path) -> None:
+    show(browser, tmp_path, reports.make_gate_report())
+    browser.run("document.querySelector('input[value=error]').focus()")
+    browser.press(" ")
+    assert browser.run(SHOWN) == ["ATN201", "ATN110"]
+    browser.run("document.querySelector('.finding:not([hidden]) .copy').focus()")
+    browser.press(ENTER)
+    assert wait_for(browser, "document.getElementById('announced').textContent === 'copied'")
+    browser.run("document.querySelector('summary').focus()")
+    browser.press(ENTER)
+    assert browser.run("return document.querySelector('details').open")
+    show(browser, tmp_path, make_wide_bandwidth())
+    browser.resize(360, 800)
+    browser.run("document.querySelector('.scroll:has(.matrix)').focus()")
+    browser.press(RIGHT, RIGHT, RIGHT)
+    assert wait_for(browser, "document.activeElement.scrollLeft > 0"), "what is cut off can be reached by arrow keys"

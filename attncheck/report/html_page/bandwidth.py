@@ -12,7 +12,7 @@ from attncheck.report.bandwidth_table import (
     is_drawn,
     list_slowest,
 )
-from attncheck.report.html_page.elements import Markup, bullet_list, element
+from attncheck.report.html_page.elements import Markup, element, fold, paragraphs
 from attncheck.report.html_page.tables import cell, make_table, row_head, text_table
 from attncheck.ring.bandwidth_map import (
     BandwidthMap,
@@ -37,13 +37,14 @@ def show_bandwidth(communication: Communication) -> Iterator[Markup]:
     """Yield who is slow with all others, then a map of nodes where there are several, and one of ranks."""
     outliers = [describe_outlier(outlier) for outlier in find_outliers(communication)]
     if outliers:
-        yield bullet_list(outliers)
+        yield paragraphs((f"{line[:1].upper()}{line[1:]}." for line in outliers), "message")
     maps = [make_map(communication, "rank")]
     if len({facts.node for facts in communication.ranks}) > 1:
         maps.insert(0, make_map(communication, "node"))
     drawn = [bandwidth_map for bandwidth_map in maps if is_drawn(bandwidth_map)]
-    for bandwidth_map in drawn:
-        yield from _show_map(bandwidth_map)
+    for number, bandwidth_map in enumerate(drawn):
+        blocks = _show_map(bandwidth_map)
+        yield from [fold(describe_map(bandwidth_map), *blocks)] if number else blocks
     if drawn:
         yield element("p", LEGEND, class_="dim")
 
@@ -53,7 +54,7 @@ def _show_map(bandwidth_map: BandwidthMap) -> Iterator[Markup]:
     title = title[:1].upper() + title[1:]
     if len(bandwidth_map.members) <= MAX_MEMBERS:
         yield _make_matrix(bandwidth_map, title)
-        yield bullet_list(list_slowest(bandwidth_map, 1))
+        yield paragraphs(list_slowest(bandwidth_map, 1))
         return
     rows = [(_name_ends(bandwidth_map, link), describe_link(link)) for link in bandwidth_map.links]
     yield text_table(f"{title}; the slowest", (f"{bandwidth_map.unit}s", "bandwidth"), rows, MAX_LINKS)
@@ -75,4 +76,4 @@ def _make_matrix(bandwidth_map: BandwidthMap, title: str) -> Markup:
 
     rows = ([row_head(str(row)), *(write_cell(row, column) for column in members)] for row in members)
     head = (bandwidth_map.unit, *map(str, members))
-    return make_table(title, head, rows, numbers=head[1:])
+    return make_table(title, head, rows, numbers=head[1:], class_="matrix")

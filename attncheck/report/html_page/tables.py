@@ -18,6 +18,7 @@ def make_table(
     rows: Iterable[Sequence[Markup]],
     omitted: int = 0,
     numbers: Container[str] = (),
+    class_: str | None = None,
 ) -> Markup:
     """Return a table; a row is its cells, made by `row_head` and `cell`.
 
@@ -30,6 +31,7 @@ def make_table(
         element("caption", element("span", caption)),
         element("thead", element("tr", *columns)),
         element("tbody", *take_rows(written, MAX_ROWS, len(head), omitted)),
+        class_=class_,
     )
     return element("div", table, class_="scroll", role="region", tabindex=0, aria_label=caption)
 

@@ -23,9 +23,10 @@ def show(report: Report, section: RehearsalSection) -> Iterator[Markup]:
         yield bullet_list([clip(line, 400) for line in (*launch.remarks, launch.objective)])
         yield from show_results(launch.results, f"Checks of {clip(launch.location, 100)}")
         yield fold("How it was cut", code_block(launch.diff.rstrip(), "How the launch was cut"))
-    for text in section.mended:
+    if section.mended:
         title = "The launch that trains right"
-        yield element("div", element("h3", title), code_block(text.rstrip(), title), class_="fix")
+        blocks = (code_block(text.rstrip(), title) for text in section.mended)
+        yield element("div", element("h3", title), *blocks, class_="fix")
 
 
 PANEL = Panel("Rehearsal", show)

@@ -51,11 +51,17 @@ def _show_run(run: PlanRun) -> Iterator[Markup]:
 
 def show_results(results: Sequence[CheckResult], title: str) -> Iterator[Markup]:
     """Yield a table of checks, then what ran in each layer, and the curve of the loss."""
-    rows = (
-        (row_head(format_check_name(r)), cell(badge(judge_result(r))), cell(describe_result(r)), cell(_show_details(r)))
-        for r in results
-    )
-    yield make_table(title, ("question", "answer", "because", "more"), rows)
+    details = [_show_details(result) for result in results]
+    rows = [
+        [
+            row_head(format_check_name(r)),
+            cell(badge(judge_result(r))),
+            cell(describe_result(r)),
+            *([cell(d)] * any(details)),
+        ]
+        for r, d in zip(results, details)
+    ]
+    yield make_table(title, ("question", "answer", "because", *(("more",) * any(details))), rows)
     for result in results:
         yield from _show_layers(result)
         yield from _show_training(result)
