@@ -98,7 +98,7 @@ def test_started_as_a_module(hostile_folder: Path, tmp_path: Path) -> None:
     for name in subprocess.run(listing, capture_output=True, text=True, check=True).stdout.split():
         (hostile_folder / f"{name}.py").unlink(missing_ok=True)
     environ = {**os.environ, "PYTHONPATH": str(Path(attncheck.__file__).parents[1])}
-    command = [*MODULE, "doctor", "--lane", "static", "--lane", "import"]
+    command = [*MODULE, "doctor", "--lane", "static"]
     done = subprocess.run(command, cwd=hostile_folder, env=environ, capture_output=True, text=True, timeout=300)
     assert done.returncode in (0, 1) and not (tmp_path / "ran").exists(), done.stderr
 

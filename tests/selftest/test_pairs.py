@@ -49,6 +49,7 @@ def find_conflict(first: str, second: str) -> str:
     return edits.find_conflict(both[0], first_edits, both[1], second_edits)
 
 
+@pytest.mark.nightly
 def test_a_broken_flash_attn_hides_nothing_of_ring_flash_attn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The import of ring_flash_attn ends in flash_attn; that transformers lacks the name too is read from versions."""
     result = run_some(monkeypatch, *FLASH_ATTN_FAULTS, "ring-import", codes=("ATN140",))
