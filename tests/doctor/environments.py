@@ -20,6 +20,8 @@ from typing import Any
 from attncheck.selftest.faults.stubs import FLASH_FUNCTIONS
 
 ARCHIVE = os.environ.get("ATTNCHECK_FLASH_ATTN_ARCHIVE", "")
+# Of thousands of modules few are imported: compiling them all takes longer than all else.
+PIP_SETTINGS = {"PIP_COMPILE": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 TORCH = "torch==2.13.0"  # exactly this: a looser range pulls gigabytes of CUDA libraries
 
 
@@ -43,7 +45,7 @@ class Environment:
         """Run pip in it, with torch held at its version."""
         constraint = self.folder / "constraint.txt"
         constraint.write_text(TORCH + "\n")
-        environment = {**os.environ, "PIP_CONSTRAINT": str(constraint), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        environment = {**os.environ, **PIP_SETTINGS, "PIP_CONSTRAINT": str(constraint)}
         result = subprocess.run([self.python, "-m", "pip", *arguments], env=environment, capture_output=True, text=True)
         assert result.returncode == 0, result.stderr[-3000:]
 
@@ -59,7 +61,7 @@ class Environment:
 
     def run_shell(self, command: str) -> None:
         """Run a command that attncheck printed, as a user would paste it."""
-        environment = {**os.environ, "PIP_CONSTRAINT": str(self.folder / "constraint.txt")}
+        environment = {**os.environ, **PIP_SETTINGS, "PIP_CONSTRAINT": str(self.folder / "constraint.txt")}
         (self.folder / "constraint.txt").write_text(TORCH + "\n")
         result = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=600)
         assert result.returncode == 0, f"{command}\n{result.stderr[-3000:]}"
@@ -79,6 +81,8 @@ def create_base(folder: Path) -> Environment:
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     environment = Environment(folder)
     environment.install(TORCH, "numpy", "transformers==5.17.0")
+    writing = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([environment.python, "-I", "-c", "import torch, transformers"], env=writing, check=True)
     return environment
 
 
