@@ -298,6 +298,7 @@ def test_backends_are_timed_here_on_the_shape_that_flags_make(attncheck: Command
     assert len(report["bench"]["recommendations"]) == 4
 
 
+@pytest.mark.nightly
 def test_rows_come_while_the_next_is_timed(tmp_path: Path, marker: str) -> None:
     pytest.importorskip("torch")
     command = [sys.executable, "-m", "attncheck", "bench", "--device", "cpu", "--seqlen", "32", "--passes", "forward"]
@@ -363,6 +364,7 @@ def test_what_is_wrong_dies_or_raises_is_never_recommended_and_costs_nobody_else
     assert not any(fix["kind"] in ("command", "advice") for fix in findings["hasty"]["fixes"])
 
 
+@pytest.mark.nightly
 def test_the_fastest_right_one_that_varies_is_never_the_deterministic_one(
     attncheck: Command, tmp_path: Path, marker: str
 ) -> None:
