@@ -68,11 +68,13 @@ def marker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 # Slowest first: a slow file that starts last would run alone while the other workers idle.
 SLOWEST_FILES = """
-    smoke/test_smoke doctor/test_real_environments measure/test_parity smoke/test_checks ring/test_ranks
-    ring/test_communication ring/test_planted_ring smoke/test_accelerated ring/test_hf_adapter
-    ring/test_emulated_flash_attn doctor/test_model_accepts smoke/test_parallel measure/test_sessions gate/test_guard
-    measure/test_clean_runs measure/test_determinism ring/test_bench measure/test_bench lint/test_lint_corpus
-    measure/test_planted_faults selftest/test_selftest test_extending
+    doctor/test_real_environments measure/test_parity smoke/test_smoke ring/test_ranks measure/test_bench
+    smoke/test_checks ring/test_communication ring/test_planted_ring smoke/test_accelerated gate/test_guard
+    ring/test_bench gate/test_upgrade_trials smoke/rehearsal/test_faults ring/test_bandwidth_map smoke/test_parallel
+    test_walks test_snippets adversary/test_edges gate/nodes/test_launched ring/test_emulated_flash_attn
+    measure/test_sittings cli/test_surface workers/test_pool adversary/test_isolation ring/test_hf_adapter
+    ring/test_ulysses selftest/test_selftest measure/test_reproduce measure/test_determinism doctor/test_import_lane
+    lint/frameworks/test_verl measure/test_sessions doctor/test_model_accepts test_extending
 """
 
 
