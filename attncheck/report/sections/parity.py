@@ -54,7 +54,7 @@ def _error_table(backends: list[scoreboard.Row], families: tuple[str, ...], widt
     name_width = _name_width(backends)
     per_block = max(1, (width - name_width - 2) // COLUMN_WIDTH)
     used = [answer for answer in COUNTED_ANSWERS if any(row.counts.get(answer) for row in backends)]
-    yield text_line("worst error in units of its budget: up to 1 passes, over 3 fails; - where every case is refused")
+    yield text_line("worst error in units of its budget: up to 1 passes, over 3 fails; - where no case was run")
     for start in range(0, len(families), per_block):
         block = families[start : start + per_block]
         header = ((f"{name[: COLUMN_WIDTH - 2]:>{COLUMN_WIDTH}}", "bold") for name in block)

@@ -43,7 +43,7 @@ def show_verdicts(backends: Sequence[BackendState], verdicts: Sequence[Verdict])
 def _make_heat_map(rows: Sequence[scoreboard.Row], families: Sequence[str]) -> Markup:
     caption = (
         f"Worst error by family, in units of its budget: up to 1 passes, over {FAIL_FACTOR:g} fails; "
-        "- where every case is refused"
+        "- where no case was run"
     )
     cells = (
         [row_head(row.backend), *(cell(item.text, f"heat {_heat_style(item)}") for item in row.cells)] for row in rows
