@@ -55,6 +55,7 @@ class Materials:
     batch: int  # rows of a batch on a device
     accumulation: int  # batches to a step
     uses_gpu: bool  # whether there is one
+    processes: int = 1  # that the launch may start at most
 
     def alias(self, model: str) -> str:
         """Return a path for the small model that ends as the name of the user's own model does."""

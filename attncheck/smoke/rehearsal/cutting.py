@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ class CutLaunch:
     cut: JobCut
 
 
-def make_materials(read: ReadLaunch, folder: str, steps: int, uses_gpu: bool) -> Materials:
+def make_materials(read: ReadLaunch, folder: str, steps: int, uses_gpu: bool, processes: int) -> Materials:
     """Return where a launch's model, data and output are, and the sizes that it is cut to."""
     plan = read.job.plan
     return Materials(
@@ -45,6 +46,7 @@ def make_materials(read: ReadLaunch, folder: str, steps: int, uses_gpu: bool) ->
         min(plan.batch, MAX_BATCH),
         min(plan.accumulation, MAX_ACCUMULATION),
         uses_gpu,
+        processes,
     )
 
 
@@ -86,7 +88,19 @@ def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: s
     if missing or not command.text:
         names = ", ".join(missing) or "another machine's shell"
         raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")
-    return CutLaunch(command.text, files, rewritten.diff, replace(cut, environ={**cut.environ, **environ}))
+    text = _limit_processes(command.text, processes)
+    return CutLaunch(text, files, rewritten.diff, replace(cut, environ={**cut.environ, **environ}))
+
+
+def _limit_processes(command: str, processes: int) -> str:
+    """Return a command whose variables start no more processes than there is room for, on one node."""
+    for name, limit in (("NPROC_PER_NODE", processes), ("NNODES", 1)):
+        command = re.sub(
+            rf"\b{name}=['\"]?(\d{{1,6}})\b['\"]?",
+            lambda match, name=name, limit=limit: f"{name}={min(int(match[1]), limit)}",  # type: ignore[misc]
+            command,
+        )
+    return command
 
 
 def _edit_options(launch: Launch, cut: JobCut) -> Iterator[Edit]:

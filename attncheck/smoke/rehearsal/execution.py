@@ -62,6 +62,7 @@ def run_launch(
     watch = _lay_watcher(folder)
     environment = {**CHILD_ENVIRONMENT, **QUIET_ENVIRONMENT, **cache_environment(folder), **environ}
     environment |= {"ATTNCHECK_WATCH": watch, "HF_DATASETS_CACHE": os.path.join(folder, "datasets")}
+    environment["TORCH_EXTENSIONS_DIR"] = os.path.join(folder, "extensions")  # a killed build leaves a lock for ever
     if emulates_flash_attn:
         _lay_flash_attn(Path(folder) / "entry")
         environment["ATTNCHECK_EMULATED"] = "flash_attn"
@@ -126,6 +127,10 @@ def _lay_flash_attn(entry: Path) -> None:
     for path in EMULATED.glob("*.py"):
         if path.name != "__init__.py":
             shutil.copy(path, package / ("__init__.py" if path.stem == "flash_attn" else path.name))
+    utils = package / "utils"
+    utils.mkdir()
+    (utils / "__init__.py").touch()
+    os.rename(package / "distributed.py", utils / "distributed.py")
     distribution.mkdir()
     for name, text in FLASH_ATTN_METADATA.items():
         (distribution / name).write_text(text)

@@ -135,7 +135,8 @@ def _rehearse(
     read: ReadLaunch, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> tuple[RehearsalSection, list[Finding]]:
     with scratch_folder() as folder:
-        materials = cutting.make_materials(read, folder, request.steps, target.uses_gpu)
+        processes = max(1, len(read.snapshot.visible_devices())) if target.uses_gpu else CPU_PROCESSES
+        materials = cutting.make_materials(read, folder, request.steps, target.uses_gpu, processes)
         cut = cutting.cut_job(read, materials)
         stage = _Stage(read, folder, materials, target, request, report_progress, {})
         _make_materials(stage, cut)
@@ -207,8 +208,7 @@ def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...
 
 def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> RehearsedLaunch:
     """Run a launch cut small, with `sets` on top, and judge its first step."""
-    processes = _count_gpus(stage) if stage.target.uses_gpu else CPU_PROCESSES
-    cut_launch = cutting.cut_launch(stage.read, cut, sets, stage.folder, processes)
+    cut_launch = cutting.cut_launch(stage.read, cut, sets, stage.folder, stage.materials.processes)
     for path, text in cut_launch.files.items():
         with open(path, "w") as stream:
             stream.write(text)
@@ -229,7 +229,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     results = [_judge_end(ended)]
     if ranks:
         results += _judge(stage, cut)
-    elif results[0].violations == ():
+    elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
     job = stage.read.job
     objective = (
@@ -252,10 +252,6 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         tried,
         stage.remarks,
     )
-
-
-def _count_gpus(stage: _Stage) -> int:
-    return max(1, len(stage.read.snapshot.visible_devices()))
 
 
 def _explain_blindness(stage: _Stage) -> str:

@@ -36,7 +36,8 @@ LEFT_OUT = (  # trackers, evaluation, checkpoints, tokens that our tokenizer has
     *("warmup_steps", "warmup_ratio", "lr_scheduler_kwargs", "cosine_min_lr_ratio", "revision_of_model"),
     *("special_tokens", "tokens", "tokenizer_config", "base_model_config", "dataset_num_proc", "dataset_processes"),
 )
-GPU_SETTINGS = ("load_in_4bit", "load_in_8bit", "lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "torch_compile")
+GPU_SETTINGS = ("load_in_4bit", "load_in_8bit", "torch_compile")
+LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")  # utils/schemas/config.py; since 0.8
 GPU_TABLES = ("deepspeed", "fsdp", "fsdp_config", "fsdp_version", "plugins", "tf32")  # that are left out as a whole
 MENDS = ({"packing": "off"},)
 
@@ -111,6 +112,8 @@ def _cut_for_cpu(job: Job) -> dict[str, str]:
     sets |= {name: "false" for name in names if name.startswith("liger_")}
     if any(word in (get_setting(job, "optimizer") or "").lower() for word in GPU_OPTIMIZERS):
         sets["optimizer"] = "adamw_torch"
+    if get_setting(job, "adapter") in ("lora", "qlora"):  # Triton's kernels are on where they are not switched off
+        sets |= dict.fromkeys(LORA_KERNELS, "false")
     if get_setting(job, "adapter") == "qlora":
         sets["adapter"] = "lora"
     return sets
@@ -119,9 +122,7 @@ def _cut_for_cpu(job: Job) -> dict[str, str]:
 def _list_remarks(job: Job, materials: Materials) -> tuple[str, ...]:
     if materials.uses_gpu:
         return ()
-    names = [
-        name for name in ("plugins", *GPU_SETTINGS[2:5]) if (get_setting(job, name) or "").lower() not in OFF_VALUES
-    ]
+    names = [name for name in ("plugins", *LORA_KERNELS) if (get_setting(job, name) or "").lower() not in OFF_VALUES]
     return (
         *list_left_out(job, materials),
         *(f"{name} needs a GPU, and none is here: it is left out" for name in names),

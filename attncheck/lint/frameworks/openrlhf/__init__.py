@@ -23,6 +23,7 @@ from attncheck.lint.frameworks.openrlhf import forks, names
 from attncheck.lint.frameworks.openrlhf.behaviour import find_setting_problems
 from attncheck.lint.frameworks.openrlhf.changes import build_edits
 from attncheck.lint.frameworks.openrlhf.plan import plan_settings
+from attncheck.lint.frameworks.openrlhf.rehearsal import cut
 from attncheck.lint.frameworks.openrlhf.values import ParsedOption, Values, parse_trainer_options
 from attncheck.lint.launchers.options import EVERY_GPU
 
@@ -267,6 +268,7 @@ FRAMEWORK = Framework(
     read_job,
     write_settings,
     plan_settings,
+    cut=cut,
     releases=partial(list_releases, "openrlhf"),
     own_programs=forks.list_own_modules(),
 )

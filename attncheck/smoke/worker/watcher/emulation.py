@@ -24,6 +24,14 @@ def allow_in_import_utils(import_utils: Any) -> None:
         import_utils.is_torch_bf16_gpu_available = _answer_yes
 
 
+def allow_in_torch(torch: Any) -> None:
+    """Make the calls of torch.cuda that choose a device, or wait for one, do nothing where there is none."""
+    if os.environ.get("ATTNCHECK_WITHOUT_CUDA") and not torch.cuda.is_available():
+        for name in ("set_device", "synchronize"):  # a function for each: torch.compile's tables want them apart
+            setattr(torch.cuda, name, lambda *arguments, **options: None)
+        torch.cuda.current_device = lambda: torch.device("cpu")
+
+
 def allow_in_modeling_utils(modeling_utils: Any) -> None:
     """Let models be made with flash_attention_2 on a CPU."""
     model_class = modeling_utils.PreTrainedModel

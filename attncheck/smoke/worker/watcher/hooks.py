@@ -18,7 +18,8 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from .emulation import allow_in_import_utils, allow_in_modeling_utils
+from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
+from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .recorder import Recorder
 
 WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
@@ -30,9 +31,13 @@ def install(folder: str) -> None:
     callbacks: dict[str, Callable[[Any], None]] = {
         "torch": functools.partial(_patch_torch, recorder),
         "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
+        "transformers.utils.import_utils": allow_in_import_utils,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
+        "deepspeed.runtime.engine": functools.partial(watch_engine, recorder.take_gradients),
     }
-    callbacks["transformers.utils.import_utils"] = allow_in_import_utils
+    if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
+        callbacks["deepspeed.ops.adam.fused_adam"] = replace_fused_adam
+        callbacks["deepspeed.comm.torch"] = skip_shared_memory
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
         callbacks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, _AfterImport(callbacks))
@@ -83,6 +88,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     from torch.nn import utils
     from torch.optim import optimizer
 
+    allow_in_torch(torch)
     original_backward = torch.Tensor.backward
 
     @functools.wraps(original_backward)

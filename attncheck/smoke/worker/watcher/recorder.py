@@ -16,6 +16,7 @@ import threading
 from typing import Any
 
 from .attention import AttentionWatch
+from .deepspeed import is_partitioned, read_gradient
 from .describe import describe_model, describe_process
 
 PLAIN_TYPES = (bool, int, float, str)
@@ -127,10 +128,13 @@ class Recorder:
         self.gradients = {}
         trainable = []
         for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
+            if not parameter.requires_grad:
+                continue
+            gradient = read_gradient(parameter) if is_partitioned(parameter) else parameter.grad
+            if gradient is not None:
+                self.gradients[name] = _keep(_gather(gradient).float())
+            if gradient is not None or not is_partitioned(parameter):  # else whether it has one cannot be seen
                 trainable.append(name)
-                if parameter.grad is not None:
-                    self.gradients[name] = _keep(_gather(parameter.grad).float())
         self._write_first_step(trainable)
 
     def _write_first_step(self, trainable: list[str]) -> None:

@@ -1,0 +1,56 @@
+"""Reads the gradients that DeepSpeed's ZeRO takes from parameters; lets it train where no GPU is, without a compiler.
+
+Gradients are read before the engine's step, which gives them to the optimiser and forgets them.
+
+Its CPU code is used otherwise (DS_ACCELERATOR=cpu): ZeRO, the order of its hooks and the scale of its loss are its own.
+Sources: deepspeed 0.19.6 `ops/adam/fused_adam.py`, `runtime/zero/utils.py` (torch's AdamW is one that ZeRO takes),
+`comm/torch.py` (`build_shm_op` may be None), `utils/tensor_fragment.py` (`safe_get_full_grad`, over all ranks).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+def watch_engine(take_gradients: Callable[[], None], module: Any) -> None:
+    """Call `take_gradients` before each update of a DeepSpeed engine."""
+    original = module.DeepSpeedEngine.step
+
+    @functools.wraps(original)
+    def step(engine: Any, *arguments: Any, **options: Any) -> Any:
+        if engine.is_gradient_accumulation_boundary():
+            take_gradients()
+        return original(engine, *arguments, **options)
+
+    module.DeepSpeedEngine.step = step
+
+
+def is_partitioned(parameter: Any) -> bool:
+    """Return whether ZeRO holds a parameter or its gradient in parts."""
+    return hasattr(parameter, "ds_id") or hasattr(parameter, "_hp_mapping")
+
+
+def read_gradient(parameter: Any) -> Any:
+    """Return the whole gradient of such a parameter, None where DeepSpeed has none; every rank takes part."""
+    from deepspeed.utils import safe_get_full_grad  # type: ignore[import-not-found]
+
+    return safe_get_full_grad(parameter)
+
+
+def replace_fused_adam(module: Any) -> None:
+    """Put torch's AdamW in the place of the compiled one."""
+    import torch
+
+    class FusedAdam(torch.optim.AdamW):
+        def __init__(self, params: Any, **options: Any) -> None:
+            known = {name: options[name] for name in ("lr", "betas", "eps", "weight_decay") if name in options}
+            super().__init__(params, **known)
+
+    module.FusedAdam = FusedAdam
+
+
+def skip_shared_memory(module: Any) -> None:
+    """Let collectives go through gloo, not through shared memory."""
+    module.build_shm_op = lambda: None
