@@ -27,18 +27,26 @@ from attncheck.lint.fields.rehearsing import (
 )
 
 QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
-LEFT_OUT = (  # trackers, evaluation, checkpoints, tokens that our tokenizer has by other names
+LEFT_OUT = (  # trackers, evaluation, checkpoints
     *("wandb_project", "wandb_entity", "wandb_watch", "wandb_name", "wandb_run_id", "wandb_log_model", "use_wandb"),
     *("use_mlflow", "use_comet", "use_tensorboard", "mlflow_tracking_uri", "comet_project_name", "use_trackio"),
     *("test_datasets", "evals_per_epoch", "eval_steps", "eval_strategy", "eval_table_size", "eval_sample_packing"),
     *("saves_per_epoch", "save_steps", "save_total_limit", "save_first_step", "hub_model_id", "hub_strategy"),
     *("resume_from_checkpoint", "auto_resume_from_checkpoints", "early_stopping_patience", "num_epochs"),
     *("warmup_steps", "warmup_ratio", "lr_scheduler_kwargs", "cosine_min_lr_ratio", "revision_of_model"),
-    *("special_tokens", "tokens", "tokenizer_config", "base_model_config", "dataset_num_proc", "dataset_processes"),
+    *("loss_watchdog_threshold", "loss_watchdog_patience"),  # a model of random weights is above any
+    *("tokenizer_config", "base_model_config", "dataset_num_proc", "dataset_processes"),
 )
 GPU_SETTINGS = ("load_in_4bit", "load_in_8bit", "torch_compile")
 LORA_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")  # utils/schemas/config.py; since 0.8
 GPU_TABLES = ("deepspeed", "fsdp", "fsdp_config", "fsdp_version", "plugins", "tf32")  # that are left out as a whole
+# The token that ends a turn in a template (utils/chat_templates/templates/): instruct models have it as eos_token,
+# which is the one that is learnt (prompt_strategies/chat_template.py:347); the small tokenizer's is another.
+TURN_ENDS = {
+    **dict.fromkeys(("chatml", "qwen_25", "qwen2_vl", "qwen3", "qwen3_5", "exaone4"), "<|im_end|>"),
+    **dict.fromkeys(("llama3", "llama3_2_vision"), "<|eot_id|>"),
+}
+OWN_TEMPLATES = ("tokenizer_default", "jinja")  # the tokenizer's, or one that is written out
 MENDS = ({"packing": "off"},)
 
 
@@ -69,6 +77,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "save_strategy": "no",
         "dataloader_num_workers": "0",
     }
+    template, remarks = _cut_template(job) if form == "messages" else ({}, ())
+    sets |= template
     source = f"axolotl {job.version}: transformers' mean over num_items_in_batch"
     return JobCut(
         sets,
@@ -78,7 +88,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         command=("axolotl", "train", "{file}"),
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=(*attention.remarks, *_list_remarks(job, materials)),
+        remarks=(*attention.remarks, *remarks, *_list_remarks(job, materials)),
         mends=MENDS,
     )
 
@@ -93,6 +103,20 @@ def _cut_dataset(job: Job, materials: Materials) -> tuple[DataForm, Mapping[str,
     if kind.startswith("alpaca"):
         return "instruction", {**entry, "type": kind}, targets
     return "messages", {**entry, "type": "chat_template", "field_messages": "messages"}, targets
+
+
+def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return what lets a named chat template end its turns in the small tokenizer's words, and the remark on it."""
+    template = get_setting(job, "chat_template") or "tokenizer_default"
+    if template.startswith(OWN_TEMPLATES) or get_setting(job, "eot_tokens", "special_tokens.eos_token") is not None:
+        return {}, ()
+    if template not in TURN_ENDS:
+        remark = (
+            f"chat_template {template} has tokens that the small tokenizer lacks: the tokenizer's own stands for it"
+        )
+        return {"chat_template": "tokenizer_default"}, (remark,)
+    remark = f"the model's own eos_token is taken to be the one that ends a turn of {template}: {TURN_ENDS[template]}"
+    return {"eot_tokens": json.dumps([TURN_ENDS[template]])}, (remark,)
 
 
 def _read_type(datasets: str) -> str:

@@ -1,0 +1,184 @@
+"""How launches of each framework are cut small: text in, the command and the file that would run out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.facts import Absent
+from attncheck.core.launch import Kind, Source
+from attncheck.core.rehearsal import JobCut
+from attncheck.lint.files.configuration import parse_entries
+from attncheck.lint.rewriting import read_launches
+from attncheck.smoke.rehearsal import cutting
+from tests import snapshots as s
+
+STAGE = "/stage"
+LLAMAFACTORY = """model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct
+stage: sft
+do_train: true
+finetuning_type: full
+dataset: identity,alpaca_en_demo
+template: qwen
+cutoff_len: 2048
+preprocessing_num_workers: 16
+output_dir: saves/qwen
+deepspeed: examples/deepspeed/ds_z3_config.json
+per_device_train_batch_size: 4
+gradient_accumulation_steps: 8
+learning_rate: 1.0e-5
+bf16: true
+"""
+MS_SWIFT = """NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type full \\
+    --dataset 'AI-ModelScope/alpaca-gpt4-data-zh#500' 'swift/self-cognition#500' --torch_dtype bfloat16 \\
+    --per_device_train_batch_size 4 --gradient_accumulation_steps 16 --packing true --attn_impl flash_attn \\
+    --max_length 2048 --use_liger_kernel true --output_dir output --model_author swift
+"""
+AXOLOTL = """base_model: NousResearch/Llama-3.2-1B
+datasets:
+  - path: teknium/GPT4-LLM-Cleaned
+    type: alpaca
+val_set_size: 0.1
+output_dir: ./outputs/out
+adapter: qlora
+load_in_4bit: true
+sequence_len: 2048
+sample_packing: true
+micro_batch_size: 2
+gradient_accumulation_steps: 4
+num_epochs: 1
+optimizer: adamw_8bit
+learning_rate: 0.0002
+bf16: auto
+attn_implementation: flash_attention_2
+wandb_project: mine
+plugins:
+  - axolotl.integrations.liger.LigerPlugin
+liger_rope: true
+"""
+OPENRLHF = """deepspeed --num_gpus 8 --module openrlhf.cli.train_sft --data.dataset Open-Orca/OpenOrca \\
+   --data.input_key question --data.output_key response --train.batch_size 256 --train.micro_batch_size 2 \\
+   --model.model_name_or_path meta-llama/Meta-Llama-3-8B --ds.packing_samples --ds.use_liger_kernel \\
+   --ckpt.output_dir ./checkpoint --data.max_len 2048 --logger.wandb.key mine
+"""
+
+
+def cut_text(text: str, kind: Kind = "shell", uses_gpu: bool = False) -> tuple[JobCut, cutting.CutLaunch]:
+    """Return how a launch is cut, and what would run."""
+    name = "run.sh" if kind == "shell" else "x.yaml"
+    snapshot = s.laptop()
+    (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not here"), lambda path: None)
+    materials = cutting.make_materials(read, STAGE, 30, uses_gpu, 2)
+    cut = cutting.cut_job(read, materials)
+    return cut, cutting.cut_launch(read, cut, {}, STAGE, 2)
+
+
+def read_file(launch: cutting.CutLaunch) -> dict[str, str]:
+    """Return the keys of the one configuration file of a cut launch, name to value."""
+    ((path, text),) = launch.files.items()
+    return {entry.name: entry.value for entry in parse_entries(Source(path, text, "yaml"))}
+
+
+def test_llamafactory_reads_our_data_under_its_own_template() -> None:
+    """The file's keys are cut in place; no is text for PyYAML; what needs a GPU is left out, and said."""
+    cut, launch = cut_text(LLAMAFACTORY, "yaml")
+    keys = read_file(launch)
+    assert launch.command == f"llamafactory-cli train {STAGE}/x.yaml"
+    assert keys["model_name_or_path"] == f"{STAGE}/model" and keys["dataset_dir"] == f"{STAGE}/data"
+    assert keys["template"] == "qwen" and keys["save_strategy"] == "no" and keys["max_steps"] == "30"
+    assert 'save_strategy: "no"' in next(iter(launch.files.values()))  # PyYAML reads a bare no as false
+    assert "deepspeed" not in keys and any("deepspeed" in remark for remark in cut.remarks)
+    assert cut.objective.targets == "assistant" and "rehearsal" in json.loads(cut.files["dataset_info.json"])
+    assert not cut.emulates_flash_attn
+
+
+def test_llamafactory_learns_prompts_where_it_is_told_and_keeps_flash_attn() -> None:
+    """train_on_prompt makes whole documents the target; fa2 is emulated under its own name."""
+    cut, launch = cut_text(f"{LLAMAFACTORY}train_on_prompt: true\nflash_attn: fa2\n", "yaml")
+    assert cut.objective.targets == "all" and cut.emulates_flash_attn
+    assert read_file(launch)["flash_attn"] == "fa2"
+
+
+def test_ms_swift_sees_the_models_own_name_and_few_processes() -> None:
+    """The model's path ends as the user's does, for ms-swift reads its type there; 8 processes become 2."""
+    cut, launch = cut_text(MS_SWIFT)
+    assert cut.model_alias == f"{STAGE}/models/Qwen2.5-7B-Instruct" and f"--model {cut.model_alias}" in launch.command
+    assert "NPROC_PER_NODE=2 " in launch.command and f"--dataset {STAGE}/data/train.jsonl" in launch.command
+    assert "--packing true" in launch.command and "flash_att" in launch.command and cut.emulates_flash_attn
+    assert "use_liger_kernel" not in launch.command and "model_author" not in launch.command
+    assert cut.objective.targets == "assistant"
+
+
+def test_ms_swift_pretraining_learns_everything() -> None:
+    """`swift pt` has loss_scale all."""
+    cut, _ = cut_text(MS_SWIFT.replace("swift sft", "swift pt"))
+    assert cut.objective.targets == "all"
+    assert cut_text(MS_SWIFT.replace("swift sft", "swift sft --loss_scale last_round"))[0].objective.targets != "all"
+
+
+def test_axolotl_keeps_its_prompts_and_leaves_the_gpus_settings_out() -> None:
+    """The data set's type stays, its entry is ours; QLoRA becomes LoRA, an 8-bit optimiser torch's."""
+    cut, launch = cut_text(AXOLOTL, "yaml")
+    keys = read_file(launch)
+    assert launch.command == f"axolotl train {STAGE}/x.yaml" and cut.form == "instruction"
+    assert json.loads(keys["datasets"]) == [{"path": f"{STAGE}/data/train.jsonl", "ds_type": "json", "type": "alpaca"}]
+    assert keys["adapter"] == "lora" and keys["load_in_4bit"] == "false" and keys["optimizer"] == "adamw_torch"
+    assert keys["lora_mlp_kernel"] == "false" and keys["liger_rope"] == "false" and keys["sample_packing"] == "true"
+    assert "plugins" not in keys and "wandb_project" not in keys and "num_epochs" not in keys
+    assert keys["val_set_size"] == "0" and keys["bf16"] == "auto" and cut.environ["AXOLOTL_DO_NOT_TRACK"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("chat_template: llama3\n", ("eot_tokens", '["<|eot_id|>"]')),
+        ("chat_template: llama3\neot_tokens:\n  - <|eom_id|>\n", ("chat_template", "llama3")),
+        ("chat_template: mistral_v1\n", ("chat_template", "tokenizer_default")),
+        ("", ("base_model", f"{STAGE}/models/Llama-3.2-1B")),
+    ],
+)
+def test_axolotl_chat_templates_end_their_turns(settings: str, expected: tuple[str, str]) -> None:
+    """A named template's end of turn counts as the model's own; what the small tokenizer cannot write is replaced."""
+    cut, launch = cut_text(AXOLOTL.replace("type: alpaca", "type: chat_template") + settings, "yaml")
+    keys = read_file(launch)
+    assert cut.form == "messages" and keys[expected[0]] == expected[1]
+    assert '"<|eot_id|>"' not in keys.get("eot_tokens", "") or expected[0] == "eot_tokens"
+
+
+def test_openrlhf_has_a_step_of_as_many_rows_as_its_ranks_take() -> None:
+    """batch_size is global: micro-batch × accumulation × the ranks that are left; max_samples bounds the steps."""
+    cut, launch = cut_text(OPENRLHF)
+    assert "--num_gpus 2" in launch.command and "--train.micro_batch_size 2" in launch.command
+    words = launch.command.split()
+    rows = int(words[words.index("--train.batch_size") + 1])
+    assert rows % (2 * 2) == 0 and f"--data.max_samples {rows * 30}" in launch.command
+    assert "--data.input_key prompt" in launch.command and "--data.output_key completion" in launch.command
+    assert "--ds.packing_samples" in launch.command and cut.emulates_flash_attn
+    assert "liger" not in launch.command and "wandb" not in launch.command
+    assert cut.form == "prompt_completion" and cut.environ["DS_ACCELERATOR"] == "cpu"
+
+
+def test_openrlhf_multiturn_takes_messages() -> None:
+    """With data.multiturn a row is a list of messages, and has no output_key."""
+    text = OPENRLHF.replace("--data.output_key response", "--data.multiturn --data.apply_chat_template")
+    cut, launch = cut_text(text)
+    assert cut.form == "messages" and "--data.input_key messages" in launch.command
+
+
+@pytest.mark.parametrize("text", [MS_SWIFT, OPENRLHF])
+def test_a_gpu_keeps_what_needs_one(text: str) -> None:
+    """Where a GPU is, liger and flash-attn are the launch's own, and nothing is emulated."""
+    cut, launch = cut_text(text, uses_gpu=True)
+    assert "liger" in launch.command and not cut.emulates_flash_attn and not cut.remarks
+
+
+def test_the_emulated_flash_attn_is_laid_as_a_package(tmp_path: Path) -> None:
+    """Its files stand where an installed flash-attn's do, its distribution beside it."""
+    from attncheck.smoke.rehearsal import execution
+
+    execution._lay_flash_attn(tmp_path)
+    for name in ("__init__", "flash_attn_interface", "bert_padding", "utils/distributed", "emulation/block"):
+        assert (tmp_path / "flash_attn" / f"{name}.py").is_file(), name
+    assert "Version: 2.8.3" in (tmp_path / "flash_attn-2.8.3.dist-info" / "METADATA").read_text()
