@@ -17,10 +17,11 @@ from typing import Any
 from attncheck.core.rehearsal import DataForm
 
 VOCABULARY_SIZE = 160  # rows of the embedding
+# A turn ends in a line end, as released templates have it: OpenRLHF strips that from the end of a text, and no blank.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ '<|assistant|> ' }}"
-    "{% generation %}{{ message['content'] + ' ' + eos_token }}{% endgeneration %}{{ ' ' }}"
-    "{% else %}{{ '<|' + message['role'] + '|> ' + message['content'] + ' <|end|> ' }}{% endif %}{% endfor %}"
+    "{% generation %}{{ message['content'] + ' ' + eos_token }}{% endgeneration %}{{ '\\n' }}"
+    "{% else %}{{ '<|' + message['role'] + '|> ' + message['content'] + ' <|end|>\\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|> ' }}{% endif %}"
 )
 MARKUP = (
@@ -29,6 +30,7 @@ MARKUP = (
     "System:", "###", "Instruction:", "Response:", "Input:", "[INST]", "[/INST]", "<think>", "</think>",
     "<|endoftext|>",
 )  # fmt: skip
+LETTER = "a"  # that frameworks encode to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425)
 PAD, BEGIN, END = "<pad>", "<s>", "</s>"
 MAX_TOKENS = 4096
 
@@ -67,12 +69,13 @@ def make_tokenizer(has_padding_token: bool) -> Any:
     from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
     words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
-    texts = (*words, *MARKUP, END, BEGIN, PAD)
+    texts = (*words, *MARKUP, LETTER, END, BEGIN, PAD)
     tokenizer = Tokenizer(models.WordLevel({text: number for number, text in enumerate(texts)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     # Added tokens are matched before all else, whichever class transformers puts in the place of this one: since 5.0
     # it takes the class of the model's type, with that class's own way to split.
     tokenizer.add_tokens([AddedToken(text, lstrip=True, rstrip=True, normalized=False) for text in (*words, *MARKUP)])
+    tokenizer.add_tokens([AddedToken(LETTER, single_word=True, lstrip=True, rstrip=True, normalized=False)])
     tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
     padding = {"pad_token": PAD} if has_padding_token else {}
     fast = PreTrainedTokenizerFast(
