@@ -63,6 +63,11 @@ class Materials:
         return os.path.join(os.path.dirname(self.model), "models", name)
 
     @property
+    def parquet_file(self) -> str:
+        """The documents in Parquet's format, where the environment has pyarrow to write it."""
+        return f"{self.data}/train.parquet"
+
+    @property
     def data_file(self) -> str:
         """The documents' file, a JSON object a line."""
         return f"{self.data}/train.jsonl"

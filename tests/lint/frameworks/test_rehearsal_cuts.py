@@ -43,6 +43,9 @@ datasets:
 val_set_size: 0.1
 output_dir: ./outputs/out
 adapter: qlora
+lora_r: 8
+lora_alpha: 16
+lora_target_linear: true
 load_in_4bit: true
 sequence_len: 2048
 sample_packing: true
@@ -62,6 +65,14 @@ OPENRLHF = """deepspeed --num_gpus 8 --module openrlhf.cli.train_sft --data.data
    --data.input_key question --data.output_key response --train.batch_size 256 --train.micro_batch_size 2 \\
    --model.model_name_or_path meta-llama/Meta-Llama-3-8B --ds.packing_samples --ds.use_liger_kernel \\
    --ckpt.output_dir ./checkpoint --data.max_len 2048 --logger.wandb.key mine
+"""
+
+
+VERL = """torchrun --standalone --nnodes=2 --nproc_per_node=8 -m verl.trainer.sft_trainer \\
+    data.train_files=$HOME/data/train.parquet data.val_files=$HOME/data/test.parquet data.train_batch_size=256 \\
+    data.pad_mode=no_padding data.max_token_len_per_gpu=8192 model.path=Qwen/Qwen2.5-0.5B-Instruct \\
+    model.use_remove_padding=True engine=fsdp engine.strategy=fsdp engine.ulysses_sequence_parallel_size=2 \\
+    optim=fsdp optim.lr=1e-5 trainer.total_epochs=2 "trainer.logger=['console','wandb']"
 """
 
 
@@ -165,6 +176,23 @@ def test_openrlhf_multiturn_takes_messages() -> None:
     text = OPENRLHF.replace("--data.output_key response", "--data.multiturn --data.apply_chat_template")
     cut, launch = cut_text(text)
     assert cut.form == "messages" and "--data.input_key messages" in launch.command
+
+
+def test_verl_reads_parquet_on_a_cpu_of_its_own() -> None:
+    """Its data are Parquet; FSDP 2 stands for FSDP 1, and rows stay whole, which is said."""
+    cut, launch = cut_text(VERL)
+    assert "--nnodes=1 --nproc_per_node=2" in launch.command and f"model.path={STAGE}/model" in launch.command
+    assert f"data.train_files={STAGE}/data/train.parquet" in launch.command
+    assert "engine.strategy=fsdp2" in launch.command and "ulysses_sequence_parallel_size=1" in launch.command
+    assert "trainer.device=cpu" in launch.command and "wandb" not in launch.command
+    assert cut.environ["VERL_PLATFORM"] == "cpu" and len(cut.remarks) == 3 and cut.emulates_flash_attn
+
+
+@pytest.mark.parametrize("text", ["engine=megatron", "engine=veomni"])
+def test_other_engines_of_verl_are_refused(text: str) -> None:
+    """An engine that nobody has watched is no rehearsal."""
+    with pytest.raises(cutting.NothingToRehearse, match="is not rehearsed"):
+        cut_text(VERL.replace("engine=fsdp ", f"{text} ").replace("engine.strategy=fsdp ", ""))
 
 
 @pytest.mark.parametrize("text", [MS_SWIFT, OPENRLHF])

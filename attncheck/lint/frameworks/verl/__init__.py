@@ -13,6 +13,7 @@ from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.verl.given import find_trainer
 from attncheck.lint.frameworks.verl.job import find_model, read_job
 from attncheck.lint.frameworks.verl.plan import plan_settings
+from attncheck.lint.frameworks.verl.rehearsal import cut
 from attncheck.lint.frameworks.verl.writing import write_settings
 
 FRAMEWORK = Framework(
@@ -24,6 +25,7 @@ FRAMEWORK = Framework(
     read_job,
     write_settings,
     plan_settings,
+    cut=cut,
     releases=partial(list_releases, "verl"),
     own_programs=("verl.",),
 )

@@ -58,6 +58,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     (folder / "documents.json").write_text(json.dumps(documents))
     with (folder / "data" / "train.jsonl").open("w") as stream:
         stream.writelines(f"{json.dumps(make_row(document, message['form']))}\n" for document in documents)
+    write_parquet([make_row(document, message["form"]) for document in documents], folder / "data" / "train.parquet")
     send({"item": item, "answer": {"parameters": parameters}})
 
 
@@ -131,6 +132,16 @@ def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
         question = chance.randint(6, len(words) // 2)
         documents.append({"turns": [["user", words[:question]], ["assistant", words[question:]]]})
     return documents
+
+
+def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
+    """Write rows as Parquet, where pyarrow is installed: whoever reads only that requires it."""
+    try:
+        import pyarrow  # type: ignore[import-not-found]
+        from pyarrow import parquet
+    except ImportError:
+        return
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
 def make_row(document: Mapping[str, Any], form: DataForm) -> dict[str, Any]:

@@ -21,7 +21,10 @@ from typing import Any
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .recorder import Recorder
+from .verl import register_cpu, use_gloo
 
+# Of torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
+CLIPPING = ("clip_grad_norm_", "clip_grads_with_norm_", "_clip_grads_with_norm_", "get_total_norm", "_get_total_norm")
 WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
 
 
@@ -38,6 +41,8 @@ def install(folder: str) -> None:
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
         callbacks["deepspeed.ops.adam.fused_adam"] = replace_fused_adam
         callbacks["deepspeed.comm.torch"] = skip_shared_memory
+        callbacks["verl.plugin.platform.platform_cuda"] = register_cpu
+        callbacks["verl.utils.distributed"] = use_gloo
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
         callbacks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, _AfterImport(callbacks))
@@ -99,8 +104,9 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     torch.Tensor.backward = backward
     modules: tuple[Any, ...] = (utils, utils.clip_grad)
     for module in modules:
-        original_clip = module.clip_grad_norm_
-        module.clip_grad_norm_ = _call_before(original_clip, recorder.take_gradients)
+        for name in CLIPPING:
+            if hasattr(module, name):
+                setattr(module, name, _call_before(getattr(module, name), recorder.take_gradients))
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: recorder.take_gradients())
     optimizer.register_optimizer_step_post_hook(lambda *arguments: recorder.end_step())
 

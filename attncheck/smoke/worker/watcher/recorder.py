@@ -80,7 +80,7 @@ class Recorder:
         if self.attention is None:
             self.attention = AttentionWatch(model)
             self.attention.start()
-            self.weights = {name: _keep(parameter) for name, parameter in model.named_parameters()}
+            self.weights = {name: _keep(_gather(value.detach())) for name, value in model.named_parameters()}
         self.calls.append(
             {
                 "model": self.models.index(model),

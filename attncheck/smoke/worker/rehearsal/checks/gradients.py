@@ -87,11 +87,6 @@ def _explain(
     evidence: Evidence, definition: Definition, actual: Gradients, expected: Gradients, limit: float, scale: float
 ) -> Iterator[str]:
     """Yield what is wrong: another mean, a batch alone, some parameters alone, a factor on all."""
-    for name in NORMALISATIONS:  # where batches have about as many targets, the loss is too near to tell
-        fit = fit_gradients(evidence, Definition(name))
-        if name != definition.normalisation and fit is not None and fit.error <= limit:
-            yield f"the gradients are those of {NORMALISATION_TEXTS[name]}, not of {definition.text}"
-            return
     for batch in range(evidence.batches if evidence.batches > 1 else 0):
         alone = Definition(definition.normalisation, definition.shift, definition.every, batch)
         fit = fit_gradients(evidence, alone)
@@ -101,6 +96,11 @@ def _explain(
     if gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}) <= limit:
         yield f"the gradients are {scale:.4g} times those of the loss{_name_scale(evidence, scale)}"
         return
+    for name in NORMALISATIONS:  # where batches have about as many targets, the loss is too near to tell
+        fit = fit_gradients(evidence, Definition(name))
+        if name != definition.normalisation and fit is not None and fit.error <= limit:
+            yield f"the gradients are those of {NORMALISATION_TEXTS[name]}, not of {definition.text}"
+            return
     yield from _name_parameters(actual, expected, limit)
 
 

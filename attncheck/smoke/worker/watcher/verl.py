@@ -1,0 +1,65 @@
+"""Lets verl train where no GPU is: a platform "cpu" beside its own, and a process group of gloo.
+
+Sources: verl 0.9.1 `plugin/platform/platform_manager.py` (platforms are registered; VERL_PLATFORM names one),
+`workers/engine/base.py` (VERL_ENGINE_DEVICE chooses the engine), `utils/distributed.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+
+def register_cpu(platform_cuda: Any) -> None:
+    """Register the platform "cpu": verl's own for CUDA, whose device is the CPU."""
+    import torch
+
+    class Device:
+        """torch.cuda's functions on a device that has none of them: they measure nothing and do nothing."""
+
+        def mem_get_info(self) -> tuple[int, int]:
+            return 0, 0
+
+        def get_device_name(self) -> str:
+            return "cpu"
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return getattr(torch.cpu, name, lambda *arguments, **options: 0)
+
+    class PlatformCPU(platform_cuda.PlatformCUDA):  # type: ignore[misc]
+        device_name, vendor_name, device_module = "cpu", "cpu", Device()
+
+        def is_available(self) -> bool:
+            return True
+
+        is_platform_available = is_available
+
+        def current_device(self) -> Any:
+            return torch.device("cpu")
+
+        def device_count(self) -> int:
+            return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+
+        def do_nothing(self, *arguments: Any) -> None:
+            return None
+
+        set_device = synchronize = manual_seed = manual_seed_all = set_allocator_settings = empty_cache = do_nothing
+
+        def communication_backend_name(self) -> str:
+            return "gloo"
+
+    platform_cuda.PlatformRegistry.register(platform="cpu")(PlatformCPU)
+
+
+def use_gloo(distributed: Any) -> None:
+    """Make the process group of gloo alone: verl would name the CPU twice."""
+    import torch
+
+    def initialize_global_process_group(timeout_second: int = 36000) -> tuple[int, int, int]:
+        torch.distributed.init_process_group("gloo")
+        rank, world_size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        return local_rank, rank, world_size
+
+    distributed.initialize_global_process_group = initialize_global_process_group

@@ -1,0 +1,142 @@
+"""Launches of released frameworks, rehearsed for real: clean ones give no finding, a fault in the framework is named.
+
+ATTNCHECK_REHEARSAL_PYTHONS is a folder of virtual environments, one for each framework by its name here, each with that
+framework's release and what it requires; what is not there is skipped. LLaMA-Factory 0.9.5 wants transformers 5.5 or
+older (5.6.0 has no flash attention: `s_aux`), ms-swift 4.6.0 trl 0.29, axolotl 0.19.0 transformers 5.16.1 and
+bitsandbytes, OpenRLHF 0.11.2 transformers 5.15.0 and deepspeed 0.19.6, verl 0.9.1
+transformers 5.9. No GPU is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lint.frameworks import test_rehearsal_cuts as launches
+
+pytestmark = pytest.mark.nightly
+FOLDER = os.environ.get("ATTNCHECK_REHEARSAL_PYTHONS", "")
+REPOSITORY = Path(__file__).parents[3]
+PLANTS = Path(__file__).parent / "plants"
+PACKED_LLAMAFACTORY = launches.LLAMAFACTORY + "neat_packing: true\n"
+# Steps of one batch: axolotl 0.17 to 0.19 averages batches, not tokens, which a test below shows.
+AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1")
+FULL_AXOLOTL = AXOLOTL.replace("adapter: qlora\n", "").replace("load_in_4bit: true\n", "")
+CLEAN: Mapping[str, tuple[str, str]] = {
+    "llamafactory-padded": ("llamafactory", launches.LLAMAFACTORY),
+    "llamafactory-packed": ("llamafactory", PACKED_LLAMAFACTORY),
+    "llamafactory-prompts": ("llamafactory", launches.LLAMAFACTORY + "train_on_prompt: true\n"),
+    "llamafactory-flash": (
+        "llamafactory",
+        PACKED_LLAMAFACTORY.replace("batch_size: 4", "batch_size: 1") + "flash_attn: fa2\n",
+    ),
+    "ms-swift-packed": ("ms_swift", launches.MS_SWIFT),
+    "ms-swift-padding-free": ("ms_swift", launches.MS_SWIFT.replace("--packing", "--padding_free")),
+    "ms-swift-padded": (
+        "ms_swift",
+        launches.MS_SWIFT.replace("--packing true", "").replace("--attn_impl flash_attn", ""),
+    ),
+    "ms-swift-pretraining": ("ms_swift", launches.MS_SWIFT.replace("swift sft", "swift pt")),
+    "axolotl-packed": ("axolotl", FULL_AXOLOTL),
+    "axolotl-lora": ("axolotl", AXOLOTL),
+    "axolotl-chat": ("axolotl", FULL_AXOLOTL.replace("type: alpaca", "type: chat_template\nchat_template: llama3")),
+    "openrlhf-packed": ("openrlhf", launches.OPENRLHF),
+    "openrlhf-padded": ("openrlhf", launches.OPENRLHF.replace("--ds.packing_samples", "--ds.zero_stage 3")),
+    "verl-no-padding": ("verl", launches.VERL),
+    "verl-padded-model": ("verl", launches.VERL.replace("use_remove_padding=True", "use_remove_padding=False")),
+}
+# launch, what is planted as "module\nold\nnew", the finding's code, what its message says
+FAULTS: Mapping[str, tuple[str, str, str, str]] = {
+    "llamafactory-mask": (
+        "llamafactory-packed",
+        'llamafactory.data.collator\nif self.block_diag_attn and self.attn_implementation != "flash_attention_2":'
+        "\nif False:",
+        "ATN432",
+        "see the documents before it",
+    ),
+    "ms-swift-positions": (
+        "ms-swift-packed",
+        "swift.template.base\npacked['position_ids'] = sum((list(range(x)) for x in length), start=[])"
+        "\npacked['position_ids'] = list(range(sum(length)))",
+        "ATN432",
+        "see the documents before it",
+    ),
+    "axolotl-positions": (
+        "axolotl-packed",
+        'axolotl.utils.collators.batching\nelif feature == "position_ids" and self.squash_position_ids:'
+        '\nelif feature == "position_ids":',
+        "ATN432",
+        "see the documents before it",
+    ),
+    "openrlhf-prompts": (
+        "openrlhf-packed",
+        "openrlhf.datasets.sft_dataset\nloss_mask[0, prompt_ids_len - 1 : -1] = 1\nloss_mask[0, : -1] = 1",
+        "ATN433",
+        "every token is a target",
+    ),
+    "verl-ranks": (
+        "verl-no-padding",
+        "verl.workers.utils.losses\nloss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens * dp_size"
+        "\nloss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens",
+        "ATN433",
+        "divided by the number of ranks once too often",
+    ),
+}
+
+
+def rehearse(tmp_path: Path, name: str, text: str, seed: int = 0, plant: str = "") -> dict[str, Any]:
+    """Return the report on a launch in a framework's environment, with a fault planted in it."""
+    python = Path(FOLDER) / name / "bin" / "python"
+    if not FOLDER or not python.exists():
+        pytest.skip(f"ATTNCHECK_REHEARSAL_PYTHONS has no environment {name}")
+    is_shell = " " in text.partition("\n")[0].partition(":")[0]
+    launch = tmp_path / ("run.sh" if is_shell else "x.yaml")
+    launch.write_text(text)
+    paths = (str(PLANTS), str(REPOSITORY)) if plant else (str(REPOSITORY),)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "ATTNCHECK_TEST_PLANT": plant or "\n\n"}
+    options = ("--no-fix", "--format", "json", "--seed", str(seed), "--python", str(python), "--timeout", "110")
+    command = [sys.executable, "-m", "attncheck", "smoke", str(launch), *options]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_launch_gives_no_finding(tmp_path: Path, name: str, seed: int) -> None:
+    """The framework's own trainer takes its steps, and every check passes."""
+    report = rehearse(tmp_path, *CLEAN[name], seed)
+    assert report["findings"] == []
+    results = report["rehearsal"]["launches"][0]["results"]
+    assert {result["check"] for result in results if result["outcome"] == "ok"} >= {"run", "batch", "documents", "loss"}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_the_framework_is_named(tmp_path: Path, fault: str) -> None:
+    """A released module with one line changed: the finding says what goes wrong."""
+    launch, plant, code, words = FAULTS[fault]
+    report = rehearse(tmp_path, *CLEAN[launch], plant=plant)
+    messages = [finding["message"] for finding in report["findings"] if finding["code"] == code]
+    assert messages and words in messages[0]
+
+
+def test_axolotl_averages_batches_not_tokens(tmp_path: Path) -> None:
+    """axolotl 0.17.0 to 0.19.0 hands no num_items_in_batch to the model: core/trainers/base.py looks at its decoder."""
+    text = FULL_AXOLOTL.replace("gradient_accumulation_steps: 1", "gradient_accumulation_steps: 4")
+    report = rehearse(tmp_path, "axolotl", text.replace("sample_packing: true", "sample_packing: false"))
+    messages = [finding["message"] for finding in report["findings"] if finding["code"] in ("ATN433", "ATN434")]
+    assert messages and "the mean over each batch's target tokens" in messages[0]
+
+
+def test_llamafactory_refuses_a_batch_of_packed_rows_under_flash(tmp_path: Path) -> None:
+    """LLaMA-Factory 0.9.5 data/collator.py:528: neat_packing with fa2 takes one row; the crash is foretold."""
+    report = rehearse(tmp_path, "llamafactory", PACKED_LLAMAFACTORY + "flash_attn: fa2\n")
+    assert "bsz should be 1 for neat packing" in report["findings"][0]["message"]
