@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
+from attncheck.core.launch import Edit, Launch, Word
 from attncheck.core.rehearsal import Materials, Normalisation
 
 # What transformers' Trainer divides by: `num_items_in_batch`. It counted every label as late as 5.3.0 (trainer.py
@@ -49,6 +49,24 @@ def find_options(launch: Launch, names: Sequence[str]) -> list[str]:
     options = [word.text.partition("=")[0] for word in launch.words if word.text.startswith("-")]
     written = {option.lstrip("-").replace("-", "_") for option in options}
     return [name for name in names if name in written]
+
+
+def find_switches(launch: Launch, names: Sequence[str]) -> list[tuple[str, Word]]:
+    """Return the options of these names that a launch's command gives without a value, each with its word."""
+    switches = []
+    for word, following in zip(launch.words, (*launch.words[1:], None)):
+        name = word.text.lstrip("-").replace("-", "_")
+        is_bare = following is None or following.text.startswith("-")
+        if word.text.startswith("--") and name in names and is_bare:
+            switches.append((name, word))
+    return switches
+
+
+def drop_switches(launch: Launch, names: Sequence[str]) -> Iterator[Edit]:
+    """Yield the edits that take such options out of a launch's command."""
+    for _, word in find_switches(launch, names):
+        if word.span[0] >= 0:
+            yield Edit(word.location.source or launch.source.name, word.span, "")
 
 
 def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:

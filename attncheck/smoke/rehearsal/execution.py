@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import time
@@ -23,6 +25,7 @@ FLASH_ATTN_METADATA = {
     "METADATA": "Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n",
     "top_level.txt": "flash_attn\n",
 }
+SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
 LAST_LINES = 40  # of what the launch prints
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 5.0  # for a launcher to end its processes
@@ -69,7 +72,7 @@ def run_launch(
     environment["PYTHONPATH"] = _join_paths(os.path.join(folder, "entry"), os.environ.get("PYTHONPATH", ""))
     environment["PATH"] = _join_paths(os.path.dirname(os.path.abspath(python)), os.environ.get("PATH", os.defpath))
     began = time.monotonic()
-    process = LaunchProcess(command, environment, watch)
+    process = LaunchProcess(keep_watcher(command, os.path.join(folder, "entry")), environment, watch)
     taken = 0
     try:
         report_progress("starting the launch")
@@ -84,6 +87,11 @@ def run_launch(
         return Execution(process.returncode, count_steps(watch), process.last_lines(), time.monotonic() - began)
     finally:
         process.kill()
+
+
+def keep_watcher(command: str, entry: str) -> str:
+    """Return a launch's command with the watcher's folder before those that it sets as PYTHONPATH itself."""
+    return SET_PYTHONPATH.sub(lambda match: f"{match[0]}{shlex.quote(entry)}:", command)
 
 
 def count_steps(watch: str) -> int:
@@ -102,8 +110,14 @@ def count_ranks(folder: str) -> int:
 
 def read_watcher_failures(folder: str) -> str:
     """Return why the watcher could not enter a process, "" where it could."""
+    watch = Path(folder) / "watch"
+    if not (watch / "entered").exists():
+        return (
+            "no Python that the launch started could be watched: it sets another PYTHONPATH, or starts python with "
+            "-E, -I or -S"
+        )
     with contextlib.suppress(OSError):
-        return (Path(folder) / "watch" / "watcher-failed").read_text().strip().splitlines()[-1]
+        return (watch / "watcher-failed").read_text().strip().splitlines()[-1]
     return ""
 
 

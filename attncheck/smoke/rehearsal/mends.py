@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from attncheck.core.errors import Unanswered
-from attncheck.core.job import KEYS
+from attncheck.core.job import DROP, KEYS
 from attncheck.core.rehearsal import JobCut
 from attncheck.lint.rewriting import ReadLaunch, rewrite
 
@@ -27,7 +27,8 @@ def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str]) -> Ite
         if problem.sets and problem.consequence == ("refuses" if "run" in failed else "wrong"):
             yield dict(problem.sets)
     for sets in cut.mends if "documents" in failed else ():
-        if not set(sets) & {"packing"} or plan.packed or plan.packing == "mask_2d":
+        is_switched_off = DROP in sets.values()  # of an option that the launch gives
+        if not set(sets) & {"packing"} or is_switched_off or plan.packed or plan.packing == "mask_2d":
             yield dict(sets)
     if "documents" in failed or "gradients" in failed:
         if plan.packed or plan.packing == "mask_2d":
@@ -55,7 +56,11 @@ def describe(read: ReadLaunch, sets: Mapping[str, str]) -> str:
     before = {word for line in lines if line.startswith("-") for word in line[1:].split()}
     added = [line[1:].split() for line in lines if line.startswith("+") and not line.startswith("+++")]
     new = [text for words in added for text in _iter_new_settings(words, before)]
-    names = ", ".join(f"{key}={value}" for key, value in sets.items() if key in KEYS)
+    names = ", ".join(
+        f"no --{key}" if value == DROP else f"{key}={value}"
+        for key, value in sets.items()
+        if key in KEYS or value == DROP
+    )
     return " ".join(new) or names or "other settings"
 
 

@@ -13,13 +13,14 @@ from typing import Any
 from attncheck.core import codec
 from attncheck.core.rehearsal import Objective
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
+from attncheck.lint.fields.rehearsing import TRAINER_NORMALISATIONS
 from attncheck.smoke.worker.rehearsal import judging, materials
 
 SCRIPT = Path(__file__).parent / "scripts" / "train.py"
 REPOSITORY = Path(__file__).parents[3]
 DOCUMENTS = 900
 STEPS = 24
-LABELLED = Objective("labelled", ("step_tokens",), "the test")
+LABELLED = Objective("labelled", TRAINER_NORMALISATIONS, "the test")
 CODES = {"batch": "ATN431", "documents": "ATN432", "loss": "ATN433", "gradients": "ATN434", "learning": "ATN436"}
 
 

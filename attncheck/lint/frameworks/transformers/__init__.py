@@ -14,19 +14,20 @@ from dataclasses import replace
 from functools import cache, partial
 
 from attncheck.core.facts import Known
-from attncheck.core.job import Job, Key
+from attncheck.core.job import DROP, Job, Key
 from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Plan
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.changes import edit_settings
 from attncheck.lint.fields.names import Option, ParserOptions, build_parser_options
+from attncheck.lint.fields.rehearsing import drop_switches
 from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.fields.training_arguments import RENAMES
 from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
-from attncheck.lint.frameworks.transformers.rehearsal import cut
+from attncheck.lint.frameworks.transformers.rehearsal import PACKING_SWITCHES, cut
 
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
 TELLTALE_FIELDS = frozenset(  # one of these beside per_device_train_batch_size, and it is transformers' Trainer
@@ -151,7 +152,9 @@ def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]
         if name in settings.options.current and (name not in SCRIPT_OPTIONS or settings.has_any(name))
     }
     ring_edits = tuple(shared.resize_parallelism(launch, sets["ring_size"])) if "ring_size" in sets else ()
-    return (*edit_settings(launch, settings, job.unknown_settings, known_values), *ring_edits)
+    dropped = [name for name, value in sets.items() if name in PACKING_SWITCHES and value == DROP]
+    switch_edits = tuple(drop_switches(launch, dropped))
+    return (*edit_settings(launch, settings, job.unknown_settings, known_values), *ring_edits, *switch_edits)
 
 
 FRAMEWORK = Framework(

@@ -7,7 +7,7 @@ collator labels; the loss is the mean over `num_items_in_batch` (transformers 5.
 
 from __future__ import annotations
 
-from attncheck.core.job import Job
+from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective
 from attncheck.lint.fields.rehearsing import (
@@ -15,6 +15,7 @@ from attncheck.lint.fields.rehearsing import (
     cut_attention,
     cut_training_arguments,
     find_options,
+    find_switches,
     keep_taken,
     list_left_out,
 )
@@ -24,6 +25,12 @@ TOKENIZER_OPTIONS = ("tokenizer_name", "tokenizer_path", "tokenizer_name_or_path
 FILE_OPTIONS = ("data_path", "train_file", "data_file", "train_data", "data_files", "train_path")  # take a file
 FOLDER_OPTIONS = ("dataset_name", "dataset_path", "dataset", "data", "data_dir")  # take what load_dataset takes
 LENGTH_OPTIONS = ("max_length", "max_seq_length", "model_max_length", "block_size", "cutoff_len", "max_len")
+PACKING_SWITCHES = (
+    "packing",
+    "use_packing",
+    "enable_packing",
+    "pack_sequences",
+)  # of scripts: without a value
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -49,4 +56,5 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         options=options,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
+        mends=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),
     )

@@ -9,6 +9,7 @@ import sys
 
 def _enter_watcher():  # type: ignore[no-untyped-def]
     try:
+        open(os.path.join(os.environ["ATTNCHECK_WATCH"], "entered"), "a").close()
         from attncheck_watcher import hooks  # type: ignore[import-not-found]
 
         hooks.install(os.environ["ATTNCHECK_WATCH"])

@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import random
+import time
 from pathlib import Path
 
 import torch
@@ -297,7 +298,7 @@ def main() -> None:
     if FAULT == "steps_after_every_batch":
         accumulation = 1
     if FAULT == "hangs":
-        dist.init_process_group("gloo", init_method="tcp://127.0.0.1:1", rank=1, world_size=2)
+        time.sleep(3600)
     for step in range(options.max_steps):
         first = step * size * accumulation % (len(own_rows) - size * accumulation)
         chosen = own_rows[first : first + size * accumulation]
@@ -310,6 +311,8 @@ def main() -> None:
             dist.all_reduce(total)
         if FAULT == "steps_after_every_batch":
             total = total * options.gradient_accumulation_steps
+        if FAULT == "is_slow":
+            time.sleep(1)
         if FAULT == "crashes" and step == 2:
             raise RuntimeError("the data server went away")
         for batch in batches:

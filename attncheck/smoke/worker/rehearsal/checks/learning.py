@@ -25,9 +25,12 @@ def run(evidence: Evidence) -> CheckResult:
     is_mean = explanation is None or abs(explanation.factor - 1.0) < NEAR_ONE
     floor = _floor(evidence) if is_mean else 0.0  # another multiple of the mean has no floor that is known
     bound = FALL * losses[0] if losses else 0.0
-    violations = tuple(_find_violations(losses, floor, bound))
+    tokens = [sum(len(row) for row in step.rows) for step in evidence.steps]
+    violations = tuple(_find_violations(losses, floor, bound, [1] * len(losses) if is_mean else tokens))
     if evidence.unstepped:
         violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
+    if len(losses) < MIN_STEPS and not violations:
+        return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
     return CheckResult("learning", violations=violations, steps=steps, floor=floor, bound=bound)
 
 
@@ -41,7 +44,8 @@ def _floor(evidence: Evidence) -> float:
     return language_entropy() * words / targets if targets else 0.0
 
 
-def _find_violations(losses: list[float], floor: float, bound: float) -> Iterator[str]:
+def _find_violations(losses: list[float], floor: float, bound: float, tokens: list[int]) -> Iterator[str]:
+    """Yield what is wrong with losses; `tokens` are those of the steps where they may be sums over them, else ones."""
     bad = next((number for number, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if bad is not None:
         yield f"the loss is {'NaN' if math.isnan(losses[bad]) else 'infinite'} at step {bad + 1}"
@@ -51,5 +55,6 @@ def _find_violations(losses: list[float], floor: float, bound: float) -> Iterato
     last = sum(losses[-LAST_STEPS:]) / LAST_STEPS
     if floor and last < floor - MARGIN:
         yield f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows: it looks ahead"
-    if last > bound:
+    shares = [loss / max(count, 1) for loss, count in zip(losses, tokens)]
+    if last > bound and sum(shares[-LAST_STEPS:]) / LAST_STEPS > FALL * shares[0]:
         yield f"the loss is {last:.2f} after {len(losses)} steps, {losses[0]:.2f} at first: it does not learn"
