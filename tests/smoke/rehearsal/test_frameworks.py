@@ -83,8 +83,9 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
     ),
     "verl-ranks": (
         "verl-no-padding",
-        "verl.workers.utils.losses\nloss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens * dp_size"
-        "\nloss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens",
+        "verl.workers.utils.losses\n"
+        "loss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens * dp_size\n"
+        "loss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens",
         "ATN433",
         "divided by the number of ranks once too often",
     ),
