@@ -141,10 +141,10 @@ def _lay_flash_attn(entry: Path) -> None:
     for path in EMULATED.glob("*.py"):
         if path.name != "__init__.py":
             shutil.copy(path, package / ("__init__.py" if path.stem == "flash_attn" else path.name))
-    utils = package / "utils"
-    utils.mkdir()
-    (utils / "__init__.py").touch()
-    os.rename(package / "distributed.py", utils / "distributed.py")
+    for folder, name in (("utils", "distributed.py"), ("layers", "rotary.py")):
+        (package / folder).mkdir()
+        (package / folder / "__init__.py").touch()
+        os.rename(package / name, package / folder / name)
     distribution.mkdir()
     for name, text in FLASH_ATTN_METADATA.items():
         (distribution / name).write_text(text)

@@ -108,8 +108,11 @@ class Evidence:
     def list_shares(self, normalisation: Normalisation, counts: Sequence[int]) -> list[float]:
         """Return for each piece the weight of one of its targets, of which there are `counts`."""
         keys = [_group(piece, normalisation) for piece in self.step.pieces]
-        if normalisation == "step_labels":
-            return [1.0 / max(1, self.step.count_labels())] * len(keys)
+        if normalisation in ("step_labels", "rank_labels"):
+            labels = self.step.count_labels()
+            if normalisation == "step_labels":
+                return [1.0 / max(1, sum(labels.values()))] * len(keys)
+            return [1.0 / (max(1, labels[piece.call.rank]) * len(labels)) for piece in self.step.pieces]
         totals: dict[object, int] = {}
         for key, count in zip(keys, counts, strict=True):
             totals[key] = totals.get(key, 0) + count
@@ -123,6 +126,7 @@ def _group(piece: Piece, normalisation: Normalisation) -> object:
         "step_tokens": (),
         "step_labels": (),
         "rank_tokens": (call.rank,),
+        "rank_labels": (call.rank,),
         "batch_tokens": (call.rank, call.batch),
         "row_tokens": (call.rank, call.batch, id(call), piece.row),
         "document_tokens": (call.rank, call.batch, id(call), piece.row, piece.segment.start),

@@ -62,13 +62,15 @@ def read_ranks(folder: Path) -> list[RankRecord]:
 def _read_rank(path: Path) -> RankRecord:
     # The file is a process's own that we started; it holds tensors, numbers and texts only.
     document = torch.load(path, map_location="cpu", weights_only=True)
+    gradients = document["gradients"]
+    large = {name for name, value in gradients.items() if not isinstance(value, Tensor)}  # there, and not kept
     return RankRecord(
         document["rank"],
         document["world_size"],
         tuple(_iter_calls(document)),
         tuple(document["losses"]),
-        {name: tensor for name, tensor in document["gradients"].items() if isinstance(tensor, Tensor)},
-        tuple(document["trainable"]),
+        {name: tensor for name, tensor in gradients.items() if name not in large},
+        tuple(name for name in document["trainable"] if name not in large),
         {name: tensor for name, tensor in document["weights"].items() if isinstance(tensor, Tensor)},
         tuple(document["layers"]),
         tuple(document["packages"]),

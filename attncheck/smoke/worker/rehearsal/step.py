@@ -81,12 +81,15 @@ class FirstStep:
         """Return the pieces of documents of all calls, rank by rank, row by row."""
         return tuple(piece for call in self.calls for piece in self._iter_pieces(call))
 
-    def count_labels(self) -> int:
-        """Return how many labels go into the model, a row's first token's among them; where none do, the targets."""
-        labels = [call.tensors["labels"] for call in self.calls if "labels" in call.tensors]
-        if not labels:
-            return sum(int(piece.shift_labels(1)[1].sum()) for piece in self.pieces)
-        return sum(int((label != IGNORED).sum()) for label in labels)
+    def count_labels(self) -> dict[int, int]:
+        """Return how many labels go into each rank's model, a row's first token's too; where none do, the targets."""
+        counts = dict.fromkeys((call.rank for call in self.calls), 0)
+        for call in self.calls if self.labels_enter else ():
+            if "labels" in call.tensors:
+                counts[call.rank] += int((call.tensors["labels"] != IGNORED).sum())
+        for piece in () if self.labels_enter else self.pieces:
+            counts[piece.call.rank] += int(piece.shift_labels(1)[1].sum())
+        return counts
 
     @property
     def labels_enter(self) -> bool:

@@ -76,13 +76,22 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     before = float((actual - evidence.describe(piece).hidden).norm())
     candidates = [
         (float((actual - hidden[piece.segment.start : piece.segment.stop]).norm()) / max(before, 1e-12), text)
-        for text, hidden in (*_hypotheses(evidence, piece), *_kernel_hypotheses(evidence, piece))
+        for text, hidden in _iter_computable(_hypotheses(evidence, piece), _kernel_hypotheses(evidence, piece))
     ]
     distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # of equals the first
     if distance < MATCH:
         yield f"{text}; so computed, {1 - distance:.0%} of the difference is explained"
     count = len(evidence.judged_pieces)
     yield f"{len(beyond)} of {count} documents differ from themselves alone{_tell_positions(piece)}"
+
+
+def _iter_computable(*hypotheses: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the hypotheses that the model can be run under: not every class takes positions, or a mask of its own."""
+    for family in hypotheses:
+        try:
+            yield from family
+        except Exception:  # what differs is measured already; it stays without this explanation
+            continue
 
 
 def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:

@@ -25,6 +25,7 @@ from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_
 MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that step alike
 OWN_SHARE = 0.5  # of the worst parameter's error: those above it are named
 NAMED = 3  # parameters in a message
+NEGLIGIBLE = 1e-4  # of the whole gradient: what rounds to nothing, as that of a bias of keys, is not named
 
 Gradients = Mapping[str, Tensor]
 
@@ -123,6 +124,8 @@ def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> It
         name: float((actual[name].double() - gradient.double()).norm()) / max(float(gradient.double().norm()), 1e-12)
         for name, gradient in expected.items()
     }
+    least = NEGLIGIBLE * gradient_norm(expected)
+    errors = {name: error for name, error in errors.items() if float(expected[name].norm()) > least}
     wrong = [name for name, error in errors.items() if not error <= max(limit, OWN_SHARE * max(errors.values()))]
     if not wrong or len(wrong) > len(errors) / 2:
         return
