@@ -19,6 +19,7 @@ Normalisation = Literal[
     "batch_tokens",  # of a batch's targets, then of batches and ranks
     "row_tokens",  # of a row's targets, then of rows
     "document_tokens",  # of a document's targets, then of documents
+    "document_sums",  # of documents, each the sum over its targets
 ]
 NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
 NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
@@ -28,6 +29,7 @@ NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
     "batch_tokens": "the mean over each batch's target tokens, averaged over batches",
     "row_tokens": "the mean over each row's target tokens, averaged over rows",
     "document_tokens": "the mean over each document's target tokens, averaged over documents",
+    "document_sums": "the sum over each document's target tokens, averaged over documents",
 }
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from attncheck.core.results.smoke import CheckResult, Step
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY, language_entropy
-from attncheck.smoke.worker.rehearsal.definitions import explain_loss
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
+from attncheck.smoke.worker.rehearsal.explanations import explain_loss
 
 MIN_STEPS = 20  # of which a verdict on learning can be given
 LAST_STEPS = 5

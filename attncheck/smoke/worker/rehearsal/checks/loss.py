@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from attncheck.core.results.smoke import CheckResult, Measure
-from attncheck.smoke.worker.rehearsal.definitions import compute_loss, documented, explain_loss, loss_limit
+from attncheck.smoke.worker.rehearsal.definitions import compute_loss
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
+from attncheck.smoke.worker.rehearsal.explanations import documented, explain_loss, loss_limit
 
 NEAR_ONE = 0.01
 
