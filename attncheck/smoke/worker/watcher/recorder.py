@@ -70,7 +70,7 @@ class Recorder:
         """Record what goes into a model in training."""
         import torch
 
-        if not torch.is_grad_enabled() or not model.training:
+        if not torch.is_grad_enabled() or not model.training or not _has_trained_parameters(model):
             return
         inputs = {**_name_arguments(model, arguments), **options}
         if torch.is_tensor(inputs.get("input_ids")):
@@ -182,6 +182,11 @@ class Recorder:
 
 def _name_arguments(model: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(inspect.signature(model.forward).parameters, arguments))
+
+
+def _has_trained_parameters(model: Any) -> bool:
+    """Return whether a model is one that is trained: a reference model that is frozen is not."""
+    return any(parameter.requires_grad for parameter in model.parameters())
 
 
 def _name_autocast() -> str:
