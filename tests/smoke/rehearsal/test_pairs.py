@@ -43,7 +43,9 @@ FAULTS: dict[str, Fault] = {
         "ATN431", r"4 of 4 pairs go in without their rejected answer, the first pair 0", also=frozenset({"ATN436"})
     ),
     "prompt_labelled": Fault("ATN431", r"\d+ labels are on the user's words", "--labels"),
-    "end_labelled_nowhere": Fault("ATN431", r"in none of 8: the model does not learn to stop", "--labels"),
+    "end_labelled_nowhere": Fault(
+        "ATN431", r"ends a chosen answer has a label in none of 4: the model does not learn to stop", "--labels"
+    ),
     "truncated": Fault("ATN431", r"\d+ of \d+ documents are cut before their end: \d+ words"),
     # What tokens see.
     "padding_seen": Fault("ATN432", r"its tokens see padding"),
