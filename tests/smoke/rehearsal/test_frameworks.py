@@ -48,6 +48,9 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     "axolotl-lora": ("axolotl", AXOLOTL),
     "axolotl-chat": ("axolotl", FULL_AXOLOTL.replace("type: alpaca", "type: chat_template\nchat_template: llama3")),
     "openrlhf-packed": ("openrlhf", launches.OPENRLHF),
+    "llamafactory-dpo": ("llamafactory", launches.LLAMAFACTORY_DPO),
+    "openrlhf-dpo-packed": ("openrlhf", launches.OPENRLHF_DPO),
+    "openrlhf-dpo-padded": ("openrlhf", launches.OPENRLHF_DPO.replace("--ds.packing_samples", "--model.ipo_enable")),
     "openrlhf-padded": ("openrlhf", launches.OPENRLHF.replace("--ds.packing_samples", "--ds.zero_stage 3")),
     "trl-dpo": ("trl", launches.TRL_DPO),
     "trl-dpo-precomputed": ("trl", f"{launches.TRL_DPO.rstrip()} --precompute_ref_log_probs --bf16 false"),
@@ -98,9 +101,9 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
     ),
     "trl-dpo-beta": (
         "trl-dpo",
-        "trl.trainer.dpo_trainer\nself.beta = args.beta\nself.beta = 2 * args.beta",
+        "trl.trainer.dpo_trainer\nself.beta = args.beta\nself.beta = 3 * args.beta",
         "ATN433",
-        "beta is 0.1, not 0.05",
+        "beta is 0.15, not 0.05",
     ),
     "trl-dpo-accumulation": (
         "trl-dpo",
@@ -130,10 +133,11 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
     ),
     "trl-dpo-lengths": (
         "trl-dpo",
-        "trl.trainer.dpo_trainer\nlogps = per_token_logps.sum(dim=1)  # sum over sequence length\n"
-        "logps = per_token_logps.sum(dim=1) / shift_completion_mask.sum(dim=1)",
+        "trl.trainer.dpo_trainer\nchosen_scores = chosen_logratios\n"
+        "chosen_logratios, rejected_logratios = (ratios / mask.sum(1) for ratios, mask in zip("
+        "(chosen_logratios, rejected_logratios), shift_completion_mask.chunk(2))); chosen_scores = chosen_logratios",
         "ATN433",
-        "averaged over an answer's tokens",
+        "it is the preference loss sigmoid_norm with beta 0.05, the mean over pairs, not sigmoid",
     ),
     "trl022-dpo-positions": (
         "trl022-dpo-padding-free",
@@ -196,6 +200,24 @@ def test_axolotl_averages_batches_not_tokens(tmp_path: Path) -> None:
     report = rehearse(tmp_path, "axolotl", text.replace("sample_packing: true", "sample_packing: false"))
     messages = [finding["message"] for finding in report["findings"] if finding["code"] in ("ATN433", "ATN434")]
     assert messages and "the mean over each batch's target tokens" in messages[0]
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ("ipo", "it is the preference loss sigmoid_norm with beta 0.1, the mean over pairs, not ipo"),
+        ("hinge", "it is the preference loss sigmoid with beta 0.1, the mean over pairs, not hinge"),
+    ],
+)
+def test_llamafactory_takes_no_notice_of_another_loss_of_pairs(tmp_path: Path, loss: str, words: str) -> None:
+    """LLaMA-Factory 0.9.5 train/dpo/trainer.py calls `dpo_loss` without the loss, which trl 0.24.0 has as argument.
+
+    `self.loss_type`, which earlier releases of trl read, is set in vain.
+    """
+    text = launches.LLAMAFACTORY_DPO.replace("pref_loss: sigmoid", f"pref_loss: {loss}")
+    report = rehearse(tmp_path, "llamafactory", text)
+    messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN433"]
+    assert messages and words in messages[0]
 
 
 def test_llamafactory_refuses_a_batch_of_packed_rows_under_flash(tmp_path: Path) -> None:

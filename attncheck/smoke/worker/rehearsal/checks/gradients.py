@@ -113,6 +113,9 @@ def _name_scale(evidence: Evidence, scale: float) -> str:
         1.0 / ranks: "one over the number of ranks",
     }
     named = next((text for value, text in names.items() if abs(scale / value - 1) < 0.02 and value != 1.0), "")
+    preference = evidence.step.objective.preference
+    if preference is not None and named and preference.has_beta_in_slopes_alone:
+        named += f", or beta is {preference.beta * scale:.4g}, not {preference.beta:g}"
     return f": {named}" if named else ""
 
 
