@@ -7,10 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from attncheck.core.preferences import Preference
+
 # Which tokens are learnt: whole documents, answers alone, or what a script of the user's own labels.
 Targets = Literal["all", "assistant", "labelled"]
 # How a row of the data names a document's turns; "every": in all these ways at once, for a script that takes one.
-DataForm = Literal["messages", "text", "prompt_completion", "instruction", "conversations", "every"]
+DataForm = Literal[
+    "messages",
+    "text",
+    "prompt_completion",
+    "instruction",
+    "conversations",
+    "every",
+    "preference",  # a prompt, a chosen and a rejected answer, each a list of messages
+    "preference_text",  # the same as texts
+]
+PAIRED_FORMS: tuple[DataForm, ...] = ("preference", "preference_text")
 # What the loss of a step is the mean of. Each is a weight for every target token.
 Normalisation = Literal[
     "step_tokens",  # all targets of the step, over batches and ranks
@@ -20,6 +32,7 @@ Normalisation = Literal[
     "batch_tokens",  # of a batch's targets, then of batches and ranks
     "row_tokens",  # of a row's targets, then of rows
     "document_tokens",  # of a document's targets, then of documents
+    "document_sums",  # of documents, each the sum over its targets
 ]
 NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
 NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
@@ -30,6 +43,7 @@ NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
     "batch_tokens": "the mean over each batch's target tokens, averaged over batches",
     "row_tokens": "the mean over each row's target tokens, averaged over rows",
     "document_tokens": "the mean over each document's target tokens, averaged over documents",
+    "document_sums": "the sum over each document's target tokens, averaged over documents",
 }
 
 
@@ -37,12 +51,19 @@ NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
 class Objective:
     """What a job optimises, as its framework documents it: which tokens are targets, and the mean that is the loss.
 
-    `normalisations` are those that this release documents; the first is meant where several agree on a batch.
+    `normalisations` are those that this release documents; the first is meant where several agree on a batch. Where the
+    data are pairs, `preference` is the loss of a pair, and says by itself what is averaged.
     """
 
     targets: Targets = "all"
     normalisations: tuple[Normalisation, ...] = ("step_tokens",)
     source: str = ""  # where that is documented: "transformers 5.17.0 trainer.py (average_tokens_across_devices)"
+    preference: Preference | None = None
+
+    @property
+    def text(self) -> str:
+        """The loss in words."""
+        return self.preference.text if self.preference is not None else NORMALISATION_TEXTS[self.normalisations[0]]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ import pytest
 
 from attncheck.core.facts import Absent
 from attncheck.core.launch import Kind, Source
+from attncheck.core.preferences import Preference
 from attncheck.core.rehearsal import JobCut
+from attncheck.lint.fields.preferring import read_preference
 from attncheck.lint.files.configuration import parse_entries
 from attncheck.lint.rewriting import read_launches
 from attncheck.smoke.rehearsal import cutting
@@ -31,6 +33,7 @@ gradient_accumulation_steps: 8
 learning_rate: 1.0e-5
 bf16: true
 """
+LLAMAFACTORY_DPO = f"{LLAMAFACTORY.replace('stage: sft', 'stage: dpo')}pref_loss: sigmoid\npref_beta: 0.1\n"
 MS_SWIFT = """NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type full \\
     --dataset 'AI-ModelScope/alpaca-gpt4-data-zh#500' 'swift/self-cognition#500' --torch_dtype bfloat16 \\
     --per_device_train_batch_size 4 --gradient_accumulation_steps 16 --packing true --attn_impl flash_attn \\
@@ -66,6 +69,15 @@ OPENRLHF = """deepspeed --num_gpus 8 --module openrlhf.cli.train_sft --data.data
    --model.model_name_or_path meta-llama/Meta-Llama-3-8B --ds.packing_samples --ds.use_liger_kernel \\
    --ckpt.output_dir ./checkpoint --data.max_len 2048 --logger.wandb.key mine
 """
+OPENRLHF_DPO = """deepspeed --num_gpus 8 --module openrlhf.cli.train_dpo --data.dataset own/pairs \\
+   --data.apply_chat_template --data.chosen_key good --data.rejected_key bad --train.batch_size 256 \\
+   --train.micro_batch_size 2 --model.model_name_or_path meta-llama/Meta-Llama-3-8B --model.beta 0.1 \\
+   --ref.model_name_or_path own/reference --ds.packing_samples --ckpt.output_dir ./checkpoint --data.max_len 2048
+"""
+TRL_DPO = """trl dpo --model_name_or_path Qwen/Qwen2.5-7B-Instruct --dataset_name trl-lib/ultrafeedback_binarized \\
+   --output_dir out --per_device_train_batch_size 4 --gradient_accumulation_steps 8 --learning_rate 5e-7 --beta 0.05 \\
+   --no_remove_unused_columns --eval_strategy steps --eval_steps 50
+"""
 
 
 VERL = """torchrun --standalone --nnodes=2 --nproc_per_node=8 -m verl.trainer.sft_trainer \\
@@ -90,6 +102,42 @@ def read_file(launch: cutting.CutLaunch) -> dict[str, str]:
     """Return the keys of the one configuration file of a cut launch, name to value."""
     ((path, text),) = launch.files.items()
     return {entry.name: entry.value for entry in parse_entries(Source(path, text, "yaml"))}
+
+
+def test_trl_dpo_keeps_its_loss_and_takes_our_pairs() -> None:
+    """The loss, beta and truncation stay the launch's own; the data are conversations with two answers."""
+    cut, launch = cut_text(TRL_DPO.replace("trl dpo", "trl dpo --truncation_mode keep_end --loss_type ipo"))
+    assert cut.form == "preference" and f"--dataset_name {STAGE}/data" in launch.command
+    assert "--beta 0.05" in launch.command and "--truncation_mode keep_end" in launch.command
+    assert "--per_device_train_batch_size 2" in launch.command and "eval" not in launch.command
+    assert cut.objective.targets == "assistant" and cut.objective.preference == Preference("ipo", 0.05)
+    assert cut.objective.text == "the preference loss ipo with beta 0.05, the mean over pairs"
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("--loss_type sigmoid sft", "the loss sigmoid . sft is not rehearsed"),
+        ("--loss_type discopop", "the loss discopop is not rehearsed"),
+        ("--ld_alpha 0.5", "ld_alpha makes another loss"),
+        ("--use_weighting", "use_weighting makes another loss"),
+        ("--f_divergence_type js_divergence", "f_divergence_type js_divergence is not rehearsed"),
+        ("--beta 0", "has no gradient"),
+    ],
+)
+def test_other_losses_of_pairs_are_refused(option: str, reason: str) -> None:
+    """A loss whose gradients at the first step hang on more than beta is not judged: it is said."""
+    with pytest.raises(cutting.NothingToRehearse, match=reason):
+        cut_text(TRL_DPO.replace("--beta 0.05", option))
+
+
+def test_trl_took_label_smoothing_from_sigmoid() -> None:
+    """Up to 0.28 sigmoid is smoothed (0.28.0 and 0.29.1 trainer/dpo_trainer.py), since then it takes no notice."""
+    launch = TRL_DPO.replace("--beta 0.05", "--label_smoothing 0.2")
+    assert cut_text(launch)[0].objective.preference == Preference("sigmoid", 0.1)
+    robust = cut_text(launch.replace("--label", "--loss_type robust --label"))[0].objective.preference
+    assert robust == Preference("robust", 0.1, 0.2)
+    assert read_preference("sigmoid", (None, 0.1), ("0.2", 0.0)) == Preference("sigmoid", 0.1, 0.2)
 
 
 def test_llamafactory_reads_our_data_under_its_own_template() -> None:
@@ -169,6 +217,33 @@ def test_openrlhf_has_a_step_of_as_many_rows_as_its_ranks_take() -> None:
     assert "--ds.packing_samples" in launch.command and cut.emulates_flash_attn
     assert "liger" not in launch.command and "wandb" not in launch.command
     assert cut.form == "prompt_completion" and cut.environ["DS_ACCELERATOR"] == "cpu"
+
+
+def test_openrlhf_dpo_takes_pairs_and_the_model_as_reference() -> None:
+    """The keys are our own; a reference of its own becomes the small model, which is said."""
+    cut, launch = cut_text(OPENRLHF_DPO)
+    assert cut.form == "preference" and "--data.prompt_key prompt" in launch.command
+    assert "--data.chosen_key chosen --data.rejected_key rejected" in launch.command and "ref." not in launch.command
+    assert any("own/reference (ref.model_name_or_path) is not meta-llama" in remark for remark in cut.remarks)
+    assert cut.objective.preference == Preference("sigmoid", 0.1)
+    text = OPENRLHF_DPO.replace("--data.apply_chat_template", "--model.ipo_enable")
+    cut, _ = cut_text(text)
+    assert cut.form == "preference_text" and cut.objective.preference == Preference("ipo_of_sums", 0.1)
+    with pytest.raises(cutting.NothingToRehearse, match=r"nll_loss_coef 0.2 adds another loss"):
+        cut_text(text.replace("--model.beta", "--model.nll_loss_coef 0.2 --model.beta"))
+
+
+def test_llamafactory_dpo_reads_a_ranking() -> None:
+    """A ranking of texts; ORPO and SimPO, which have no reference, and a second loss are refused."""
+    cut, launch = cut_text(f"{LLAMAFACTORY_DPO}ref_model: own/reference\n", "yaml")
+    information = json.loads(cut.files["dataset_info.json"])["rehearsal"]
+    assert information["ranking"] and cut.form == "preference_text" and "ref_model" not in read_file(launch)
+    assert cut.objective.preference == Preference("sigmoid", 0.1) and "own/reference" in cut.remarks[-1]
+    for text in ("pref_loss: simpo\n", "pref_loss: orpo\n"):
+        with pytest.raises(cutting.NothingToRehearse, match=r"the loss \w+ is not rehearsed"):
+            cut_text(LLAMAFACTORY_DPO.replace("pref_loss: sigmoid\n", text), "yaml")
+    with pytest.raises(cutting.NothingToRehearse, match=r"pref_ftx 0.1 makes another loss"):
+        cut_text(f"{LLAMAFACTORY_DPO}pref_ftx: 0.1\n", "yaml")
 
 
 def test_openrlhf_multiturn_takes_messages() -> None:

@@ -48,7 +48,18 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     "axolotl-lora": ("axolotl", AXOLOTL),
     "axolotl-chat": ("axolotl", FULL_AXOLOTL.replace("type: alpaca", "type: chat_template\nchat_template: llama3")),
     "openrlhf-packed": ("openrlhf", launches.OPENRLHF),
+    "llamafactory-dpo": ("llamafactory", launches.LLAMAFACTORY_DPO),
+    "openrlhf-dpo-packed": ("openrlhf", launches.OPENRLHF_DPO),
+    "openrlhf-dpo-padded": ("openrlhf", launches.OPENRLHF_DPO.replace("--ds.packing_samples", "--model.ipo_enable")),
     "openrlhf-padded": ("openrlhf", launches.OPENRLHF.replace("--ds.packing_samples", "--ds.zero_stage 3")),
+    "trl-dpo": ("trl", launches.TRL_DPO),
+    "trl-dpo-precomputed": ("trl", f"{launches.TRL_DPO.rstrip()} --precompute_ref_log_probs --bf16 false"),
+    "trl-dpo-ipo": ("trl", f"{launches.TRL_DPO.rstrip()} --loss_type ipo"),
+    "trl022-dpo": ("trl022", launches.TRL_DPO),
+    "trl022-dpo-padding-free": (
+        "trl022",
+        f"{launches.TRL_DPO.rstrip()} --padding_free --attn_implementation flash_attention_2",
+    ),
     "verl-no-padding": ("verl", launches.VERL),
     "verl-padded-model": ("verl", launches.VERL.replace("use_remove_padding=True", "use_remove_padding=False")),
 }
@@ -80,6 +91,60 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "openrlhf.datasets.sft_dataset\nloss_mask[0, prompt_ids_len - 1 : -1] = 1\nloss_mask[0, : -1] = 1",
         "ATN433",
         "every token is a target",
+    ),
+    "trl-dpo-swapped": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\ndelta_score = chosen_scores - rejected_scores\n"
+        "delta_score = rejected_scores - chosen_scores",
+        "ATN433",
+        "chosen and rejected answers are swapped",
+    ),
+    "trl-dpo-beta": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\nself.beta = args.beta\nself.beta = 3 * args.beta",
+        "ATN433",
+        "beta is 0.15, not 0.05",
+    ),
+    "trl-dpo-accumulation": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\nloss_is_scaled_for_ga = False\nloss_is_scaled_for_ga = True",
+        "ATN433",
+        "the sum over the step's batches, not their mean",
+    ),
+    "trl-dpo-reference": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\nself.ref_model = create_model_from_path(ref_model_path, **ref_model_init_kwargs)\n"
+        "self.ref_model = create_model_from_path(ref_model_path, **ref_model_init_kwargs); "
+        "[weight.data.mul_(1.2) for weight in self.ref_model.parameters()]",
+        "ATN433",
+        "the reference is not the model that training starts from",
+    ),
+    "trl-dpo-prompts": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\nchosen_mask = [[0] * len(example\nchosen_mask = [[1] * len(example",
+        "ATN431",
+        "labels are on the user's words",
+    ),
+    "trl-dpo-ends": (
+        "trl-dpo",
+        'trl.trainer.dpo_trainer\n[1] * len(example["chosen_ids"])\n[1] * (len(example["chosen_ids"]) - 1) + [0]',
+        "ATN431",
+        "ends a chosen answer has a label in none of",
+    ),
+    "trl-dpo-lengths": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\nchosen_scores = chosen_logratios\n"
+        "chosen_logratios, rejected_logratios = (ratios / mask.sum(1) for ratios, mask in zip("
+        "(chosen_logratios, rejected_logratios), shift_completion_mask.chunk(2))); chosen_scores = chosen_logratios",
+        "ATN433",
+        "it is the preference loss sigmoid_norm with beta 0.05, the mean over pairs, not sigmoid",
+    ),
+    "trl022-dpo-positions": (
+        "trl022-dpo-padding-free",
+        "trl.trainer.dpo_trainer\noutputs = model(input_ids, **model_kwargs)\n"
+        'model_kwargs.pop("position_ids"); outputs = model(input_ids, **model_kwargs)',
+        "ATN432",
+        "see the documents before it",
     ),
     "verl-ranks": (
         "verl-no-padding",
@@ -135,6 +200,24 @@ def test_axolotl_averages_batches_not_tokens(tmp_path: Path) -> None:
     report = rehearse(tmp_path, "axolotl", text.replace("sample_packing: true", "sample_packing: false"))
     messages = [finding["message"] for finding in report["findings"] if finding["code"] in ("ATN433", "ATN434")]
     assert messages and "the mean over each batch's target tokens" in messages[0]
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ("ipo", "it is the preference loss sigmoid_norm with beta 0.1, the mean over pairs, not ipo"),
+        ("hinge", "it is the preference loss sigmoid with beta 0.1, the mean over pairs, not hinge"),
+    ],
+)
+def test_llamafactory_takes_no_notice_of_another_loss_of_pairs(tmp_path: Path, loss: str, words: str) -> None:
+    """LLaMA-Factory 0.9.5 train/dpo/trainer.py calls `dpo_loss` without the loss, which trl 0.24.0 has as argument.
+
+    `self.loss_type`, which earlier releases of trl read, is set in vain.
+    """
+    text = launches.LLAMAFACTORY_DPO.replace("pref_loss: sigmoid", f"pref_loss: {loss}")
+    report = rehearse(tmp_path, "llamafactory", text)
+    messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN433"]
+    assert messages and words in messages[0]
 
 
 def test_llamafactory_refuses_a_batch_of_packed_rows_under_flash(tmp_path: Path) -> None:

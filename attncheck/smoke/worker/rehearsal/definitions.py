@@ -1,23 +1,23 @@
-"""Which loss a step had: the documented mean, or another one, as its value and its gradients show.
+"""A loss as the gradients that it has: each target's weight, and how the gradients of a step compare with that.
 
-A loss is defined by what each token is to predict, and by the weight of every target. Gradients decide where they were
-seen: what is differentiated may be any multiple of the mean (a sum that is divided later, a gradient scaler's) as long
-as the optimiser steps with the mean's gradients; and two definitions may agree on a value by chance, on the gradients
-of all parameters they do not.
+The gradients of every loss that is rehearsed are those of a weighted sum of −log p over the targets of the pieces of a
+step. The mean of −log p is one: its weights are those of its normalisation. A loss of answers' log-probabilities (of
+pairs, of rewards) is another: at the first step, where the model is its own reference, each answer has a weight of its
+own, of either sign, and the loss's value is no such sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS, Normalisation
+import torch
+from torch import Tensor
+
+from attncheck.core.rehearsal import NORMALISATION_TEXTS, Normalisation
 from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, ROUNDING_MULTIPLE, Evidence
 from attncheck.smoke.worker.testbed import gradient_error
 
-MIN_LIMIT = 1e-4  # relative; losses are summed in float32
 SCALE_LIMIT = 5e-3  # of the gradients' norm: a factor, which Adam hides, is wrong above it
-NO_GRADIENTS = "the gradients were not seen: they are sharded over ranks"
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,14 @@ class Definition:
     shift: int = 1
     every: bool = False
     batch: int = -1  # the one batch that counts, -1: all
+    weights: tuple[float, ...] = ()  # of each piece of the step, times what the normalisation gives it; (): 1
+    value: float | None = None  # of the loss, where it is not that sum
+    name: str = ""  # in words, where it is not the normalisation's mean
 
     @property
     def text(self) -> str:
-        """The mean in words."""
-        return NORMALISATION_TEXTS[self.normalisation]
+        """The loss in words."""
+        return self.name or NORMALISATION_TEXTS[self.normalisation]
 
 
 @dataclass(frozen=True)
@@ -43,10 +46,30 @@ class Fit:
     scale: float
 
 
+@dataclass(frozen=True)
+class WeightFit:
+    """The weights of a step's pieces with which a definition has the step's gradients, but for `error`, relative."""
+
+    error: float
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a step's loss is: `factor` times a definition's. `fault` says what is wrong with it, "" where nothing is."""
+
+    definition: Definition
+    factor: float = 1.0
+    fault: str = ""
+    scale: float | None = None  # of the gradients to the definition's own, where they were compared
+
+
 def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
     """Return the weight of one target of each piece of the step."""
     counts = evidence.count_targets(definition.shift, definition.every)
     shares = evidence.list_shares(definition.normalisation, counts)
+    if definition.weights:
+        shares = [share * weight for share, weight in zip(shares, definition.weights, strict=True)]
     if definition.batch < 0:
         return shares
     return [
@@ -56,7 +79,9 @@ def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
 
 
 def compute_loss(evidence: Evidence, definition: Definition) -> float:
-    """Return what the loss of the step is by a definition, in nats a token."""
+    """Return what the loss of the step is by a definition: in nats a token, where it is a mean of −log p."""
+    if definition.value is not None:
+        return definition.value
     sums = evidence.sum_nll(definition.shift, definition.every)
     return sum(share * nll for share, nll in zip(list_shares(evidence, definition), sums, strict=True))
 
@@ -74,114 +99,52 @@ def fit_gradients(evidence: Evidence, definition: Definition) -> Fit | None:
     return Fit(gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}), scale)
 
 
-def loss_limit(evidence: Evidence) -> float:
-    """Return the largest relative error allowed of the loss: several times what rounding costs eager attention."""
-    if evidence.rounded is None:
-        return max(MIN_LIMIT, FP32_LIMIT)
-    exact = rounded = 0.0
-    for piece in evidence.judged_pieces[:8]:
-        labels, counts = piece.shift_labels(1)
-        exact += float(evidence.describe(piece).nll(labels)[counts].sum())
-        difference = evidence.rounded.describe(piece.tokens).nll(labels) - evidence.describe(piece).nll(labels)
-        rounded += float(difference.abs()[counts].sum())
-    return max(MIN_LIMIT, ROUNDING_MULTIPLE * rounded / max(exact, 1e-12))
+def fit_weights(evidence: Evidence, definition: Definition) -> WeightFit | None:
+    """Return the weights of the pieces that the gradients of the step show; None where they were not seen.
+
+    Each is measured like `Definition.weights`: times what the normalisation gives the piece.
+    """
+    gradients = evidence.list_gradients(definition.shift, definition.every)
+    names = [name for name in evidence.observed_gradients if any(name in own for own in gradients)]
+    shares = list_shares(evidence, replace(definition, weights=()))
+    if not names or not any(shares):
+        return None
+    actual = torch.cat([evidence.observed_gradients[name].double().flatten() for name in names])
+    columns = [
+        torch.cat([_flatten(own.get(name), evidence.observed_gradients[name]) * share for name in names])
+        for own, share in zip(gradients, shares, strict=True)
+    ]
+    matrix = torch.stack(columns, dim=1)
+    weights = torch.linalg.lstsq(matrix, actual[:, None], driver="gelsd").solution[:, 0]
+    error = float((matrix @ weights - actual).norm()) / max(float(actual.norm()), 1e-30)
+    return WeightFit(error, tuple(weights.tolist()))
 
 
-def gradient_limit(evidence: Evidence) -> float:
-    """Return the largest relative error allowed of the gradients."""
+def _flatten(gradient: Tensor | None, like: Tensor) -> Tensor:
+    return torch.zeros(like.numel(), dtype=torch.float64) if gradient is None else gradient.double().flatten()
+
+
+def gradient_limit(evidence: Evidence, definition: Definition) -> float:
+    """Return the largest relative error allowed of the gradients: several times what rounding costs those of a loss."""
     if evidence.rounded is None:
         return FP32_LIMIT
-    shares = list_shares(evidence, documented(evidence)[0])
+    shares = list_shares(evidence, definition)
     rounded, exact = evidence.sum_gradients(shares, rounded=True), evidence.sum_gradients(shares)
     return max(FP32_LIMIT, ROUNDING_MULTIPLE * gradient_error(rounded, exact))
 
 
-def documented(evidence: Evidence) -> list[Definition]:
-    """Return the definitions that the job's framework documents."""
-    return [Definition(name) for name in evidence.step.objective.normalisations]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What a step's loss is: `factor` times a definition's. `fault` says what is wrong with it, "" where nothing is."""
-
-    definition: Definition
-    factor: float = 1.0
-    fault: str = ""
-    scale: float | None = None  # of the gradients to the definition's own, where they were compared
-
-
-def explain_loss(evidence: Evidence) -> Explanation | None:
-    """Return the definition that the step's loss and gradients follow; None where none does."""
-    limit, slack = loss_limit(evidence), gradient_limit(evidence)
-    observed = evidence.observed_loss
-    for definition in documented(evidence):
-        if _is_near(compute_loss(evidence, definition), observed, limit):
-            return Explanation(definition)
-    for definition in documented(evidence):
-        fit = fit_gradients(evidence, definition)
-        if fit is not None and fit.error <= slack and abs(fit.scale - 1.0) <= max(SCALE_LIMIT, slack):
-            return Explanation(definition, observed / compute_loss(evidence, definition), scale=fit.scale)
-    for explanation in _iter_faults(evidence):
-        value = compute_loss(evidence, explanation.definition) * explanation.factor
-        if _is_near(value, observed, limit):
-            fit = fit_gradients(evidence, explanation.definition)
-            if fit is None or fit.error <= slack:
-                return replace(explanation, scale=fit.scale if fit is not None else None)
-    return _explain_direction(evidence, slack)
-
-
-def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
-    """Return the definition whose gradients have the direction of the step's, whatever the loss is; None without."""
-    simple = [explanation for explanation in _iter_faults(evidence) if explanation.factor == 1.0]
-    for explanation in (*(Explanation(definition) for definition in documented(evidence)), *simple):
-        definition = explanation.definition
-        fit, mean = fit_gradients(evidence, definition), compute_loss(evidence, definition)
-        if fit is not None and fit.error <= slack and mean:
-            factor = evidence.observed_loss / mean
-            multiple = f"{factor:.4g} times {definition.text}"
-            fault = f"{explanation.fault} ({multiple})" if definition.shift != 1 or definition.every else multiple
-            return Explanation(definition, factor, fault, fit.scale)
-    return None
-
-
-def _is_near(value: float, observed: float, limit: float) -> bool:
+def is_near(value: float, observed: float, limit: float) -> bool:
+    """Return whether a loss is the observed one, but for a relative error."""
     return abs(value - observed) <= limit * abs(observed)
 
 
-def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
-    """Yield what the loss would be under other definitions, the simplest first."""
-    for name in NORMALISATIONS:
-        yield Explanation(Definition(name), 1.0, NORMALISATION_TEXTS[name])
+def list_factors(evidence: Evidence) -> dict[str, float]:
+    """Return the factors that a loss may be too large by, each with what is wrong then."""
     batches, ranks = evidence.batches, len(evidence.step.ranks)
-    factors = {
+    return {
         "the sum over the step's batches, not their mean: too large by the accumulation": float(batches),
         "divided by the accumulation twice": 1.0 / batches,
         "too large by the number of ranks": float(ranks),
         "divided by the number of ranks once too often": 1.0 / ranks,
         "too large by the accumulation and the number of ranks": float(batches * ranks),
     }
-    names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens", "row_tokens")
-    for text, factor in factors.items():
-        for name in names:
-            if factor != 1.0:
-                yield Explanation(Definition(name), factor, f"{text} ({NORMALISATION_TEXTS[name]})")
-    for name in names[:2]:
-        after_next, itself = Definition(name, shift=2), Definition(name, shift=0)
-        yield Explanation(after_next, 1.0, "each token is to predict the one after the next: labels shifted twice")
-        yield Explanation(itself, 1.0, "each token is to predict itself: labels are not shifted")
-        yield Explanation(Definition(name, every=True), 1.0, "every token is a target, prompts and markup too")
-    targets = float(sum(evidence.count_targets()))
-    yield Explanation(Definition("step_tokens"), targets, "the sum over target tokens, not their mean")
-    yield Explanation(Definition("step_tokens"), targets / ranks, "the sum over target tokens, not their mean")
-
-
-def settle_targets(evidence: Evidence) -> Evidence:
-    """Return the evidence under the targets that its loss and gradients show, where no label said which they are."""
-    readings = [replace(evidence, step=step) for step in evidence.step.list_readings()]
-    if len(readings) == 1:
-        return evidence
-    explanations = [(explain_loss(reading), reading) for reading in readings]
-    right = [reading for explanation, reading in explanations if explanation is not None and not explanation.fault]
-    named = [reading for explanation, reading in explanations if explanation is not None]
-    return next(iter((*right, *named, evidence)))

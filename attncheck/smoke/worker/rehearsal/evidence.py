@@ -16,6 +16,7 @@ from attncheck.smoke.worker.rehearsal.truth import DocumentTruth, TruthModel, to
 
 ROUNDING_MULTIPLE = 3.0  # times what rounding costs eager attention on the same documents
 FP32_LIMIT = 1e-4  # relative error of a token's hidden state in float32; healthy kernels are at 1e-6
+MIN_LIMIT = 1e-4  # of a loss, relative: losses are summed in float32
 SAMPLED_PIECES = 8  # on which the cost of rounding is measured
 
 
@@ -91,6 +92,14 @@ class Evidence:
         self, shares: Sequence[float], shift: int = 1, every: bool = False, rounded: bool = False
     ) -> dict[str, Tensor]:
         """Return the gradients of Σ share × −log p over the targets of all pieces, a share for each piece."""
+        total: dict[str, Tensor] = {}
+        for share, gradients in zip(shares, self.list_gradients(shift, every, rounded), strict=True):
+            for name, gradient in gradients.items():
+                total[name] = total.get(name, 0.0) + share * gradient
+        return total
+
+    def list_gradients(self, shift: int = 1, every: bool = False, rounded: bool = False) -> list[dict[str, Tensor]]:
+        """Return for each piece of the step the gradients of Σ −log p over its targets."""
         model = self.rounded if rounded and self.rounded is not None else self.truth
         key = (shift, every, model is self.rounded)
         if key not in self._sums:
@@ -99,11 +108,7 @@ class Evidence:
                 for piece in self.step.pieces
                 for labels, counts in [piece.shift_labels(shift, every)]
             ]
-        total: dict[str, Tensor] = {}
-        for share, gradients in zip(shares, self._sums[key], strict=True):
-            for name, gradient in gradients.items():
-                total[name] = total.get(name, 0.0) + share * gradient
-        return total
+        return self._sums[key]
 
     def list_shares(self, normalisation: Normalisation, counts: Sequence[int]) -> list[float]:
         """Return for each piece the weight of one of its targets, of which there are `counts`."""
@@ -117,6 +122,8 @@ class Evidence:
         for key, count in zip(keys, counts, strict=True):
             totals[key] = totals.get(key, 0) + count
         groups = sum(total > 0 for total in totals.values())
+        if normalisation == "document_sums":
+            return [1.0 / groups if totals[key] else 0.0 for key in keys]
         return [1.0 / (totals[key] * groups) if totals[key] else 0.0 for key in keys]
 
 
@@ -130,6 +137,7 @@ def _group(piece: Piece, normalisation: Normalisation) -> object:
         "batch_tokens": (call.rank, call.batch),
         "row_tokens": (call.rank, call.batch, id(call), piece.row),
         "document_tokens": (call.rank, call.batch, id(call), piece.row, piece.segment.start),
+        "document_sums": (call.rank, call.batch, id(call), piece.row, piece.segment.start),
     }[normalisation]
 
 

@@ -62,7 +62,7 @@ def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult
 def _read_evidence(folder: Path, objective: Objective) -> Any:
     import torch
 
-    from attncheck.smoke.worker.rehearsal import definitions, records, segments, step, truth
+    from attncheck.smoke.worker.rehearsal import explanations, records, segments, step, truth
     from attncheck.smoke.worker.rehearsal.evidence import Evidence
 
     ranks = tuple(records.read_ranks(folder / "watch"))
@@ -80,7 +80,7 @@ def _read_evidence(folder: Path, objective: Objective) -> Any:
         rounded.load(ranks[0].weights)
     steps = tuple(records.read_steps(folder / "watch"))
     unstepped = records.count_unstepped(folder / "watch")
-    return definitions.settle_targets(Evidence(first_step, steps, model, rounded, tuple(changed), unstepped))
+    return explanations.settle_targets(Evidence(first_step, steps, model, rounded, tuple(changed), unstepped))
 
 
 def collect_layers(layers: list[dict[str, Any]], requested: str) -> tuple[Layer, ...]:

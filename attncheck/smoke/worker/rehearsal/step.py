@@ -70,6 +70,7 @@ class FirstStep:
     objective: Objective
     padding: int | None
     first_tokens: bool = False  # whether a document's first token is a target, where labels do not say it
+    without_ends: bool = False  # whether no piece's last target counts, where labels do not say which are targets
 
     @cached_property
     def calls(self) -> tuple[ModelCall, ...]:
@@ -121,6 +122,8 @@ class FirstStep:
                 for segment, own in zip(segments, tokens, strict=True):
                     targets[segment.start + 1 : segment.stop] = self.expected_targets(segment, own)
                     targets[segment.start] = self.first_tokens and segment.start > 0
+                    if self.without_ends and bool(targets[segment.start : segment.stop].any()):
+                        targets[segment.start + int(targets[segment.start : segment.stop].nonzero()[-1])] = False
             for segment, own in zip(segments, tokens, strict=True):
                 yield Piece(call, number, segment, own, targets)
 

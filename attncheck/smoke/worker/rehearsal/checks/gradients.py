@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from torch import Tensor
 
 from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.rehearsal.definitions import (
-    NO_GRADIENTS,
     SCALE_LIMIT,
     Definition,
     Explanation,
-    documented,
-    explain_loss,
     fit_gradients,
     gradient_limit,
     list_shares,
 )
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
+from attncheck.smoke.worker.rehearsal.explanations import documented, explain_loss
 from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_parameter
 
 MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that step alike
 OWN_SHARE = 0.5  # of the worst parameter's error: those above it are named
 NAMED = 3  # parameters in a message
 NEGLIGIBLE = 1e-4  # of the whole gradient: what rounds to nothing, as that of a bias of keys, is not named
+NO_GRADIENTS = "the gradients were not seen: they are sharded over ranks"
 
 Gradients = Mapping[str, Tensor]
 
@@ -49,7 +49,7 @@ def run(evidence: Evidence) -> CheckResult:
         violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
         return CheckResult("gradients", "ok" if violations else "skipped", reason, violations=violations)
     scaled = {name: gradient * fit.scale for name, gradient in shared.items()}
-    limit = gradient_limit(evidence)
+    limit = gradient_limit(evidence, documented(evidence)[0])
     where = f"worst in {worst_parameter(actual, scaled)}"
     measures = [Measure("gradients of the first step, direction", gradient_error(actual, scaled), limit, where)]
     if not explanation.fault:
@@ -89,8 +89,7 @@ def _explain(
 ) -> Iterator[str]:
     """Yield what is wrong: another mean, a batch alone, some parameters alone, a factor on all."""
     for batch in range(evidence.batches if evidence.batches > 1 else 0):
-        alone = Definition(definition.normalisation, definition.shift, definition.every, batch)
-        fit = fit_gradients(evidence, alone)
+        fit = fit_gradients(evidence, replace(definition, batch=batch))
         if fit is not None and fit.error <= limit:
             yield f"the gradients are those of batch {batch + 1} of {evidence.batches} alone: the others' are lost"
             return
@@ -98,7 +97,7 @@ def _explain(
         yield f"the gradients are {scale:.4g} times those of the loss{_name_scale(evidence, scale)}"
         return
     for name in NORMALISATIONS:  # where batches have about as many targets, the loss is too near to tell
-        fit = fit_gradients(evidence, Definition(name))
+        fit = fit_gradients(evidence, replace(definition, normalisation=name, shift=1, every=False))
         if name != definition.normalisation and fit is not None and fit.error <= limit:
             yield f"the gradients are those of {NORMALISATION_TEXTS[name]}, not of {definition.text}"
             return
@@ -115,6 +114,9 @@ def _name_scale(evidence: Evidence, scale: float) -> str:
         1.0 / ranks: "one over the number of ranks",
     }
     named = next((text for value, text in names.items() if abs(scale / value - 1) < 0.02 and value != 1.0), "")
+    preference = evidence.step.objective.preference
+    if preference is not None and named and preference.has_beta_in_slopes_alone:
+        named += f", or beta is {preference.beta * scale:.4g}, not {preference.beta:g}"
     return f": {named}" if named else ""
 
 

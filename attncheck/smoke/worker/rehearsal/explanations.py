@@ -1,0 +1,115 @@
+"""Which loss a step had: the documented one, or another one, as its value and its gradients show.
+
+A mean of −log p is defined by what each token is to predict, and by the weight of every target. Gradients decide where
+they were seen: what is differentiated may be any multiple of the mean (a sum that is divided later, a gradient
+scaler's) as long as the optimiser steps with the mean's gradients; and two definitions may agree on a value by chance,
+on the gradients of all parameters they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS, Normalisation
+from attncheck.smoke.worker.rehearsal import preferences
+from attncheck.smoke.worker.rehearsal.definitions import (
+    SCALE_LIMIT,
+    Definition,
+    Explanation,
+    compute_loss,
+    fit_gradients,
+    gradient_limit,
+    is_near,
+    list_factors,
+)
+from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_MULTIPLE, Evidence
+
+
+def documented(evidence: Evidence) -> list[Definition]:
+    """Return the definitions that the job's framework documents."""
+    if evidence.step.objective.preference is not None:
+        return [preferences.define_loss(evidence, evidence.step.objective.preference)]
+    return [Definition(name) for name in evidence.step.objective.normalisations]
+
+
+def loss_limit(evidence: Evidence) -> float:
+    """Return the largest relative error allowed of the loss: several times what rounding costs eager attention."""
+    if evidence.step.objective.preference is not None:
+        return preferences.loss_limit(evidence, evidence.step.objective.preference)
+    if evidence.rounded is None:
+        return max(MIN_LIMIT, FP32_LIMIT)
+    exact = rounded = 0.0
+    for piece in evidence.judged_pieces[:8]:
+        labels, counts = piece.shift_labels(1)
+        exact += float(evidence.describe(piece).nll(labels)[counts].sum())
+        difference = evidence.rounded.describe(piece.tokens).nll(labels) - evidence.describe(piece).nll(labels)
+        rounded += float(difference.abs()[counts].sum())
+    return max(MIN_LIMIT, ROUNDING_MULTIPLE * rounded / max(exact, 1e-12))
+
+
+def explain_loss(evidence: Evidence) -> Explanation | None:
+    """Return the definition that the step's loss and gradients follow; None where none does."""
+    if evidence.step.objective.preference is not None:
+        return preferences.explain_loss(evidence, evidence.step.objective.preference)
+    limit, slack = loss_limit(evidence), gradient_limit(evidence, documented(evidence)[0])
+    observed = evidence.observed_loss
+    for definition in documented(evidence):
+        if is_near(compute_loss(evidence, definition), observed, limit):
+            return Explanation(definition)
+    for definition in documented(evidence):
+        fit = fit_gradients(evidence, definition)
+        if fit is not None and fit.error <= slack and abs(fit.scale - 1.0) <= max(SCALE_LIMIT, slack):
+            return Explanation(definition, observed / compute_loss(evidence, definition), scale=fit.scale)
+    for explanation in _iter_faults(evidence):
+        value = compute_loss(evidence, explanation.definition) * explanation.factor
+        if is_near(value, observed, limit):
+            fit = fit_gradients(evidence, explanation.definition)
+            if fit is None or fit.error <= slack:
+                return replace(explanation, scale=fit.scale if fit is not None else None)
+    return _explain_direction(evidence, slack)
+
+
+def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
+    """Return the definition whose gradients have the direction of the step's, whatever the loss is; None without."""
+    simple = [explanation for explanation in _iter_faults(evidence) if explanation.factor == 1.0]
+    for explanation in (*(Explanation(definition) for definition in documented(evidence)), *simple):
+        definition = explanation.definition
+        fit, mean = fit_gradients(evidence, definition), compute_loss(evidence, definition)
+        if fit is not None and fit.error <= slack and mean:
+            factor = evidence.observed_loss / mean
+            multiple = f"{factor:.4g} times {definition.text}"
+            fault = f"{explanation.fault} ({multiple})" if definition.shift != 1 or definition.every else multiple
+            return Explanation(definition, factor, fault, fit.scale)
+    return None
+
+
+def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
+    """Yield what the loss would be under other definitions, the simplest first."""
+    for name in NORMALISATIONS:
+        yield Explanation(Definition(name), 1.0, NORMALISATION_TEXTS[name])
+    ranks = len(evidence.step.ranks)
+    names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens", "row_tokens")
+    for text, factor in list_factors(evidence).items():
+        for name in names:
+            if factor != 1.0:
+                yield Explanation(Definition(name), factor, f"{text} ({NORMALISATION_TEXTS[name]})")
+    for name in names[:2]:
+        after_next, itself = Definition(name, shift=2), Definition(name, shift=0)
+        yield Explanation(after_next, 1.0, "each token is to predict the one after the next: labels shifted twice")
+        yield Explanation(itself, 1.0, "each token is to predict itself: labels are not shifted")
+        yield Explanation(Definition(name, every=True), 1.0, "every token is a target, prompts and markup too")
+    targets = float(sum(evidence.count_targets()))
+    yield Explanation(Definition("step_tokens"), targets, "the sum over target tokens, not their mean")
+    yield Explanation(Definition("step_tokens"), targets / ranks, "the sum over target tokens, not their mean")
+
+
+def settle_targets(evidence: Evidence) -> Evidence:
+    """Return the evidence under the targets that its loss and gradients show, where no label said which they are."""
+    readings = [replace(evidence, step=step) for step in evidence.step.list_readings()]
+    if len(readings) == 1:
+        return evidence
+    explanations = [(explain_loss(reading), reading) for reading in readings]
+    right = [reading for explanation, reading in explanations if explanation is not None and not explanation.fault]
+    named = [reading for explanation, reading in explanations if explanation is not None]
+    return next(iter((*right, *named, evidence)))
