@@ -228,7 +228,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     ranks = execution.count_ranks(stage.folder)
     results = [_judge_end(ended)]
     if ranks:
-        results += _judge(stage, cut)
+        results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
     job = stage.read.job
@@ -274,13 +274,14 @@ def _judge_end(ended: execution.Execution) -> CheckResult:
     return CheckResult("run", violations=(first[:400],), notes=tuple(line.strip()[:300] for line in lines))
 
 
-def _judge(stage: _Stage, cut: JobCut) -> list[CheckResult]:
+def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
     message = {
         "task": "attncheck.smoke.worker.rehearsal.judging:judge",
         "device": "cpu",
         "threads": stage.target.threads_per_worker(1),
         "stage": stage.folder,
         "objective": codec.to_plain(cut.objective),
+        "ring_size": ring_size,
     }
     events = _run_worker(stage, message, CHECKS)
     return [_read_result(events.get(name), name) for name in CHECKS]

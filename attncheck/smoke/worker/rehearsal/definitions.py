@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
 from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS, Normalisation
 from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, ROUNDING_MULTIPLE, Evidence
+from attncheck.smoke.worker.rehearsal.step import Sliced
 from attncheck.smoke.worker.testbed import gradient_error
 
 MIN_LIMIT = 1e-4  # relative; losses are summed in float32
@@ -28,11 +31,21 @@ class Definition:
     shift: int = 1
     every: bool = False
     batch: int = -1  # the one batch that counts, -1: all
+    sliced: Sliced | None = None  # how targets are read in rows over several ranks
+    by_rank: bool = False  # the mean of each rank's slice alone, averaged over ranks
 
     @property
     def text(self) -> str:
         """The mean in words."""
-        return NORMALISATION_TEXTS[self.normalisation]
+        mean = "each rank's mean over the targets of its slice alone, averaged: " if self.by_rank else ""
+        return mean + NORMALISATION_TEXTS[self.normalisation]
+
+    def list_parts(self, ranks: int) -> list[Definition]:
+        """Return the definitions whose mean this one is: one for each of the `ranks` that share a row."""
+        if not self.by_rank:
+            return [self]
+        sliced = self.sliced or Sliced()
+        return [replace(self, by_rank=False, sliced=replace(sliced, rank=rank)) for rank in range(ranks)]
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ class Fit:
 
 def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
     """Return the weight of one target of each piece of the step."""
-    counts = evidence.count_targets(definition.shift, definition.every)
+    counts = evidence.count_targets(definition.shift, definition.every, definition.sliced)
     shares = evidence.list_shares(definition.normalisation, counts)
     if definition.batch < 0:
         return shares
@@ -57,13 +70,30 @@ def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
 
 def compute_loss(evidence: Evidence, definition: Definition) -> float:
     """Return what the loss of the step is by a definition, in nats a token."""
-    sums = evidence.sum_nll(definition.shift, definition.every)
+    parts = definition.list_parts(evidence.step.layout.size)
+    return sum(_compute_part(evidence, part) for part in parts) / len(parts)
+
+
+def _compute_part(evidence: Evidence, definition: Definition) -> float:
+    sums = evidence.sum_nll(definition.shift, definition.every, definition.sliced)
     return sum(share * nll for share, nll in zip(list_shares(evidence, definition), sums, strict=True))
+
+
+def compute_gradients(evidence: Evidence, definition: Definition) -> dict[str, Tensor]:
+    """Return what the gradients of the step are by a definition."""
+    parts = definition.list_parts(evidence.step.layout.size)
+    total: dict[str, Tensor] = {}
+    for part in parts:
+        shares = list_shares(evidence, part)
+        gradients = evidence.sum_gradients(shares, part.shift, part.every, sliced=part.sliced)
+        for name, gradient in gradients.items():
+            total[name] = total.get(name, 0.0) + gradient / len(parts)
+    return total
 
 
 def fit_gradients(evidence: Evidence, definition: Definition) -> Fit | None:
     """Compare the gradients of the step with a definition's; None where they were not seen."""
-    expected = evidence.sum_gradients(list_shares(evidence, definition), definition.shift, definition.every)
+    expected = compute_gradients(evidence, definition)
     actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
     expected = {name: expected[name] for name in actual}
     square = sum(float(gradient.double().square().sum()) for gradient in expected.values())
@@ -140,7 +170,8 @@ def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
         if fit is not None and fit.error <= slack and mean:
             factor = evidence.observed_loss / mean
             multiple = f"{factor:.4g} times {definition.text}"
-            fault = f"{explanation.fault} ({multiple})" if definition.shift != 1 or definition.every else multiple
+            is_named = definition.shift != 1 or definition.every or definition.sliced or definition.by_rank
+            fault = f"{explanation.fault} ({multiple})" if is_named else multiple
             return Explanation(definition, factor, fault, fit.scale)
     return None
 
@@ -153,16 +184,23 @@ def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
     """Yield what the loss would be under other definitions, the simplest first."""
     for name in NORMALISATIONS:
         yield Explanation(Definition(name), 1.0, NORMALISATION_TEXTS[name])
-    batches, ranks = evidence.batches, len(evidence.step.ranks)
+    yield from iter_slice_faults(evidence)
+    batches, sharing = evidence.batches, evidence.step.layout.size
+    ranks = len(evidence.step.ranks) // sharing
     factors = {
+        "too large by the size of the sequence-parallel group": float(sharing),
+        "divided by the size of the sequence-parallel group once too often": 1.0 / sharing,
         "the sum over the step's batches, not their mean: too large by the accumulation": float(batches),
         "divided by the accumulation twice": 1.0 / batches,
         "too large by the number of ranks": float(ranks),
         "divided by the number of ranks once too often": 1.0 / ranks,
         "too large by the accumulation and the number of ranks": float(batches * ranks),
     }
+    if sharing > 1 and ranks > 1:
+        factors["divided by the number of all ranks, those that share a row too"] = 1.0 / (ranks * sharing)
     names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens", "row_tokens")
-    for text, factor in factors.items():
+    for factor in dict.fromkeys(factors.values()):
+        text = ", or ".join(text for text, value in factors.items() if value == factor)
         for name in names:
             if factor != 1.0:
                 yield Explanation(Definition(name), factor, f"{text} ({NORMALISATION_TEXTS[name]})")
@@ -171,9 +209,25 @@ def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
         yield Explanation(after_next, 1.0, "each token is to predict the one after the next: labels shifted twice")
         yield Explanation(itself, 1.0, "each token is to predict itself: labels are not shifted")
         yield Explanation(Definition(name, every=True), 1.0, "every token is a target, prompts and markup too")
-    targets = float(sum(evidence.count_targets()))
+    targets, ranks = float(sum(evidence.count_targets())), len(evidence.step.ranks)
     yield Explanation(Definition("step_tokens"), targets, "the sum over target tokens, not their mean")
     yield Explanation(Definition("step_tokens"), targets / ranks, "the sum over target tokens, not their mean")
+
+
+def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
+    """Yield what goes wrong with labels and means where ranks hold slices of a row."""
+    if all(call.places is None for call in evidence.step.calls):
+        return
+    lost = "labels are shifted within each rank's slice: its last token has no target"
+    rolled = "labels are shifted within each rank's slice: its last token is to predict its first"
+    names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens")
+    for name in names:
+        yield Explanation(Definition(name, sliced=Sliced("lost")), 1.0, lost)
+        yield Explanation(Definition(name, sliced=Sliced("rolled")), 1.0, rolled)
+        alone = Definition(name, by_rank=True)
+        yield Explanation(alone, 1.0, alone.text)
+        own = Definition(name, sliced=Sliced("lost"), by_rank=True)
+        yield Explanation(own, 1.0, f"{lost}; and the loss is {own.text}")
 
 
 def settle_targets(evidence: Evidence) -> Evidence:

@@ -13,11 +13,12 @@ from attncheck.smoke.worker.rehearsal.definitions import (
     SCALE_LIMIT,
     Definition,
     Explanation,
+    compute_gradients,
     documented,
     explain_loss,
     fit_gradients,
     gradient_limit,
-    list_shares,
+    iter_slice_faults,
 )
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
 from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_parameter
@@ -35,7 +36,7 @@ def run(evidence: Evidence) -> CheckResult:
         return CheckResult("gradients", "skipped", NO_GRADIENTS)
     explanation = explain_loss(evidence) or Explanation(documented(evidence)[0], 1.0, "unexplained")
     definition = explanation.definition
-    expected = evidence.sum_gradients(list_shares(evidence, definition), definition.shift, definition.every)
+    expected = compute_gradients(evidence, definition)
     missing = _list_missing(evidence, expected)
     actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
     shared = {name: expected[name] for name in actual}
@@ -101,20 +102,26 @@ def _explain(
         if name != definition.normalisation and fit is not None and fit.error <= limit:
             yield f"the gradients are those of {NORMALISATION_TEXTS[name]}, not of {definition.text}"
             return
+    for fault in iter_slice_faults(evidence):
+        fit = fit_gradients(evidence, fault.definition)
+        if fit is not None and fit.error <= limit:
+            yield f"the gradients are those of another loss: {fault.fault}"
+            return
     yield from _name_parameters(actual, expected, limit)
 
 
 def _name_scale(evidence: Evidence, scale: float) -> str:
-    """Return what a factor on all gradients is."""
-    batches, ranks = evidence.batches, len(evidence.step.ranks)
-    names = {
-        float(batches): "the number of batches to a step",
-        1.0 / batches: "one over the number of batches to a step",
-        float(ranks): "the number of ranks",
-        1.0 / ranks: "one over the number of ranks",
+    """Return what a factor on all gradients is: all that it may be, where several numbers are equal."""
+    sharing = evidence.step.layout.size
+    counts = {
+        "the size of the sequence-parallel group": sharing,
+        "the number of batches to a step": evidence.batches,
+        "the number of ranks": len(evidence.step.ranks) // sharing,
     }
-    named = next((text for value, text in names.items() if abs(scale / value - 1) < 0.02 and value != 1.0), "")
-    return f": {named}" if named else ""
+    factors = {text: float(count) for text, count in counts.items()}
+    factors |= {f"one over {text}": 1.0 / count for text, count in counts.items()}
+    named = [text for text, factor in factors.items() if factor != 1.0 and abs(scale / factor - 1) < 0.02]
+    return f": {' or '.join(named)}" if named else ""
 
 
 def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> Iterator[str]:
@@ -152,8 +159,9 @@ def _compare_ranks(evidence: Evidence) -> Iterator[str]:
             if other is None or other.shape != gradient.shape:
                 continue
             if float((other - gradient).norm()) > MAX_RANK_DIFFERENCE * float(other.norm()):
+                shares_row = any({first.rank, record.rank} <= set(group) for group in evidence.step.layout.groups)
+                where = "reduced over the ranks that share a row" if shares_row else "averaged over ranks"
                 yield (
-                    f"rank {record.rank} steps with other gradients than rank 0: {name} differs; they are not "
-                    "averaged over ranks"
+                    f"rank {record.rank} steps with other gradients than rank 0: {name} differs; they are not {where}"
                 )
                 return
