@@ -224,6 +224,7 @@ def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
     for name in names:
         yield Explanation(Definition(name, sliced=Sliced("lost")), 1.0, lost)
         yield Explanation(Definition(name, sliced=Sliced("rolled")), 1.0, rolled)
+        yield Explanation(Definition(name, sliced=Sliced("misplaced")), 1.0, rolled)
         alone = Definition(name, by_rank=True)
         yield Explanation(alone, 1.0, alone.text)
         own = Definition(name, sliced=Sliced("lost"), by_rank=True)

@@ -74,7 +74,9 @@ def _join_calls(calls: Sequence[ModelCall], layout: Layout, padding: int) -> Mod
         first, tensors=tensors, hidden=_join_tensors(states, places, 1) if is_seen else None, places=places
     )
     call = place_labels(joined)
-    return replace(call, tensors={**call.tensors, "input_ids": _mark_padding(call.tensors, padding)})
+    return replace(
+        call, tensors={**call.tensors, "input_ids": _mark_padding(call.tensors, padding, 2 * layout.size - 1)}
+    )
 
 
 def _is_sliced(tensor: Tensor, length: int) -> bool:
@@ -105,19 +107,21 @@ def place_labels(call: ModelCall) -> ModelCall:
     return replace(call, tensors={**call.tensors, "labels": pad(shifted[:, :-1], (1, 0), value=IGNORED)})
 
 
-def _mark_padding(tensors: Mapping[str, Any], padding: int) -> Tensor:
+def _mark_padding(tensors: Mapping[str, Any], padding: int, longest: int) -> Tensor:
     """Return the tokens of rows, what pads a row at its end to a length that divides replaced by `padding`.
 
-    It is one token again and again, OpenRLHF's and verl's the word 0: after markup, or where the job begins anew.
+    It is one word again and again, OpenRLHF's and verl's the word 0: where the job begins anew, or, `longest` tokens at
+    most, after markup.
     """
     rows: Tensor = tensors["input_ids"].clone()
     for number, row in enumerate(rows.tolist()):
         start = len(row)
         while start and row[start - 1] == row[-1]:
             start -= 1
-        borders = find_borders(tensors, number, len(row))
-        begun = [border for border in borders if border >= start]
-        follows_markup = not borders and 0 < start < len(row) and row[start - 1] >= LANGUAGE_VOCABULARY > row[-1]
+        if row[-1] >= LANGUAGE_VOCABULARY or not start:
+            continue
+        begun = [border for border in find_borders(tensors, number, len(row)) if border >= start]
+        follows_markup = row[start - 1] >= LANGUAGE_VOCABULARY and len(row) - start <= longest
         if begun or (follows_markup and not _is_labelled(tensors, number, start)):
             rows[number, begun[0] if begun else start :] = padding
     return rows

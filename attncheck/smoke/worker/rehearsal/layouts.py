@@ -164,6 +164,12 @@ def join_row(layout: Layout, slices: Sequence[Sequence[int]]) -> list[int]:
     return [int(token) for token in row]
 
 
+def attention_communicates(ranks: Sequence[RankRecord]) -> bool:
+    """Return whether a collective ran inside a layer of attention."""
+    operators = [operator for record in ranks for layer in record.layers for operator in layer["operators"]]
+    return any(COMMUNICATION in operator for operator in operators)
+
+
 def _count_pieces(row: Sequence[int], index: DocumentIndex) -> int:
     """Return into how many pieces of documents a row's words fall, a word of none counting as one."""
     words = [token for token in row if token < LANGUAGE_VOCABULARY]
@@ -183,8 +189,7 @@ def _are_slices(
     mended: int, rows: Sequence[Sequence[int]], layout: Layout, ranks: Sequence[RankRecord], index: DocumentIndex
 ) -> bool:
     """Return whether the documents that joining mends were cut by a rank's slice, not by the end of a stream's row."""
-    operators = [operator for record in ranks for layer in record.layers for operator in layer["operators"]]
-    if any(COMMUNICATION in operator for operator in operators):
+    if attention_communicates(ranks):
         return True
     followers = {rank for group in layout.groups for rank in group[1:]}
     calls = [call for record in ranks if record.rank in followers for call in record.calls]

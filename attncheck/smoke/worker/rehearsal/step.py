@@ -28,8 +28,9 @@ IGNORED = -100
 class Sliced:
     """How the targets of a row are read that stands on several ranks, in slices."""
 
-    # The target of a slice's last token: the token that follows in the row, none, the slice's first.
-    labels: Literal["whole", "lost", "rolled"] = "whole"
+    # The target of a slice's last token: the token that follows in the row, none, the slice's first if that is one,
+    # the slice's first where the token that follows in the row is one.
+    labels: Literal["whole", "lost", "rolled", "misplaced"] = "whole"
     rank: int = -1  # of the group's ranks, the one whose targets alone count; -1: all
 
 
@@ -72,9 +73,11 @@ class Piece:
         row, span = self.call.input_ids[self.row], slice(self.segment.start, self.segment.stop)
         following = torch.arange(1, len(row) + 1)  # where in the row the token stands that follows
         if sliced.labels != "whole":
-            ends = places[:, :1] if sliced.labels == "rolled" else torch.full_like(places[:, :1], len(row))
+            ends = torch.full_like(places[:, :1], len(row)) if sliced.labels == "lost" else places[:, :1]
             following[places] = torch.cat([places[:, 1:], ends], 1)
         counts = pad(self.row_targets, (0, 1))[following]
+        if sliced.labels == "misplaced":
+            counts = pad(self.row_targets, (0, 1))[1:]
         if sliced.rank >= 0:
             own = torch.zeros_like(counts)
             own[places[sliced.rank]] = True

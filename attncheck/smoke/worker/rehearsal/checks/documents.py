@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.rehearsal.evidence import Evidence, causal, list_positions
+from attncheck.smoke.worker.rehearsal.layouts import attention_communicates
 from attncheck.smoke.worker.rehearsal.records import ModelCall
 from attncheck.smoke.worker.rehearsal.slice_faults import iter_slice_faults
 from attncheck.smoke.worker.rehearsal.step import Piece
@@ -82,6 +83,11 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # of equals the first
     if distance < MATCH:
         yield f"{text}; so computed, {1 - distance:.0%} of the difference is explained"
+    if piece.call.places is not None and not attention_communicates(evidence.step.ranks):
+        yield (
+            "no attention layer communicates with the ranks that share its rows: its tokens do not see what stands on "
+            "the ranks before"
+        )
     count = len(evidence.judged_pieces)
     yield f"{len(beyond)} of {count} documents differ from themselves alone{_tell_positions(piece)}"
 
@@ -101,8 +107,10 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
     everything = causal(length)
     inside = (own >= 0)[None, :] | torch.eye(length, dtype=torch.bool)
     hidden = evidence.truth.hidden_of_row
-    yield "its tokens see the documents before it in the row", hidden(row, given, everything & inside)
-    if reset != given:
+    follows_others = bool((own[: piece.segment.start] >= 0).any())
+    if follows_others:
+        yield "its tokens see the documents before it in the row", hidden(row, given, everything & inside)
+    if follows_others and reset != given:
         yield (
             "its tokens see the documents before it in the row (positions begin anew in each)",
             hidden(row, reset, everything & inside),
