@@ -58,8 +58,7 @@ def _join_calls(calls: Sequence[ModelCall], layout: Layout, padding: int) -> Mod
     if layout.order == "whole":
         return place_labels(first)
     if layout.order == "cut inside":
-        hidden = torch.cat([call.hidden for call in calls if call.hidden is not None], 1)[:, :length]
-        return place_labels(replace(first, hidden=hidden, places=_list_inner_places(calls, length)))
+        return place_labels(_join_inside(calls, layout, padding))
     if any(call.input_ids.shape != first.input_ids.shape for call in calls):
         raise Unjoinable("slices of one row have different lengths")
     places = layout.list_places(length)
@@ -93,10 +92,19 @@ def _join_tensors(tensors: Sequence[Tensor], places: Tensor, dim: int) -> Tensor
     return torch.cat(list(tensors), dim).index_select(dim, places.flatten().argsort())
 
 
-def _list_inner_places(calls: Sequence[ModelCall], length: int) -> Tensor | None:
-    """Return the places of contiguous slices that a model cuts inside, None where the last is shorter."""
-    size = len(calls)
-    return torch.arange(length).view(size, -1) if length % size == 0 else None
+def _join_inside(calls: Sequence[ModelCall], layout: Layout, padding: int) -> ModelCall:
+    """Return the call whose row every rank was given whole, and padded and cut inside."""
+    first, length = calls[0], calls[0].input_ids.shape[1]
+    hidden = torch.cat([call.hidden for call in calls if call.hidden is not None], 1)
+    fills = {"input_ids": padding, "labels": IGNORED, "shift_labels": IGNORED}
+    tensors = {
+        name: pad(tensor, (0, hidden.shape[1] - length), value=fills.get(name, 0))
+        if _is_sliced(tensor, length)
+        else tensor
+        for name, tensor in first.tensors.items()
+    }
+    places = layout.list_places(hidden.shape[1] // layout.size)
+    return replace(first, tensors=tensors, hidden=hidden, places=places)
 
 
 def place_labels(call: ModelCall) -> ModelCall:

@@ -130,8 +130,7 @@ def _enters_whole(layout: Layout, by_rank: dict[int, tuple[ModelCall, ...]], rin
             if any(not torch.equal(call.input_ids, calls[0].input_ids) for call in calls[1:]):
                 return False
             lengths = {call.hidden.shape[1] if call.hidden is not None else 0 for call in calls}
-            seqlen = calls[0].input_ids.shape[1]
-            is_cut = 0 not in lengths and max(lengths) < seqlen <= sum(lengths) * len(group)
+            is_cut = lengths == {-(-calls[0].input_ids.shape[1] // len(group))}  # padded until it divides
             if is_cut != (layout.order == "cut inside"):
                 return False
     return layout.order == "cut inside" or ring_size > 1  # else the same data go in twice, which is a fault
