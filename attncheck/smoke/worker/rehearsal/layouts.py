@@ -2,8 +2,8 @@
 
 The words say it: each document's tokens belong one after the other, so the order that breaks the fewest documents is
 the row's. Slices of a row look like rows that are cut from one stream of documents: where the launch does not say that
-its rows are spread, they are taken for slices only if attention communicates, if positions go on from rank to rank, or
-if the rows that they make begin with a document.
+its rows are spread, they are taken for slices only if the rows that they make begin with documents, or if attention
+communicates and positions go on from rank to rank.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ ORDER_TEXTS: dict[Order, str] = {
     "cut inside": "the whole row enters each, and is cut into contiguous slices inside",
 }
 HEADLESS_SHARE = 0.25  # rows that begin within a document, of the documents that joining mends: slices, not a stream
+LEAST_WORDS = 12  # to a piece: a document has 16 or more, a piece in a wrong order few
 COMMUNICATION = "c10d"  # collectives, as the watcher names operators
 
 
@@ -77,31 +78,21 @@ def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: in
     for layout in layouts:
         if _enters_whole(layout, by_rank, ring_size):
             return layout
-    before = sum(_count_pieces(row, index) for record in ranks for row in _list_rows(record.calls))
+    own_rows = [row for record in ranks for row in _list_rows(record.calls)]
+    before = _count_all_pieces(own_rows, index)
     trials = [
-        (sum(_count_pieces(row, index) for row in rows), number, layout, rows)
+        (_count_all_pieces(rows, index), number, layout, rows)
         for number, layout in enumerate(layouts)
         if layout.order in ORDERS and (rows := _join_rows(layout, by_rank)) is not None
     ]
-    after, _, layout, rows = min(trials, default=(before, 0, alone, []))
-    if after < before and (ring_size > 1 or _are_slices(before - after, rows, layout, ranks, index)):
-        return layout
-    if (
-        ring_size > 1
-        and before > sum(len(_list_rows(record.calls)) for record in ranks)
-        and _has_heads_alone(ranks, index)
-    ):
+    after, _, layout, rows = min(trials, default=(before, 0, alone, own_rows))
+    is_spread = ring_size > 1 or (after < before and _are_slices(before - after, rows, layout, ranks, index))
+    if is_spread and _count_words(own_rows) < LEAST_WORDS * after:
         raise Unjoinable(
-            f"rows are spread over {ring_size} ranks in an order that is none of {', '.join(ORDERS)}: documents are "
+            f"rows are spread over {layout.size} ranks in an order that is none of {', '.join(ORDERS)}: documents are "
             "broken however their slices are put together"
         )
-    return alone
-
-
-def _has_heads_alone(ranks: Sequence[RankRecord], index: DocumentIndex) -> bool:
-    """Return whether rows begin within documents."""
-    rows = [row for record in ranks for row in _list_rows(record.calls)]
-    return sum(_begins_within(row, index) for row in rows) > HEADLESS_SHARE * len(rows)
+    return layout if is_spread and after < before else alone
 
 
 def _iter_groupings(ranks: Sequence[int], ring_size: int) -> Iterator[Layout]:
@@ -169,6 +160,14 @@ def attention_communicates(ranks: Sequence[RankRecord]) -> bool:
     return any(COMMUNICATION in operator for operator in operators)
 
 
+def _count_all_pieces(rows: Sequence[Sequence[int]], index: DocumentIndex) -> int:
+    return sum(_count_pieces(row, index) for row in rows)
+
+
+def _count_words(rows: Sequence[Sequence[int]]) -> int:
+    return sum(token < LANGUAGE_VOCABULARY for row in rows for token in row)
+
+
 def _count_pieces(row: Sequence[int], index: DocumentIndex) -> int:
     """Return into how many pieces of documents a row's words fall, a word of none counting as one."""
     words = [token for token in row if token < LANGUAGE_VOCABULARY]
@@ -188,11 +187,11 @@ def _are_slices(
     mended: int, rows: Sequence[Sequence[int]], layout: Layout, ranks: Sequence[RankRecord], index: DocumentIndex
 ) -> bool:
     """Return whether the documents that joining mends were cut by a rank's slice, not by the end of a stream's row."""
-    if attention_communicates(ranks):
+    if sum(_begins_within(row, index) for row in rows) <= HEADLESS_SHARE * mended:
         return True
+    if not attention_communicates(ranks) or any("deepspeed" in record.packages for record in ranks):
+        return False  # ZeRO-3 gathers weights within layers
     followers = {rank for group in layout.groups for rank in group[1:]}
     calls = [call for record in ranks if record.rank in followers for call in record.calls]
     begun = [bool((call.tensors["position_ids"][..., 0] > 0).any()) for call in calls if "position_ids" in call.tensors]
-    if begun and 2 * sum(begun) >= len(begun):
-        return True
-    return sum(_begins_within(row, index) for row in rows) <= HEADLESS_SHARE * mended
+    return bool(begun) and 2 * sum(begun) >= len(begun)
