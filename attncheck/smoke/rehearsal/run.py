@@ -56,7 +56,7 @@ LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
 CPU_PROCESSES = 2
 ERROR_LINES = 4
 # The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed.
-ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))\S*(?:Error|Exception)\b|\berror: ")
+ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: ")
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
 

@@ -116,14 +116,17 @@ def _explain(
 
 def _find_nearer(evidence: Evidence, fit: Fit) -> Iterator[str]:
     """Yield that the gradients are nearer to those of labels shifted in slices: a few targets are within rounding."""
-    for fault in iter_slice_faults(evidence):
-        other = fit_gradients(evidence, fault.definition)
-        if other is not None and other.error < NEARER * fit.error:
-            yield (
-                f"{fault.fault}: from the gradients of that loss those of the step are off by {other.error:.2g}, from "
-                f"those of the documented one by {fit.error:.2g}"
-            )
-            return
+    fits = [(fault, fit_gradients(evidence, fault.definition)) for fault in iter_slice_faults(evidence)]
+    fault, error = min(
+        ((fault, other.error) for fault, other in fits if other is not None),
+        key=lambda item: item[1],
+        default=(None, fit.error),
+    )
+    if fault is not None and error < NEARER * fit.error:
+        yield (
+            f"{fault.fault}: the gradients of the step are off by {error:.2g} from those of that loss, by "
+            f"{fit.error:.2g} from those of the documented one"
+        )
 
 
 def _name_scale(evidence: Evidence, scale: float) -> str:
