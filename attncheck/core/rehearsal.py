@@ -79,6 +79,7 @@ class Materials:
     accumulation: int  # batches to a step
     uses_gpu: bool  # whether there is one
     processes: int = 1  # that the launch may start at most
+    ring_size: int = 1  # ranks that share a row
 
     def alias(self, model: str) -> str:
         """Return a path for the small model that ends as the name of the user's own model does."""
@@ -114,5 +115,7 @@ class JobCut:
     emulates_flash_attn: bool = False  # flash-attn 2 in plain torch, which the launch's processes find as `flash_attn`
     model_alias: str = ""  # a path that is to lead to the model too: what a framework reads in its name stays so
     remarks: tuple[str, ...] = ()  # what stands for something else here
+    ring_size: int = 1  # ranks that share a row here
+    whole_rows: str = ""  # why a rank has its rows whole on this machine, whatever the launch says; "": it need not
     mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend documents that mix, the likeliest first
     rank_mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend a loss that is another over several ranks

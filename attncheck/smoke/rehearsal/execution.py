@@ -26,7 +26,7 @@ FLASH_ATTN_METADATA = {
     "top_level.txt": "flash_attn\n",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
-LAST_LINES = 40  # of what the launch prints
+LAST_LINES = 200  # of what the launch prints: torchrun writes tens after a rank's own error
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 5.0  # for a launcher to end its processes
 # What a trainer would leave behind or send out, besides its output folder.

@@ -57,7 +57,7 @@ CPU_PROCESSES = 2
 ERROR_LINES = 4
 MAX_LINES = 6  # of a finding's evidence
 # The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed.
-ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))\S*(?:Error|Exception)\b|\berror: ")
+ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: ")
 SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or is not there
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
@@ -230,7 +230,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     ranks = execution.count_ranks(stage.folder)
     results = [_judge_end(ended)]
     if ranks:
-        results += _judge(stage, cut)
+        results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
     job = stage.read.job
@@ -276,13 +276,14 @@ def _judge_end(ended: execution.Execution) -> CheckResult:
     return CheckResult("run", violations=(first[:400],), notes=tuple(line.strip()[:300] for line in lines))
 
 
-def _judge(stage: _Stage, cut: JobCut) -> list[CheckResult]:
+def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
     message = {
         "task": "attncheck.smoke.worker.rehearsal.judging:judge",
         "device": "cpu",
         "threads": stage.target.threads_per_worker(1),
         "stage": stage.folder,
         "objective": codec.to_plain(cut.objective),
+        "ring_size": ring_size,
     }
     events = _run_worker(stage, message, CHECKS)
     return [_read_result(events.get(name), name) for name in CHECKS]

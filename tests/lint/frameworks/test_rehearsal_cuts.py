@@ -254,13 +254,22 @@ def test_openrlhf_multiturn_takes_messages() -> None:
 
 
 def test_verl_reads_parquet_on_a_cpu_of_its_own() -> None:
-    """Its data are Parquet; FSDP 2 stands for FSDP 1, and rows stay whole, which is said."""
+    """Its data are Parquet; FSDP 2 stands for FSDP 1; a row is over as many ranks as there are processes."""
     cut, launch = cut_text(VERL)
     assert "--nnodes=1 --nproc_per_node=2" in launch.command and f"model.path={STAGE}/model" in launch.command
     assert f"data.train_files={STAGE}/data/train.parquet" in launch.command
-    assert "engine.strategy=fsdp2" in launch.command and "ulysses_sequence_parallel_size=1" in launch.command
+    assert "engine.strategy=fsdp2" in launch.command and "ulysses_sequence_parallel_size=2" in launch.command
     assert "trainer.device=cpu" in launch.command and "wandb" not in launch.command
-    assert cut.environ["VERL_PLATFORM"] == "cpu" and len(cut.remarks) == 3 and cut.emulates_flash_attn
+    assert cut.environ["VERL_PLATFORM"] == "cpu" and len(cut.remarks) == 2 and cut.emulates_flash_attn
+    assert cut.ring_size == 2 and "data.train_batch_size=2 " in launch.command  # both ranks have the same rows
+
+
+def test_rows_over_more_ranks_than_there_are_processes_are_over_fewer() -> None:
+    """The ring is as large as the machine's processes allow, and what was made of it is said."""
+    cut, launch = cut_text(f"{OPENRLHF.rstrip()} --ds.ring_attn_size 8 --ds.packing_samples\n")
+    assert "--ds.ring_attn_size 2" in launch.command and cut.ring_size == 2
+    assert "rows over 8 ranks: 2 processes are started here, and a row is over 2" in cut.remarks
+    assert "--train.batch_size 4 " in launch.command  # of 2 rows each, 2 batches, on ranks that share them
 
 
 @pytest.mark.parametrize("text", ["engine=megatron", "engine=veomni"])

@@ -29,6 +29,8 @@ PACKED_LLAMAFACTORY = launches.LLAMAFACTORY + "neat_packing: true\n"
 # Steps of one batch: axolotl 0.17 to 0.19 averages batches, not tokens, which a test below shows.
 AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1")
 FULL_AXOLOTL = AXOLOTL.replace("adapter: qlora\n", "").replace("load_in_4bit: true\n", "")
+RING = f"{launches.OPENRLHF.rstrip()} --ds.ring_attn_size 2\n"
+VERL = launches.VERL.replace("ulysses_sequence_parallel_size=2", "ulysses_sequence_parallel_size=1")
 CLEAN: Mapping[str, tuple[str, str]] = {
     "llamafactory-padded": ("llamafactory", launches.LLAMAFACTORY),
     "llamafactory-packed": ("llamafactory", PACKED_LLAMAFACTORY),
@@ -60,8 +62,11 @@ CLEAN: Mapping[str, tuple[str, str]] = {
         "trl022",
         f"{launches.TRL_DPO.rstrip()} --padding_free --attn_implementation flash_attention_2",
     ),
-    "verl-no-padding": ("verl", launches.VERL),
-    "verl-padded-model": ("verl", launches.VERL.replace("use_remove_padding=True", "use_remove_padding=False")),
+    "openrlhf-ring": ("openrlhf", RING),
+    "openrlhf-ring-zero-3": ("openrlhf", f"{RING.rstrip()} --ds.zero_stage 3\n"),
+    "verl-no-padding": ("verl", VERL),
+    "verl-padded-model": ("verl", VERL.replace("use_remove_padding=True", "use_remove_padding=False")),
+    "verl-ulysses": ("verl", launches.VERL),
 }
 # launch, what is planted as "module\nold\nnew", the finding's code, what its message says
 FAULTS: Mapping[str, tuple[str, str, str, str]] = {
@@ -153,6 +158,53 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "loss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens",
         "ATN433",
         "divided by the number of ranks once too often",
+    ),
+    "openrlhf-ring-not-entered": (
+        "openrlhf-ring",
+        "openrlhf.utils.deepspeed.deepspeed\nsubstitute_hf_flash_attn(self.ring_attn_group, self.ring_head_stride)"
+        "\npass",
+        "ATN432",
+        "do not see what stands on the ranks before",
+    ),
+    "openrlhf-ring-positions": (
+        "openrlhf-ring",
+        "openrlhf.models.ring_attn_utils\ncu_seqlens[-1] += ring_attn_pad_len"
+        "\ncu_seqlens[-1] += ring_attn_pad_len; position_ids = torch.arange(sequences.shape[1])[None]",
+        "ATN432",
+        "positions begin anew on each rank",
+    ),
+    "openrlhf-ring-loss": (
+        "openrlhf-ring",
+        'openrlhf.utils.loss_utils\nreturn {"dp_size": dp_size, "batch_num_tokens": num_tokens / gas'
+        '\nreturn {"dp_size": dist.get_world_size(), "batch_num_tokens": num_tokens / gas',
+        "ATN433",
+        "too large by the size of the sequence-parallel group",
+    ),
+    "openrlhf-ring-labels": (
+        "openrlhf-ring",
+        "openrlhf.models.ring_attn_utils\ncu_seqlens[-1] += ring_attn_pad_len"
+        "\ncu_seqlens[-1] += ring_attn_pad_len; rolled_sequences = sequences.roll(-1, 1)",
+        "ATN434",
+        "its last token is to predict its first",
+    ),
+    "verl-ulysses-not-entered": (
+        "verl-ulysses",
+        "verl.models.transformers.monkey_patch\n"
+        "flash_attention._flash_attention_forward = _ulysses_flash_attention_forward\npass",
+        "ATN432",
+        "do not see what stands on the ranks before",
+    ),
+    "verl-ulysses-loss": (
+        "verl-ulysses",
+        'verl.workers.utils.losses\ndp_size = data["dp_size"]\ndp_size = data["dp_size"] / data["sp_size"]',
+        "ATN433",
+        "divided by the size of the sequence-parallel group once too often",
+    ),
+    "verl-ulysses-gradients": (
+        "verl-ulysses",
+        "verl.utils.ulysses\ngrad_output = grad_output * ctx.sp_world_size\npass",
+        "ATN434",
+        "times those of the loss: one over the size of the sequence-parallel group",
     ),
 }
 

@@ -42,7 +42,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     ranks = _count_ranks(job, materials)
     written = [name for name in GPU_SETTINGS if is_on(job, name.replace("-", "_"))]
     left_out = () if materials.uses_gpu else written
-    rows = materials.batch * materials.accumulation * ranks
+    rows = materials.batch * materials.accumulation * ranks // materials.ring_size
     sets = {
         **dict.fromkeys((*LEFT_OUT, *left_out), DROP),
         **attention.sets,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+JoinRows = Callable[[Sequence[Sequence[Sequence[int]]]], Sequence[Sequence[int]]]
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class ModelCall:
     options: Mapping[str, Any]
     hidden: Tensor | None
     description: Mapping[str, Any]  # attention, dtype, dropouts, patches: see the watcher's `describe.py`
+    places: Tensor | None = None  # where the tokens of each rank's slice stand, (ranks, tokens); None: a rank's own row
 
     @property
     def input_ids(self) -> Tensor:
@@ -94,11 +97,12 @@ def _iter_calls(document: Mapping[str, Any]) -> Iterator[ModelCall]:
         )
 
 
-def read_steps(folder: Path) -> list[StepRecord]:
-    """Return what was taken as steps, as far as every rank took them."""
-    documents = [json.loads(path.read_text())["steps"] for path in sorted(folder.glob("steps-*.json"))]
+def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
+    """Return what was taken as steps, as far as every rank took them; `join_rows` makes rows of what the ranks had."""
+    paths = sorted(folder.glob("steps-*.json"), key=lambda path: int(path.stem.removeprefix("steps-")))
+    documents = [json.loads(path.read_text())["steps"] for path in paths]
     return [
-        StepRecord(tuple(tuple(step["losses"]) for step in ranks), tuple(row for step in ranks for row in step["rows"]))
+        StepRecord(tuple(tuple(step["losses"]) for step in ranks), tuple(join_rows([step["rows"] for step in ranks])))
         for ranks in zip(*documents)
     ]
 
