@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.smoke.rehearsal import cutting, execution, known, mends
-from attncheck.smoke.rehearsal.cutting import NothingToRehearse
+from attncheck.smoke.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.smoke.run import collect_evidence, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
@@ -40,6 +41,7 @@ CODES = {
     "gradients": "ATN434",
     "run": "ATN435",
     "learning": "ATN436",
+    "repeat": "ATN437",
 }
 MESSAGES = {
     "batch": "the batches are not the documents",
@@ -48,8 +50,10 @@ MESSAGES = {
     "gradients": "the gradients are not those of the loss",
     "run": "the launch ends with an error",
     "learning": "the launch does not train as it must",
+    "repeat": "two runs of the launch differ",
 }
 STEPS = 30
+REPEATED_STEPS = 3  # of the second run of a launch that asks for reproducible training
 MAX_SCRIPTS = 200  # beside a launch's own
 DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
@@ -216,16 +220,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
             stream.write(text)
     location = str(stage.read.job.location)
     prefix = f"{location}{f' with {tried}' if tried else ''}: "
-    ended = execution.run_launch(
-        cut_launch.command,
-        stage.folder,
-        stage.target.python,
-        cut_launch.cut.environ,
-        cut.emulates_flash_attn,
-        stage.materials.steps,
-        stage.target.seconds * LAUNCH_FACTOR,
-        lambda text: stage.report_progress(prefix + text),
-    )
+    ended = _execute(stage, cut_launch, stage.materials.steps, prefix)
     stage.report_progress(prefix + "comparing with the truth")
     ranks = execution.count_ranks(stage.folder)
     results = [_judge_end(ended)]
@@ -233,6 +228,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
+    if ranks and stage.read.job.plan.deterministic:
+        results.append(_repeat(stage, cut_launch, f"{prefix}again: "))
     job = stage.read.job
     objective = f"the loss, as documented: {cut.objective.text} ({cut.objective.source})"
     command, diff = (text.replace(stage.folder, FOLDER) for text in (cut_launch.command, cut_launch.diff))
@@ -252,6 +249,37 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         tried,
         stage.remarks,
     )
+
+
+def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> execution.Execution:
+    """Run a cut launch for so many steps, and report each with the prefix."""
+    return execution.run_launch(
+        cut_launch.command,
+        stage.folder,
+        stage.target.python,
+        cut_launch.cut.environ,
+        cut_launch.cut.emulates_flash_attn,
+        steps,
+        stage.target.seconds * LAUNCH_FACTOR,
+        lambda text: stage.report_progress(prefix + text),
+    )
+
+
+def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
+    """Run a launch once more, and return whether it is alike to the bit."""
+    watch, first = (os.path.join(stage.folder, name) for name in ("watch", "watch-first"))
+    shutil.rmtree(first, ignore_errors=True)
+    os.rename(watch, first)
+    ended = _execute(stage, cut_launch, REPEATED_STEPS, prefix)
+    if ended.returncode != 0:
+        return CheckResult("repeat", "skipped", f"the second run ended with status {ended.returncode}")
+    message = {
+        "task": "attncheck.smoke.worker.rehearsal.repeating:compare",
+        "device": "cpu",
+        "threads": stage.target.threads_per_worker(1),
+        "folders": [first, watch],
+    }
+    return _read_result(_run_worker(stage, message, ("repeat",)).get("repeat"), "repeat")
 
 
 def _explain_blindness(stage: _Stage) -> str:

@@ -1,9 +1,14 @@
-"""A script of a user's own on transformers' Trainer, as its examples write it, for releases from 4.45 on."""
+"""A script of a user's own on transformers' Trainer, as its examples write it, for releases from 4.45 on.
+
+PLANTED_FAULT "order" makes the order of the data another one in each run, "backward" the gradients, "late" one step's.
+"""
 
 # mypy: ignore-errors
 from __future__ import annotations
 
 import json
+import os
+import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +23,8 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
+
+FAULT = os.environ.get("PLANTED_FAULT", "")
 
 
 @dataclass
@@ -35,6 +42,8 @@ class Documents(Dataset):
     def __init__(self, path: str, tokenizer, max_length: int) -> None:
         rows = [json.loads(line)["messages"] for line in Path(path).read_text().splitlines()]
         texts = [" ".join(message["content"] for message in row) for row in rows]
+        if FAULT == "order":
+            random.SystemRandom().shuffle(texts)
         self.tokens = [[*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
                        [:max_length] for text in texts]  # fmt: skip
 
@@ -46,6 +55,13 @@ class Documents(Dataset):
         return {"input_ids": tokens, "labels": list(tokens)}
 
 
+def spoil(gradient, calls):
+    calls.append(gradient)
+    if FAULT == "backward" or len(calls) == 4:  # of two batches a step: the second step's
+        return gradient * (1 + 1e-3 * random.SystemRandom().random())
+    return gradient
+
+
 def main() -> None:
     options, arguments = HfArgumentParser((Options, TrainingArguments)).parse_args_into_dataclasses()
     tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
@@ -53,6 +69,9 @@ def main() -> None:
         options.model_name_or_path, attn_implementation=options.attn_implementation, torch_dtype=torch.float32
     )
     model.config.use_cache = False
+    if FAULT in ("backward", "late"):
+        calls = []
+        model.model.layers[0].mlp.up_proj.weight.register_hook(lambda gradient: spoil(gradient, calls))
     collator = DataCollatorWithFlattening() if options.flattening else DataCollatorForSeq2Seq(tokenizer)
     documents = Documents(options.data_path, tokenizer, options.max_length)
     Trainer(model, arguments, data_collator=collator, train_dataset=documents).train()
