@@ -194,6 +194,14 @@ def test_a_fault_in_the_framework_is_named(tmp_path: Path, fault: str) -> None:
     assert messages and words in messages[0]
 
 
+def test_gradients_of_an_adapter_are_judged(tmp_path: Path) -> None:
+    """Those by the matrices of a LoRA follow from those by the weights that it stands beside."""
+    text = f"{launches.OPENRLHF_DPO.rstrip()} --ds.lora.rank 8 --ds.lora.alpha 16"
+    report = rehearse(tmp_path, "openrlhf", text)
+    [result] = [result for result in report["rehearsal"]["launches"][0]["results"] if result["check"] == "gradients"]
+    assert report["findings"] == [] and result["outcome"] == "ok" and len(result["measures"]) == 2
+
+
 def test_axolotl_averages_batches_not_tokens(tmp_path: Path) -> None:
     """axolotl 0.17.0 to 0.19.0 hands no num_items_in_batch to the model: core/trainers/base.py looks at its decoder."""
     text = FULL_AXOLOTL.replace("gradient_accumulation_steps: 1", "gradient_accumulation_steps: 4")

@@ -136,7 +136,7 @@ def _explain_scale(
         slope = (other.chosen or other.rejected) / expected
         if is_near(abs(fit.scale), slope, slack) and is_near(other.value, observed, limit):
             swapped = ", and chosen and rejected answers are swapped" if fit.scale < 0 else ""
-            fault = f"beta is {beta:.4g}, not {preference.beta:g}{swapped}"
+            fault = f"beta is {beta:.3g}, not {preference.beta:g}{swapped}"
             return Explanation(definition, ratio, fault, fit.scale)
     fault = f"{ratio:.4g} times {definition.text}, with {fit.scale:.4g} times its gradients"
     return Explanation(definition, ratio, fault, fit.scale)

@@ -58,7 +58,7 @@ def run(evidence: Evidence) -> CheckResult:
     violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
     if not violations and any(measure.beyond for measure in measures):
         violations = tuple(_explain(evidence, definition, actual, shared, limit, fit.scale))
-    notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} of {len(expected)} parameters compared",)
+    notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} parameters compared",)
     return CheckResult("gradients", measures=tuple(measures), violations=violations, notes=notes)
 
 
