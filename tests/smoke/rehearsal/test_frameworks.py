@@ -137,7 +137,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "chosen_logratios, rejected_logratios = (ratios / mask.sum(1) for ratios, mask in zip("
         "(chosen_logratios, rejected_logratios), shift_completion_mask.chunk(2))); chosen_scores = chosen_logratios",
         "ATN433",
-        "it is the preference loss sigmoid_norm with beta 0.05, the mean over pairs, not sigmoid",
+        "log-probabilities are averaged over an answer's tokens, where their sum is documented",
     ),
     "trl022-dpo-positions": (
         "trl022-dpo-padding-free",
