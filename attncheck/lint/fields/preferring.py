@@ -7,8 +7,11 @@ import re
 from attncheck.core.job import Job
 from attncheck.core.preferences import PREFERENCE_LOSSES, Preference
 from attncheck.core.rehearsal import Objective
-from attncheck.lint.fields.rehearsing import get_setting
+from attncheck.lint.fields.rehearsing import LEARNING_RATE, get_setting
 
+# Of these a sum of log-probabilities is to reach a number: at larger steps it jumps from one side of that to the other.
+TARGETED_LOSSES = ("ipo_of_sums", "sppo_hard")
+TARGETED_LEARNING_RATE = "0.0001"
 Numbers = tuple[str | None, float]  # a setting's text, and what counts where none is written
 
 
@@ -32,6 +35,13 @@ def read_preference(loss: str, beta: Numbers, label_smoothing: Numbers = (None, 
 def make_objective(preference: Preference, source: str) -> Objective:
     """Return the objective of a job that learns answers from pairs."""
     return Objective("assistant", source=source, preference=preference)
+
+
+def choose_learning_rate(objective: Objective) -> str:
+    """Return a learning rate at which the small model learns an objective in tens of steps."""
+    preference = objective.preference
+    is_targeted = preference is not None and preference.loss in TARGETED_LOSSES
+    return TARGETED_LEARNING_RATE if is_targeted else LEARNING_RATE
 
 
 def list_other_references(job: Job, name: str) -> tuple[str, ...]:

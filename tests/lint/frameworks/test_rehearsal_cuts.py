@@ -111,6 +111,8 @@ def test_trl_dpo_keeps_its_loss_and_takes_our_pairs() -> None:
     assert "--beta 0.05" in launch.command and "--truncation_mode keep_end" in launch.command
     assert "--per_device_train_batch_size 2" in launch.command and "eval" not in launch.command
     assert cut.objective.targets == "assistant" and cut.objective.preference == Preference("ipo", 0.05)
+    assert "--learning_rate 0.005" in launch.command
+    assert "--learning_rate 0.0001" in cut_text(TRL_DPO.replace("--beta", "--loss_type sppo_hard --beta"))[1].command
     assert cut.objective.text == "the preference loss ipo with beta 0.05, the mean over pairs"
 
 

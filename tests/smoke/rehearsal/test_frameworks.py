@@ -142,7 +142,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "chosen_logratios, rejected_logratios = (ratios / mask.sum(1) for ratios, mask in zip("
         "(chosen_logratios, rejected_logratios), shift_completion_mask.chunk(2))); chosen_scores = chosen_logratios",
         "ATN433",
-        "it is the preference loss sigmoid_norm with beta 0.05, the mean over pairs, not sigmoid",
+        "log-probabilities are averaged over an answer's tokens, where their sum is documented",
     ),
     "trl022-dpo-positions": (
         "trl022-dpo-padding-free",
@@ -244,6 +244,14 @@ def test_a_fault_in_the_framework_is_named(tmp_path: Path, fault: str) -> None:
     report = rehearse(tmp_path, *CLEAN[launch], plant=plant)
     messages = [finding["message"] for finding in report["findings"] if finding["code"] == code]
     assert messages and words in messages[0]
+
+
+def test_gradients_of_an_adapter_are_judged(tmp_path: Path) -> None:
+    """Those by the matrices of a LoRA follow from those by the weights that it stands beside."""
+    text = f"{launches.OPENRLHF_DPO.rstrip()} --ds.lora.rank 8 --ds.lora.alpha 16"
+    report = rehearse(tmp_path, "openrlhf", text)
+    [result] = [result for result in report["rehearsal"]["launches"][0]["results"] if result["check"] == "gradients"]
+    assert report["findings"] == [] and result["outcome"] == "ok" and len(result["measures"]) == 2
 
 
 def test_axolotl_averages_batches_not_tokens(tmp_path: Path) -> None:

@@ -13,8 +13,13 @@ from __future__ import annotations
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.preferring import list_other_references, make_objective, read_preference
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_on
+from attncheck.lint.fields.preferring import (
+    choose_learning_rate,
+    list_other_references,
+    make_objective,
+    read_preference,
+)
+from attncheck.lint.fields.rehearsing import WITHOUT_CUDA, cut_attention, get_setting, is_on
 
 LEFT_OUT = (
     *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
@@ -55,7 +60,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "train.max_epochs": "1",
         "train.micro_batch_size": str(materials.batch),
         "train.batch_size": str(rows),
-        "adam.lr": LEARNING_RATE,
+        "adam.lr": choose_learning_rate(objective),
         "lr_scheduler": "constant",
         "lr_warmup_ratio": DROP,
         "ckpt.output_dir": materials.output,

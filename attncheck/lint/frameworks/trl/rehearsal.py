@@ -13,7 +13,7 @@ from __future__ import annotations
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.preferring import make_objective, read_preference
+from attncheck.lint.fields.preferring import choose_learning_rate, make_objective, read_preference
 from attncheck.lint.fields.rehearsing import (
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
@@ -45,6 +45,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     sets = {
         **cut_training_arguments(job, materials),
         **attention.sets,
+        "learning_rate": choose_learning_rate(objective),
         "model_name_or_path": materials.model,
         "model_revision": DROP,
         "dataset_name": materials.data,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attncheck.core.rehearsal import Normalisation
+from attncheck.smoke.worker.rehearsal.adapters import add_adapter_gradients
 from attncheck.smoke.worker.rehearsal.records import StepRecord
 from attncheck.smoke.worker.rehearsal.step import FirstStep, Piece, Sliced
 from attncheck.smoke.worker.rehearsal.truth import DocumentTruth, TruthModel, token_errors
@@ -110,8 +111,11 @@ class Evidence:
         model = self.rounded if rounded and self.rounded is not None else self.truth
         key = (shift, every, model is self.rounded, sliced)
         if key not in self._sums:
+            record = self.step.ranks[0]
             self._sums[key] = [
-                model.gradients(piece.tokens, labels, counts.float())
+                add_adapter_gradients(
+                    model.gradients(piece.tokens, labels, counts.float()), record.adapters, record.weights
+                )
                 for piece in self.step.pieces
                 for labels, counts in [piece.shift_labels(shift, every, sliced)]
             ]

@@ -69,22 +69,30 @@ def explain_loss(evidence: Evidence, preference: Preference) -> Explanation | No
     if fit is None:
         return _explain_value(evidence, definition, is_value_right)
     slack = gradient_limit(evidence, definition)
-    is_scaled = not is_near(1.0, fit.scale, max(SCALE_LIMIT, slack))
-    if fit.error > slack or is_scaled:
-        other_loss = _explain_other_loss(evidence, preference, slack)
-        if other_loss is not None:
-            return other_loss
+    limit = max(SCALE_LIMIT, slack)
     if fit.error <= slack:
-        return _explain_scale(evidence, preference, definition, fit, max(SCALE_LIMIT, slack))
+        other_loss = None if is_near(1.0, fit.scale, limit) else _explain_other_loss(evidence, preference, slack)
+        return other_loss or _explain_scale(evidence, preference, definition, fit, limit)
     for batch in range(evidence.batches if evidence.batches > 1 else 0):
         alone = fit_gradients(evidence, replace(definition, batch=batch))
         if alone is not None and alone.error <= slack:  # the loss is right, and most of its gradients are lost
             return Explanation(definition)
+    explanations = list(_iter_explanations(evidence, preference, definition, slack))
+    exact = [explanation for explanation in explanations if is_near(1.0, explanation.scale or 0.0, limit)]
+    for explanation in (*exact, _explain_other_loss(evidence, preference, slack), *explanations):
+        if explanation is not None:
+            return explanation
+    return _explain_without_ends(evidence, preference, slack) or _explain_weights(evidence, definition, slack)
+
+
+def _iter_explanations(
+    evidence: Evidence, preference: Preference, definition: Definition, slack: float
+) -> Iterator[Explanation]:
+    """Yield the faults whose gradients have the direction of the step's."""
     for other, fault in _iter_faults(evidence, preference, definition):
         fit = fit_gradients(evidence, other)
         if fit is not None and fit.error <= slack:
-            return Explanation(other, 1.0, f"{fault}{_tell_scale(fit, slack)}", fit.scale)
-    return _explain_without_ends(evidence, preference, slack) or _explain_weights(evidence, definition, slack)
+            yield Explanation(other, 1.0, f"{fault}{_tell_scale(fit, slack)}", fit.scale)
 
 
 def _explain_value(evidence: Evidence, definition: Definition, is_value_right: bool) -> Explanation:
@@ -136,7 +144,7 @@ def _explain_scale(
         slope = (other.chosen or other.rejected) / expected
         if is_near(abs(fit.scale), slope, slack) and is_near(other.value, observed, limit):
             swapped = ", and chosen and rejected answers are swapped" if fit.scale < 0 else ""
-            fault = f"beta is {beta:.4g}, not {preference.beta:g}{swapped}"
+            fault = f"beta is {beta:.3g}, not {preference.beta:g}{swapped}"
             return Explanation(definition, ratio, fault, fit.scale)
     fault = f"{ratio:.4g} times {definition.text}, with {fit.scale:.4g} times its gradients"
     return Explanation(definition, ratio, fault, fit.scale)

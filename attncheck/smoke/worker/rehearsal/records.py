@@ -33,6 +33,19 @@ class ModelCall:
 
 
 @dataclass(frozen=True)
+class Adapter:
+    """A LoRA of a linear layer: `scaling` times B A is added to its weights."""
+
+    layer: str  # "model.layers.0.self_attn.q_proj"
+    name: str  # "default"
+    scaling: float
+
+    def name_weight(self, matrix: str) -> str:
+        """Return the name of a parameter: of the matrix A, or B."""
+        return f"{self.layer}.lora_{matrix}.{self.name}.weight"
+
+
+@dataclass(frozen=True)
 class RankRecord:
     """What one rank did in its first step."""
 
@@ -46,6 +59,7 @@ class RankRecord:
     layers: tuple[Mapping[str, Any], ...]
     packages: tuple[str, ...]
     faults: tuple[str, ...]
+    adapters: tuple[Adapter, ...] = ()  # that are trained, of linear layers, without a dropout
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,7 @@ def _read_rank(path: Path) -> RankRecord:
         tuple(document["layers"]),
         tuple(document["packages"]),
         tuple(document["faults"]),
+        tuple(Adapter(*adapter) for adapter in document["adapters"]),
     )
 
 

@@ -43,6 +43,27 @@ def _find_attention_dropouts(model: Any) -> dict[str, float]:
     }
 
 
+def describe_adapters(model: Any) -> list[tuple[str, str, float]]:
+    """Return each LoRA of a linear layer whose gradients nothing random enters: the layer, its name, its scaling.
+
+    Source: peft 0.21.2 `tuners/lora/layer.py` (`LoraLayer`: dictionaries by the adapter's name; `use_dora` is of each
+    too, `lora_variant` in later releases).
+    """
+    import torch
+
+    adapters = []
+    for layer, module in model.named_modules():
+        scalings, dropouts = getattr(module, "scaling", None), getattr(module, "lora_dropout", {})
+        if not isinstance(scalings, dict) or not isinstance(getattr(module, "base_layer", None), torch.nn.Linear):
+            continue
+        variants = {**(getattr(module, "use_dora", None) or {}), **(getattr(module, "lora_variant", None) or {})}
+        for name in getattr(module, "active_adapters", ()):
+            is_random = name in dropouts and getattr(dropouts[name], "p", 0.0) > 0
+            if name in scalings and not is_random and not variants.get(name):
+                adapters.append((layer, name, float(scalings[name])))
+    return adapters
+
+
 def describe_process() -> dict[str, Any]:
     """Return the process's rank and world size, and the packages in it that patch models."""
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))

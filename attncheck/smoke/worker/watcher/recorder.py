@@ -16,7 +16,7 @@ from typing import Any
 
 from .attention import AttentionWatch
 from .deepspeed import is_partitioned, read_gradient
-from .describe import describe_model, describe_process
+from .describe import describe_adapters, describe_model, describe_process
 
 PLAIN_TYPES = (bool, int, float, str)
 MAX_CALLS = 256  # that are kept until a first step, which may never come
@@ -154,6 +154,7 @@ class Recorder:
             "weights": self.weights,
             "layers": self.attention.layers if self.attention is not None else [],
             "faults": self.faults,
+            "adapters": describe_adapters(self.models[self.calls[-1]["model"]]),
             **describe_process(),
         }
         path = os.path.join(self.folder, f"rank-{document['rank']}.pt")

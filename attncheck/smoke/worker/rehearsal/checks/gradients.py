@@ -63,7 +63,7 @@ def run(evidence: Evidence) -> CheckResult:
         violations = tuple(_explain(evidence, definition, actual, shared, limit, fit.scale))
     elif not violations:
         violations = tuple(_find_nearer(evidence, fit))
-    notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} of {len(expected)} parameters compared",)
+    notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} parameters compared",)
     return CheckResult("gradients", measures=tuple(measures), violations=violations, notes=notes)
 
 
