@@ -14,6 +14,7 @@ from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective, Targets
 from attncheck.lint.fields.rehearsing import (
     TRAINER_NORMALISATIONS,
+    WHOLE_ROWS,
     cut_attention,
     cut_training_arguments,
     get_setting,
@@ -70,4 +71,5 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         files={"dataset_info.json": json.dumps(DATASET_INFO)},
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
+        whole_rows=WHOLE_ROWS,
     )

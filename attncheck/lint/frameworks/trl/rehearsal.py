@@ -12,6 +12,7 @@ from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
 from attncheck.lint.fields.rehearsing import (
     TRAINER_NORMALISATIONS,
+    WHOLE_ROWS,
     cut_attention,
     cut_training_arguments,
     get_setting,
@@ -54,4 +55,5 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
         mends=MENDS,
+        whole_rows=WHOLE_ROWS,
     )
