@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
-from attncheck.smoke.worker.rehearsal.segments import MAX_WORDS, DocumentIndex
+from attncheck.smoke.worker.rehearsal.segments import MAX_WORDS, SEED_WORDS, DocumentIndex
 
 Order = Literal["contiguous", "zigzag", "striped", "whole", "cut inside"]
 ORDERS: tuple[Order, ...] = get_args(Order)[:3]
@@ -29,7 +29,8 @@ ORDER_TEXTS: dict[Order, str] = {
     "whole": "the whole row on each",
     "cut inside": "the whole row enters each, and is cut into contiguous slices inside",
 }
-HEADLESS_SHARE = 0.25  # rows that begin within a document, of the documents that joining mends: slices, not a stream
+CROSSED_SHARE = 0.5  # of the borders between slices: a document goes on at nearly each
+HEADLESS_SHARE = 0.25  # rows that begin within a document, of the documents that go on: slices, not a stream
 BROKEN_SHARE = 0.5  # of the borders within rows at which documents are broken: the order is not known
 COMMUNICATION = "c10d"  # collectives, as the watcher names operators
 
@@ -87,8 +88,8 @@ def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: in
         if layout.order in ORDERS and (rows := _join_rows(layout, by_rank)) is not None
     ]
     after, _, layout, rows = min(trials, default=(before, 0, alone, own_rows))
-    is_spread = ring_size > 1 or _are_slices(before - after, rows, layout, ranks, index)
-    if after >= before or not is_spread:
+    crossing = _count_crossing(rows, layout, index) if after < before else 0
+    if not crossing or not (ring_size > 1 or _are_slices(crossing, rows, layout, ranks, index)):
         layout, rows = alone, own_rows
     if (ring_size > 1 or _shares_attention(ranks)) and _measure_breaks(rows, index) > BROKEN_SHARE:
         raise Unjoinable(
@@ -193,16 +194,34 @@ def _iter_pieces(row: Sequence[int], index: DocumentIndex) -> Iterator[tuple[int
         position += piece[2]
 
 
+def _count_crossing(rows: Sequence[Sequence[int]], layout: Layout, index: DocumentIndex) -> int:
+    """Return how many pieces of documents in the joined rows stand on more than one rank."""
+    count = 0
+    for row in rows:
+        places = layout.list_places(len(row) // layout.size)
+        holder = torch.empty(len(row), dtype=torch.long)
+        holder[places] = torch.arange(layout.size)[:, None].expand_as(places)
+        holders = [rank for rank, token in zip(holder.tolist(), row) if token < LANGUAGE_VOCABULARY]
+        position = 0
+        for document, _, length in _iter_pieces(row, index):
+            ranks = set(holders[position : position + length])
+            count += document >= 0 and length >= SEED_WORDS and len(ranks) > 1
+            position += length
+    return count
+
+
 def _begins_within(row: Sequence[int], index: DocumentIndex) -> bool:
     words = [token for token in row if token < LANGUAGE_VOCABULARY]
     return bool(words) and index.find_piece(words[:MAX_WORDS])[1] > 0
 
 
 def _are_slices(
-    mended: int, rows: Sequence[Sequence[int]], layout: Layout, ranks: Sequence[RankRecord], index: DocumentIndex
+    crossing: int, rows: Sequence[Sequence[int]], layout: Layout, ranks: Sequence[RankRecord], index: DocumentIndex
 ) -> bool:
-    """Return whether the documents that joining mends were cut by a rank's slice, not by the end of a stream's row."""
-    if sum(_begins_within(row, index) for row in rows) <= HEADLESS_SHARE * mended:
+    """Return whether the documents that go on in another slice were cut for ranks, not at the end of a stream's row."""
+    if crossing < CROSSED_SHARE * len(rows) * (layout.size - 1):
+        return False
+    if sum(_begins_within(row, index) for row in rows) <= HEADLESS_SHARE * crossing:
         return True
     if not _shares_attention(ranks):
         return False
