@@ -22,6 +22,8 @@ FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
 CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # The watcher makes the calls of torch.cuda that only choose a device do nothing, and DeepSpeed takes its CPU's code.
 WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
+# accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
+WHOLE_ROWS = "rows that accelerate spreads over ranks are not held against the truth yet"
 # Settings of transformers' Trainer, and of frameworks on it, that do not run on a CPU.
 GPU_SETTINGS = (
     *("deepspeed", "fsdp", "fsdp_config", "torch_compile", "use_liger_kernel", "use_liger", "enable_liger_kernel"),

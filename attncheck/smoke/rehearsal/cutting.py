@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from attncheck.core.errors import Unanswered
+from attncheck.core.facts import Known
 from attncheck.core.launch import Edit, Launch, Word
 from attncheck.core.rehearsal import JobCut, Materials
 from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
@@ -16,6 +17,7 @@ from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, r
 MAX_LENGTH = 256  # tokens of a row
 MAX_BATCH = 2
 MAX_ACCUMULATION = 2
+STAND_IN_HEADS = 2  # kv heads of the shapes that stand for a model that is not here, which Ulysses splits
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 
@@ -37,7 +39,7 @@ class CutLaunch:
 def make_materials(read: ReadLaunch, folder: str, steps: int, uses_gpu: bool, processes: int) -> Materials:
     """Return where a launch's model, data and output are, and the sizes that it is cut to."""
     plan = read.job.plan
-    ring_size = min(plan.ring_size, processes)
+    ring_size = _choose_ring_size(read, processes)
     length = min(max(plan.max_length, 128), MAX_LENGTH)
     return Materials(
         os.path.join(folder, "model"),
@@ -51,6 +53,14 @@ def make_materials(read: ReadLaunch, folder: str, steps: int, uses_gpu: bool, pr
         processes - processes % ring_size,
         ring_size,
     )
+
+
+def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
+    """Return over how many ranks a row is here: as many as the launch says, or a part that there is room for."""
+    plan = read.job.plan
+    is_stand_in = not isinstance(read.snapshot.model, Known)
+    limit = min(processes, STAND_IN_HEADS) if plan.scheme == "ulysses" and is_stand_in else processes
+    return max(size for size in range(1, plan.ring_size + 1) if plan.ring_size % size == 0 and size <= limit)
 
 
 def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
@@ -71,7 +81,11 @@ def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
     kept = 1 if cut.whole_rows else materials.ring_size
     if kept == ring_size:
         return replace(cut, ring_size=kept)
-    reason = cut.whole_rows or f"{materials.processes} processes are started here"
+    has_room = ring_size <= materials.processes
+    limit = (
+        f"the small model has {STAND_IN_HEADS} kv heads" if has_room else f"{materials.processes} processes start here"
+    )
+    reason = cut.whole_rows or limit
     where = f"a row is over {kept}" if kept > 1 else "a rank has its rows whole"
     remark = f"rows over {ring_size} ranks: {reason}, and {where}"
     return replace(cut, ring_size=kept, sets={**cut.sets, "ring_size": str(kept)}, remarks=(*cut.remarks, remark))

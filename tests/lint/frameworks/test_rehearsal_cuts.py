@@ -270,7 +270,7 @@ def test_rows_over_more_ranks_than_there_are_processes_are_over_fewer() -> None:
     """The ring is as large as the machine's processes allow, and what was made of it is said."""
     cut, launch = cut_text(f"{OPENRLHF.rstrip()} --ds.ring_attn_size 8 --ds.packing_samples\n")
     assert "--ds.ring_attn_size 2" in launch.command and cut.ring_size == 2
-    assert "rows over 8 ranks: 2 processes are started here, and a row is over 2" in cut.remarks
+    assert "rows over 8 ranks: 2 processes start here, and a row is over 2" in cut.remarks
     assert "--train.batch_size 4 " in launch.command  # of 2 rows each, 2 batches, on ranks that share them
 
 

@@ -78,7 +78,7 @@ FAULTS: dict[str, Fault] = {
     "steps_after_every_batch": Fault("ATN433", r": 0.5 times the mean over all target tokens"),
     # The gradients.
     "ranks_apart": Fault("ATN434", r"rank 1 steps with other gradients than rank 0.* not averaged", ranks=2),
-    "summed_over_ranks": Fault("ATN434", r"2 times those of the loss: the number of ranks", ranks=2),
+    "summed_over_ranks": Fault("ATN434", r"2 times those of the loss: .*the number of ranks", ranks=2),
     "gradients_zeroed_between_batches": Fault("ATN434", r"those of batch 2 of 2 alone: the others' are lost"),
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters: model.embed_tokens"),
     "gradient_scaled_in_a_layer": Fault("ATN434", r"of 1 of 21 .* 0.5 times the truth: model.layers.0.mlp.down_proj"),

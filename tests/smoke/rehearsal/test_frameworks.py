@@ -29,6 +29,7 @@ PACKED_LLAMAFACTORY = launches.LLAMAFACTORY + "neat_packing: true\n"
 # Steps of one batch: axolotl 0.17 to 0.19 averages batches, not tokens, which a test below shows.
 AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1")
 FULL_AXOLOTL = AXOLOTL.replace("adapter: qlora\n", "").replace("load_in_4bit: true\n", "")
+ULYSSES = launches.MS_SWIFT.replace("--packing true", "--packing true --sequence_parallel_size 2")
 RING = f"{launches.OPENRLHF.rstrip()} --ds.ring_attn_size 2\n"
 VERL = launches.VERL.replace("ulysses_sequence_parallel_size=2", "ulysses_sequence_parallel_size=1")
 CLEAN: Mapping[str, tuple[str, str]] = {
@@ -62,6 +63,7 @@ CLEAN: Mapping[str, tuple[str, str]] = {
         "trl022",
         f"{launches.TRL_DPO.rstrip()} --padding_free --attn_implementation flash_attention_2",
     ),
+    "ms-swift-ulysses": ("ms_swift", ULYSSES),
     "openrlhf-ring": ("openrlhf", RING),
     "openrlhf-ring-zero-3": ("openrlhf", f"{RING.rstrip()} --ds.zero_stage 3\n"),
     "verl-no-padding": ("verl", VERL),
@@ -187,6 +189,19 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "ATN434",
         "its last token is to predict its first",
     ),
+    "ms-swift-ulysses-not-entered": (
+        "ms-swift-ulysses",
+        "swift.sequence_parallel.sequence_parallel\nALL_ATTENTION_FUNCTIONS['flash_attention_2'] = partial("
+        "\nALL_ATTENTION_FUNCTIONS['flash_attention_2_unused'] = partial(",
+        "ATN432",
+        "do not see what stands on the ranks before",
+    ),
+    "ms-swift-ulysses-gradients": (
+        "ms-swift-ulysses",
+        "swift.sequence_parallel.utils\n_grad = grad_output[0] * sequence_parallel.world_size\n_grad = grad_output[0]",
+        "ATN434",
+        "times those of the loss: one over the size of the sequence-parallel group",
+    ),
     "verl-ulysses-not-entered": (
         "verl-ulysses",
         "verl.models.transformers.monkey_patch\n"
@@ -278,6 +293,22 @@ def test_llamafactory_takes_no_notice_of_another_loss_of_pairs(tmp_path: Path, l
     report = rehearse(tmp_path, "llamafactory", text)
     messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN433"]
     assert messages and words in messages[0]
+
+
+@pytest.mark.parametrize("launch", ["file", "shell"])
+def test_axolotl_averages_slices_not_tokens(tmp_path: Path, launch: str) -> None:
+    """axolotl 0.17.0 to 0.19.0: each rank of context_parallel_size takes the mean over its slice (seen as above)."""
+    text = FULL_AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: 1").replace(
+        "attn_implementation: flash_attention_2", "flash_attention: true\ncontext_parallel_size: 2"
+    )
+    if launch == "shell":
+        (tmp_path / "own.yaml").write_text(text)
+        text = "axolotl train own.yaml --launcher torchrun -- --nproc_per_node=2\n"
+    report = rehearse(tmp_path, "axolotl", text)
+    rehearsed = report["rehearsal"]["launches"][0]
+    assert rehearsed["ranks"] == 2 and "2 ranks each" in rehearsed["results"][1]["notes"][0]
+    messages = [finding["message"] for finding in report["findings"] if finding["code"] in ("ATN433", "ATN434")]
+    assert messages and "each rank's mean over the targets of its slice alone" in messages[0]
 
 
 def test_llamafactory_refuses_a_batch_of_packed_rows_under_flash(tmp_path: Path) -> None:

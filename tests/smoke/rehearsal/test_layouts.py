@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -81,7 +82,7 @@ def test_slices_are_put_together(order: Order, size: int, groups: int) -> None:
             assert call.hidden is not None and torch.equal(call.hidden[0, :, 0], torch.arange(LENGTH).float())
     assert not any(joined[rank].calls for members in layout.groups for rank in members[1:])
     steps = [[call.input_ids[0].tolist() for call in record.calls] for record in ranks]
-    assert sorted(map(tuple, join_step_rows(steps, layout))) == sorted(tuple(row.tolist()) for row in rows)
+    assert sorted(map(tuple, join_step_rows(steps, layout, PADDING))) == sorted(tuple(row.tolist()) for row in rows)
 
 
 def test_ranks_with_rows_of_their_own_are_left_alone() -> None:
@@ -136,19 +137,18 @@ def test_what_pads_a_row_at_its_end_becomes_padding() -> None:
                 assert row[-1] in (PADDING, END)
 
 
-def test_an_order_that_is_not_known_is_said() -> None:
-    """Where the launch spreads its rows, documents that stay broken are no finding but a reason."""
-    ranks = slice_rows("contiguous", 2, 1)
-    shuffled = torch.randperm(LENGTH // 2, generator=torch.Generator().manual_seed(0))
-    broken = [
-        make_record(
-            record.rank,
-            [
-                {**{name: value[:, shuffled] for name, value in call.tensors.items()}, "hidden": call.hidden}
-                for call in record.calls
-            ],
-        )
-        for record in ranks
-    ]
-    with pytest.raises(Unjoinable, match="rows are spread over 2 ranks in an order that is none of contiguous"):
-        find_layout(broken, INDEX, 2)
+@pytest.mark.parametrize("ring_size", [0, 2])
+def test_an_order_that_is_not_known_is_said(ring_size: int) -> None:
+    """Where attention is over ranks, documents that stay broken are no finding but a reason."""
+    rows, positions = make_rows(2)
+    broken = []
+    for rank in range(2):  # each document is cut in two for itself
+        calls = []
+        for row, own in zip(rows, positions):
+            begins = [*(own == 0).nonzero()[:, 0].tolist(), LENGTH]
+            halves = [torch.arange(start, stop) for start, stop in itertools.pairwise(begins)]
+            taken = torch.cat([half[len(half) // 2 * rank :][: len(half) // 2] for half in halves])
+            calls.append({"input_ids": row[taken][None], "position_ids": own[taken][None], "hidden": None})
+        broken.append(make_record(rank, calls))
+    with pytest.raises(Unjoinable, match=r"contiguous, zigzag, striped.: the order is another one"):
+        find_layout(broken, INDEX, ring_size)

@@ -9,6 +9,7 @@ micro_batch_size × sequence_len). The loss is transformers' Trainer's: the mean
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from attncheck.core.job import DROP, Job
@@ -30,6 +31,7 @@ from attncheck.lint.fields.rehearsing import (
 QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
 # Several processes on a CPU: accelerate makes one world of them where it is told so (accelerate 1.13.0 state.py).
 CPU_RING = {**WITHOUT_CUDA, "ACCELERATE_USE_CPU": "true"}
+PROCESS_COUNT = re.compile(r"--(nproc[-_]per[-_]node|num[-_]processes)\b")
 LEFT_OUT = (  # trackers, evaluation, checkpoints
     *("wandb_project", "wandb_entity", "wandb_watch", "wandb_name", "wandb_run_id", "wandb_log_model", "use_wandb"),
     *("use_mlflow", "use_comet", "use_tensorboard", "mlflow_tracking_uri", "comet_project_name", "use_trackio"),
@@ -82,19 +84,28 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     }
     template, remarks = _cut_template(job) if form == "messages" else ({}, ())
     sets |= template
-    is_ring = materials.ring_size > 1  # its mesh is CUDA's, by name: utils/distributed.py:314
+    whole_rows = "" if materials.uses_gpu or _starts_processes(launch) else "axolotl starts one process on a CPU"
+    is_ring = materials.ring_size > 1 and not whole_rows  # its mesh is CUDA's, by name: utils/distributed.py:314
+    processes = ("--launcher", "torchrun", "--", f"--nproc_per_node={materials.processes}") if is_ring else ()
     source = f"axolotl {job.version}: transformers' mean over num_items_in_batch"
     return JobCut(
         sets,
         form,
         Objective(targets, TRAINER_NORMALISATIONS, source),
         environ=QUIET if materials.uses_gpu else {**QUIET, **(CPU_RING if is_ring else CPU_BFLOAT16)},
-        command=("axolotl", "train", "{file}"),
+        command=("axolotl", "train", "{file}", *processes),
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *remarks, *_list_remarks(job, materials)),
         mends=MENDS,
+        whole_rows=whole_rows,
     )
+
+
+def _starts_processes(launch: Launch) -> bool:
+    """Return whether a launch says how many processes it starts, or is a file alone, for which we do."""
+    words = launch.whole or launch.words
+    return not words or any(PROCESS_COUNT.match(word.text) for word in words)
 
 
 def _cut_dataset(job: Job, materials: Materials) -> tuple[DataForm, Mapping[str, object], Targets]:

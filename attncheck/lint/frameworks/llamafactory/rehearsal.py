@@ -19,6 +19,7 @@ from attncheck.lint.fields.rehearsing import (
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_MENDS,
+    WHOLE_ROWS,
     cut_attention,
     cut_training_arguments,
     get_setting,
@@ -88,6 +89,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials), *list_other_references(job, "ref_model")),
         rank_mends=TRAINER_RANK_MENDS if objective.preference is None else (),
+        whole_rows=WHOLE_ROWS,
     )
 
 

@@ -58,6 +58,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets,
         "messages",
         Objective(targets, TRAINER_NORMALISATIONS, source),
+        environ={"NPROC_PER_NODE": str(materials.processes)} if materials.ring_size > 1 and not launch.words else {},
         command=("swift", job.trainer, "--config", "{file}"),
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,

@@ -13,6 +13,7 @@ from attncheck.core.rehearsal import JobCut, Materials, Objective
 from attncheck.lint.fields.rehearsing import (
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_MENDS,
+    WHOLE_ROWS,
     cut_attention,
     cut_training_arguments,
     find_options,
@@ -59,4 +60,5 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         remarks=(*attention.remarks, *list_left_out(job, materials)),
         mends=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),
         rank_mends=TRAINER_RANK_MENDS,
+        whole_rows=WHOLE_ROWS,
     )

@@ -18,6 +18,7 @@ from attncheck.lint.fields.rehearsing import (
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_MENDS,
+    WHOLE_ROWS,
     cut_attention,
     cut_training_arguments,
     get_setting,
@@ -66,6 +67,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         remarks=(*attention.remarks, *list_left_out(job, materials)),
         mends=MENDS if job.trainer == "sft" else DPO_MENDS,
         rank_mends=TRAINER_RANK_MENDS if objective.preference is None else (),
+        whole_rows=WHOLE_ROWS,
     )
 
 

@@ -58,7 +58,10 @@ class Evidence:
 
     @cached_property
     def observed_loss(self) -> float:
-        """The loss whose gradient the step took: a rank's batches summed, ranks averaged, as gradients are."""
+        """The loss whose gradient the step took: a rank's batches summed, ranks averaged, as gradients are.
+
+        Of ranks that share a row each has the row's loss, or its share times the number of ranks: the mean is the same.
+        """
         ranks = self.step.ranks
         return sum(sum(record.losses) for record in ranks) / len(ranks)
 

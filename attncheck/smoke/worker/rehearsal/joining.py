@@ -36,20 +36,22 @@ def join_ranks(ranks: Sequence[RankRecord], layout: Layout, padding: int) -> tup
     return tuple(replace(record, calls=joined.get(record.rank, ())) for record in ranks)
 
 
-def join_step_rows(rows: Sequence[Sequence[Sequence[int]]], layout: Layout) -> list[Sequence[int]]:
+def join_step_rows(rows: Sequence[Sequence[Sequence[int]]], layout: Layout, padding: int) -> list[list[int]]:
     """Return the rows of a later step, of which each rank's slices are given in the order of ranks."""
     if layout.size == 1:
-        return [row for own in rows for row in own]
+        return [list(row) for own in rows for row in own]
     ranks = sorted(rank for group in layout.groups for rank in group)
     by_rank = dict(zip(ranks, rows))
     if layout.order not in ORDERS:
-        return [row for group in layout.groups for row in by_rank[group[0]]]
-    return [
+        return [list(row) for group in layout.groups for row in by_rank[group[0]]]
+    joined = [
         join_row(layout, slices)
         for group in layout.groups
         for slices in zip(*(by_rank[rank] for rank in group))
         if len({len(part) for part in slices}) == 1 and (layout.order != "zigzag" or len(slices[0]) % 2 == 0)
     ]
+    longest = 2 * layout.size - 1
+    return [_mark_padding({"input_ids": torch.tensor([row])}, padding, longest)[0].tolist() for row in joined]
 
 
 def _join_calls(calls: Sequence[ModelCall], layout: Layout, padding: int) -> ModelCall:

@@ -72,7 +72,8 @@ def _read_evidence(folder: Path, objective: Objective, ring_size: int) -> Any:
     index = segments.DocumentIndex(segments.read_documents(json.loads((folder / "documents.json").read_text())))
     padding = json.loads((folder / "model" / "config.json").read_text()).get("pad_token_id")
     layout = layouts.find_layout(own_ranks, index, ring_size)
-    ranks = joining.join_ranks(own_ranks, layout, language.LANGUAGE_VOCABULARY if padding is None else padding)
+    fill = language.LANGUAGE_VOCABULARY if padding is None else padding
+    ranks = joining.join_ranks(own_ranks, layout, fill)
     first_step = step.FirstStep(ranks, index, objective, padding, layout)
     description = first_step.calls[0].description
     dtype = getattr(torch, str(description["dtype"]).removeprefix("torch."))
@@ -83,7 +84,7 @@ def _read_evidence(folder: Path, objective: Objective, ring_size: int) -> Any:
     if dtype != torch.float32 or autocast:
         rounded = truth.TruthModel(folder / "model", dtype, autocast)
         rounded.load(ranks[0].weights)
-    steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout)))
+    steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill)))
     unstepped = records.count_unstepped(folder / "watch")
     return explanations.settle_targets(Evidence(first_step, steps, model, rounded, tuple(changed), unstepped))
 

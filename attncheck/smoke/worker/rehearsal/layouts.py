@@ -8,6 +8,7 @@ communicates and positions go on from rank to rank.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
-from attncheck.smoke.worker.rehearsal.segments import MAX_WORDS, DocumentIndex
+from attncheck.smoke.worker.rehearsal.segments import MAX_WORDS, SEED_WORDS, DocumentIndex
 
 Order = Literal["contiguous", "zigzag", "striped", "whole", "cut inside"]
 ORDERS: tuple[Order, ...] = get_args(Order)[:3]
@@ -28,8 +29,9 @@ ORDER_TEXTS: dict[Order, str] = {
     "whole": "the whole row on each",
     "cut inside": "the whole row enters each, and is cut into contiguous slices inside",
 }
-HEADLESS_SHARE = 0.25  # rows that begin within a document, of the documents that joining mends: slices, not a stream
-LEAST_WORDS = 12  # to a piece: a document has 16 or more, a piece in a wrong order few
+CROSSED_SHARE = 0.5  # of the borders between slices: a document goes on at nearly each
+HEADLESS_SHARE = 0.25  # rows that begin within a document, of the documents that go on: slices, not a stream
+BROKEN_SHARE = 0.5  # of the borders within rows at which documents are broken: the order is not known
 COMMUNICATION = "c10d"  # collectives, as the watcher names operators
 
 
@@ -86,13 +88,15 @@ def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: in
         if layout.order in ORDERS and (rows := _join_rows(layout, by_rank)) is not None
     ]
     after, _, layout, rows = min(trials, default=(before, 0, alone, own_rows))
-    is_spread = ring_size > 1 or (after < before and _are_slices(before - after, rows, layout, ranks, index))
-    if is_spread and _count_words(own_rows) < LEAST_WORDS * after:
+    crossing = _count_crossing(rows, layout, index) if after < before else 0
+    if not crossing or not (ring_size > 1 or _are_slices(crossing, rows, layout, ranks, index)):
+        layout, rows = alone, own_rows
+    if (ring_size > 1 or _shares_attention(ranks)) and _measure_breaks(rows, index) > BROKEN_SHARE:
         raise Unjoinable(
-            f"rows are spread over {layout.size} ranks in an order that is none of {', '.join(ORDERS)}: documents are "
-            "broken however their slices are put together"
+            f"attention is over several ranks, and documents are broken however their slices are put together "
+            f"({', '.join(ORDERS)}): the order is another one, or documents are cut"
         )
-    return layout if is_spread and after < before else alone
+    return layout
 
 
 def _iter_groupings(ranks: Sequence[int], ring_size: int) -> Iterator[Layout]:
@@ -154,6 +158,11 @@ def join_row(layout: Layout, slices: Sequence[Sequence[int]]) -> list[int]:
     return [int(token) for token in row]
 
 
+def _shares_attention(ranks: Sequence[RankRecord]) -> bool:
+    """Return whether attention must be over several ranks: collectives in it may be ZeRO-3's too, of weights."""
+    return attention_communicates(ranks) and not any("deepspeed" in record.packages for record in ranks)
+
+
 def attention_communicates(ranks: Sequence[RankRecord]) -> bool:
     """Return whether a collective ran inside a layer of attention."""
     operators = [operator for record in ranks for layer in record.layers for operator in layer["operators"]]
@@ -161,20 +170,43 @@ def attention_communicates(ranks: Sequence[RankRecord]) -> bool:
 
 
 def _count_all_pieces(rows: Sequence[Sequence[int]], index: DocumentIndex) -> int:
-    return sum(_count_pieces(row, index) for row in rows)
+    return sum(len(list(_iter_pieces(row, index))) for row in rows)
 
 
-def _count_words(rows: Sequence[Sequence[int]]) -> int:
-    return sum(token < LANGUAGE_VOCABULARY for row in rows for token in row)
+def _measure_breaks(rows: Sequence[Sequence[int]], index: DocumentIndex) -> float:
+    """Return the share of the borders within rows at which a document does not end where another one begins."""
+    broken = total = 0
+    for row in rows:
+        for before, after in itertools.pairwise(_iter_pieces(row, index)):
+            document, offset, length = before
+            total += 1
+            broken += document < 0 or offset + length < len(index.words[document]) or after[1] > 0
+    return broken / total if total else 0.0
 
 
-def _count_pieces(row: Sequence[int], index: DocumentIndex) -> int:
-    """Return into how many pieces of documents a row's words fall, a word of none counting as one."""
+def _iter_pieces(row: Sequence[int], index: DocumentIndex) -> Iterator[tuple[int, int, int]]:
+    """Yield the pieces of documents into which a row's words fall: document (-1: of none), offset, length."""
     words = [token for token in row if token < LANGUAGE_VOCABULARY]
-    count = position = 0
+    position = 0
     while position < len(words):
-        position += index.find_piece(words[position : position + MAX_WORDS])[2]
-        count += 1
+        piece = index.find_piece(words[position : position + MAX_WORDS])
+        yield piece
+        position += piece[2]
+
+
+def _count_crossing(rows: Sequence[Sequence[int]], layout: Layout, index: DocumentIndex) -> int:
+    """Return how many pieces of documents in the joined rows stand on more than one rank."""
+    count = 0
+    for row in rows:
+        places = layout.list_places(len(row) // layout.size)
+        holder = torch.empty(len(row), dtype=torch.long)
+        holder[places] = torch.arange(layout.size)[:, None].expand_as(places)
+        holders = [rank for rank, token in zip(holder.tolist(), row) if token < LANGUAGE_VOCABULARY]
+        position = 0
+        for document, _, length in _iter_pieces(row, index):
+            ranks = set(holders[position : position + length])
+            count += document >= 0 and length >= SEED_WORDS and len(ranks) > 1
+            position += length
     return count
 
 
@@ -184,13 +216,15 @@ def _begins_within(row: Sequence[int], index: DocumentIndex) -> bool:
 
 
 def _are_slices(
-    mended: int, rows: Sequence[Sequence[int]], layout: Layout, ranks: Sequence[RankRecord], index: DocumentIndex
+    crossing: int, rows: Sequence[Sequence[int]], layout: Layout, ranks: Sequence[RankRecord], index: DocumentIndex
 ) -> bool:
-    """Return whether the documents that joining mends were cut by a rank's slice, not by the end of a stream's row."""
-    if sum(_begins_within(row, index) for row in rows) <= HEADLESS_SHARE * mended:
+    """Return whether the documents that go on in another slice were cut for ranks, not at the end of a stream's row."""
+    if crossing < CROSSED_SHARE * len(rows) * (layout.size - 1):
+        return False
+    if sum(_begins_within(row, index) for row in rows) <= HEADLESS_SHARE * crossing:
         return True
-    if not attention_communicates(ranks) or any("deepspeed" in record.packages for record in ranks):
-        return False  # ZeRO-3 gathers weights within layers
+    if not _shares_attention(ranks):
+        return False
     followers = {rank for group in layout.groups for rank in group[1:]}
     calls = [call for record in ranks if record.rank in followers for call in record.calls]
     begun = [bool((call.tensors["position_ids"][..., 0] > 0).any()) for call in calls if "position_ids" in call.tensors]

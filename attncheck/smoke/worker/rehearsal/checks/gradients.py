@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -105,27 +106,28 @@ def _explain(
         if name != definition.normalisation and fit is not None and fit.error <= limit:
             yield f"the gradients are those of {NORMALISATION_TEXTS[name]}, not of {definition.text}"
             return
-    for fault in iter_slice_faults(evidence):
-        fit = fit_gradients(evidence, fault.definition)
-        if fit is not None and fit.error <= limit:
-            yield f"the gradients are those of another loss: {fault.fault}"
-            return
+    fault, error = _find_nearest_slice_fault(evidence)
+    if error <= limit:
+        yield f"the gradients are those of another loss: {fault}"
+        return
     yield from _name_parameters(actual, expected, limit)
 
 
 def _find_nearer(evidence: Evidence, fit: Fit) -> Iterator[str]:
     """Yield that the gradients are nearer to those of labels shifted in slices: a few targets are within rounding."""
-    fits = [(fault, fit_gradients(evidence, fault.definition)) for fault in iter_slice_faults(evidence)]
-    fault, error = min(
-        ((fault, other.error) for fault, other in fits if other is not None),
-        key=lambda item: item[1],
-        default=(None, fit.error),
-    )
-    if fault is not None and error < NEARER * fit.error:
+    fault, error = _find_nearest_slice_fault(evidence)
+    if error < NEARER * fit.error:
         yield (
-            f"{fault.fault}: the gradients of the step are off by {error:.2g} from those of that loss, by "
-            f"{fit.error:.2g} from those of the documented one"
+            f"{fault}: the gradients of the step are off by {error:.2g} from those of that loss, by {fit.error:.2g} "
+            "from those of the documented one"
         )
+
+
+def _find_nearest_slice_fault(evidence: Evidence) -> tuple[str, float]:
+    """Return what may be wrong with labels and means of slices that comes nearest, and how far its gradients are."""
+    fits = [(fault.fault, fit_gradients(evidence, fault.definition)) for fault in iter_slice_faults(evidence)]
+    errors = [(text, fit.error) for text, fit in fits if fit is not None]
+    return min(errors, key=lambda item: item[1], default=("", math.inf))
 
 
 def _name_scale(evidence: Evidence, scale: float) -> str:
