@@ -34,6 +34,20 @@ NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
 
 
 @dataclass(frozen=True)
+class PolicyGradient:
+    """A loss of responses that have advantages: its gradients at the first step are the weighted −log p's.
+
+    `of_ratio`: what is averaged is −advantage × p / (p before the step), whose value is −advantage there; else it is
+    −advantage × log p. `is_sum`: it is the sum over target tokens, not their mean. The whole is divided by `divisor`.
+    """
+
+    of_ratio: bool = True
+    is_sum: bool = False
+    divisor: float = 1.0
+    temperature: float = 1.0  # that divides the logits
+
+
+@dataclass(frozen=True)
 class Objective:
     """What a job optimises, as its framework documents it: which tokens are targets, and the mean that is the loss.
 
@@ -43,6 +57,7 @@ class Objective:
     targets: Targets = "all"
     normalisations: tuple[Normalisation, ...] = ("step_tokens",)
     source: str = ""  # where that is documented: "transformers 5.17.0 trainer.py (average_tokens_across_devices)"
+    policy: PolicyGradient | None = None  # of reinforcement learning; the mean is then of what it says
 
 
 @dataclass(frozen=True)
@@ -63,6 +78,11 @@ class Materials:
         """Return a path for the small model that ends as the name of the user's own model does."""
         name = os.path.basename(os.path.normpath(model)) if model else "model"
         return os.path.join(os.path.dirname(self.model), "models", name)
+
+    @property
+    def documents(self) -> str:
+        """The documents as words, by who speaks them: what a driver makes rollouts of."""
+        return os.path.join(os.path.dirname(self.model), "documents.json")
 
     @property
     def parquet_file(self) -> str:
@@ -92,5 +112,6 @@ class JobCut:
     options: Mapping[str, str] = field(default_factory=dict)  # of the user's own script, as the launch writes them
     emulates_flash_attn: bool = False  # flash-attn 2 in plain torch, which the launch's processes find as `flash_attn`
     model_alias: str = ""  # a path that is to lead to the model too: what a framework reads in its name stays so
+    driver: str = ""  # the module of `attncheck.smoke.worker.drivers` that takes the launch over once it is configured
     remarks: tuple[str, ...] = ()  # what stands for something else here
     mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend documents that mix, the likeliest first

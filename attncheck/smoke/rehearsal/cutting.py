@@ -18,6 +18,7 @@ MAX_BATCH = 2
 MAX_ACCUMULATION = 2
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
+ARGUMENTS = ("$@", "$*")  # of the script, which is rehearsed without any
 
 
 class NothingToRehearse(Unanswered):
@@ -60,6 +61,9 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     cut = framework.cut(read.recognised.launch, read.job, materials)
     if isinstance(cut, str):
         raise NothingToRehearse(f"{read.job.location}: {cut}")
+    if cut.driver:
+        names = {"DRIVER": cut.driver, "DOCUMENTS": materials.documents, "STEPS": str(materials.steps)}
+        cut = replace(cut, environ={**cut.environ, **{f"ATTNCHECK_{name}": text for name, text in names.items()}})
     ranks = read.job.plan.ring_size
     if ranks < 2:
         return cut
@@ -89,7 +93,8 @@ def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: s
             )
         command = replace(command, text=text)
     environ = {name: launch.environ[name] for name in command.variables if name in launch.environ}
-    missing = [name for name in command.variables if name not in os.environ and name not in environ]
+    known = (*os.environ, *environ, *ARGUMENTS)
+    missing = [name for name in command.variables if name not in known]
     if missing or not command.text:
         names = ", ".join(missing) or "another machine's shell"
         raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")

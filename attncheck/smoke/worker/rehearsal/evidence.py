@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attncheck.core.rehearsal import Normalisation
-from attncheck.smoke.worker.rehearsal.records import StepRecord
+from attncheck.smoke.worker.rehearsal.records import RolloutRecord, StepRecord
 from attncheck.smoke.worker.rehearsal.step import FirstStep, Piece
 from attncheck.smoke.worker.rehearsal.truth import DocumentTruth, TruthModel, token_errors
 
@@ -29,6 +29,7 @@ class Evidence:
     rounded: TruthModel | None  # in the job's own precision; None in float32
     changed_weights: tuple[str, ...] = ()  # parameters that are not the checkpoint's
     unstepped: int = 0  # losses that were differentiated where no step was ever taken
+    rollouts: tuple[tuple[RolloutRecord, ...], ...] = ()  # that were handed in, by steps, where a driver made them
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:

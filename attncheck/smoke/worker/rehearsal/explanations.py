@@ -22,12 +22,16 @@ from attncheck.smoke.worker.rehearsal.definitions import (
     is_near,
 )
 from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, ROUNDING_MULTIPLE, Evidence
+from attncheck.smoke.worker.rehearsal.policy import define_policy_losses, explain_policy_loss
 
 MIN_LIMIT = 1e-4  # relative; losses are summed in float32
 
 
 def documented(evidence: Evidence) -> list[Definition]:
     """Return the definitions that the job's framework documents."""
+    policy = evidence.step.objective.policy
+    if policy is not None:
+        return define_policy_losses(evidence, policy)
     return [Definition(name) for name in evidence.step.objective.normalisations]
 
 
@@ -46,6 +50,9 @@ def loss_limit(evidence: Evidence) -> float:
 
 def explain_loss(evidence: Evidence) -> Explanation | None:
     """Return the definition that the step's loss and gradients follow; None where none does."""
+    policy = evidence.step.objective.policy
+    if policy is not None:
+        return explain_policy_loss(evidence, policy, loss_limit(evidence))
     limit, slack = loss_limit(evidence), gradient_limit(evidence, documented(evidence)[0])
     observed = evidence.observed_loss
     for definition in documented(evidence):

@@ -31,9 +31,11 @@ class DocumentTruth:
 
 
 class TruthModel:
-    """The model of a rehearsal, as its folder holds it, in a dtype of choice."""
+    """The model of a rehearsal, as its folder holds it, in a dtype of choice; `temperature` divides its logits."""
 
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, autocast: bool = False) -> None:
+    def __init__(
+        self, folder: Path, dtype: torch.dtype = torch.float32, autocast: bool = False, temperature: float = 1.0
+    ) -> None:
         from transformers import AutoModelForCausalLM
 
         keyword = _dtype_keyword()
@@ -42,7 +44,7 @@ class TruthModel:
         )
         self.model.train()
         self.model.base_model.register_forward_hook(self._keep_hidden)
-        self.autocast = autocast
+        self.autocast, self.temperature = autocast, temperature
         self._hidden: Tensor = torch.empty(0)
         self._truths: dict[tuple[int, ...], DocumentTruth] = {}
 
@@ -79,7 +81,7 @@ class TruthModel:
         self.model.zero_grad(set_to_none=True)
         with self._context():
             logits = self.model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0].float()
-        (cross_entropy(logits, labels, reduction="none") * weights).sum().backward()
+        (cross_entropy(logits / self.temperature, labels, reduction="none") * weights).sum().backward()
         return {
             name: parameter.grad.detach().float()
             for name, parameter in self.model.named_parameters()
@@ -88,7 +90,7 @@ class TruthModel:
 
     def _run(self, input_ids: Tensor) -> DocumentTruth:
         logits = self.model(input_ids=input_ids, use_cache=False).logits[0].float()
-        return DocumentTruth(self._hidden, logits.log_softmax(-1))
+        return DocumentTruth(self._hidden, (logits / self.temperature).log_softmax(-1))
 
     def _keep_hidden(self, decoder: Any, arguments: Any, output: Any) -> None:
         hidden = output[0] if isinstance(output, (tuple, list)) else output.last_hidden_state

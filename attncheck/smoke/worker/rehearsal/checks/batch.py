@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
+from attncheck.smoke.worker.rehearsal.rollouts import find_lost_rollouts
 from attncheck.smoke.worker.rehearsal.segments import Segment, find_segments
 from attncheck.smoke.worker.rehearsal.step import IGNORED, Piece
 
@@ -23,6 +24,7 @@ def run(evidence: Evidence) -> CheckResult:
     cuts, split = _find_cuts(evidence)
     mixed = tuple(_find_mixed_documents(evidence))
     violations = [*_find_foreign_words(evidence), *mixed, *_find_repeats(evidence), *_find_gaps(evidence), *cuts]
+    violations += find_lost_rollouts(evidence)
     reservations: list[str] = []
     if evidence.step.labels_enter:
         violations += _find_wrong_labels(evidence)
