@@ -55,8 +55,9 @@ DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in tw
 LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
 CPU_PROCESSES = 2
 ERROR_LINES = 4
-# The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed.
-ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))\S*(?:Error|Exception)\b|\berror: ")
+# The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed. torch.distributed
+# writes a rank before each line.
+ERROR_LINE = re.compile(r"^(?:\[rank\d+\]: )?(?!.*(?:ChildFailed|CalledProcess))\S*(?:Error|Exception)\b|\berror: ")
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
 

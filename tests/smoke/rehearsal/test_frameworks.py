@@ -29,6 +29,12 @@ PACKED_LLAMAFACTORY = launches.LLAMAFACTORY + "neat_packing: true\n"
 # Steps of one batch: axolotl 0.17 to 0.19 averages batches, not tokens, which a test below shows.
 AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1")
 FULL_AXOLOTL = AXOLOTL.replace("adapter: qlora\n", "").replace("load_in_4bit: true\n", "")
+GPG = "actor_rollout_ref.actor.policy_loss.loss_mode=gpg actor_rollout_ref.actor.loss_agg_mode=token-sum"
+FLOAT32 = (
+    "+actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32 actor_rollout_ref.rollout.temperature=0.7 "
+    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
+    "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
+)
 CLEAN: Mapping[str, tuple[str, str]] = {
     "llamafactory-padded": ("llamafactory", launches.LLAMAFACTORY),
     "llamafactory-packed": ("llamafactory", PACKED_LLAMAFACTORY),
@@ -51,7 +57,13 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     "openrlhf-padded": ("openrlhf", launches.OPENRLHF.replace("--ds.packing_samples", "--ds.zero_stage 3")),
     "verl-no-padding": ("verl", launches.VERL),
     "verl-padded-model": ("verl", launches.VERL.replace("use_remove_padding=True", "use_remove_padding=False")),
+    "verl-grpo": ("verl", launches.VERL_GRPO),
+    "verl-grpo-padded": ("verl", launches.VERL_GRPO.replace("use_remove_padding=True", "use_remove_padding=False")),
+    "verl-dapo": ("verl", launches.VERL_DAPO),
+    "verl-gpg-sum": ("verl", launches.VERL_GRPO.replace("$@", GPG)),
+    "verl-grpo-float32": ("verl", launches.VERL_GRPO.replace("$@", FLOAT32)),
 }
+VERL_TOKEN_MEAN = "loss = verl_F.masked_sum(loss_mat, loss_mask) / batch_num_tokens * dp_size"
 # launch, what is planted as "module\nold\nnew", the finding's code, what its message says
 FAULTS: Mapping[str, tuple[str, str, str, str]] = {
     "llamafactory-mask": (
@@ -88,6 +100,63 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "loss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens",
         "ATN433",
         "divided by the number of ranks once too often",
+    ),
+    "verl-grpo-prompts": (
+        "verl-grpo",
+        'verl.workers.utils.losses\n    policy_loss = pg_loss\n    every = model_output["log_probs"].offsets(); '
+        'policy_loss = -(model_output["log_probs"].values() * torch.repeat_interleave(advantages[:, 0], every.diff())'
+        '.index_fill(0, every[1:] - 1, 0.0)).sum() / config.global_batch_info["batch_num_tokens"]',
+        "ATN433",
+        "every token is a target, prompts and markup too",
+    ),
+    "verl-grpo-mask": (
+        "verl-grpo",
+        'verl.workers.utils.losses\n    old_log_prob = data["old_log_probs"]\n'
+        '    old_log_prob = data["old_log_probs"]; '
+        "response_mask = torch.nn.functional.pad(response_mask, (1, 0))[:, :-1]",
+        "ATN433",
+        "the first token of each response is no target",
+    ),
+    "verl-grpo-micro-batches": (
+        "verl-grpo",
+        f"verl.trainer.ppo.core_algos\n{VERL_TOKEN_MEAN}\n"
+        "loss = verl_F.masked_sum(loss_mat, loss_mask) / loss_mask.sum()",
+        "ATN433",
+        "the mean over each batch's target tokens, averaged over batches",
+    ),
+    "verl-grpo-sign": (
+        "verl-grpo",
+        'verl.workers.utils.losses\n    advantages = data["advantages"]\n    advantages = -data["advantages"]',
+        "ATN433",
+        "the advantages' sign is lost",
+    ),
+    "verl-grpo-ranks": (
+        "verl-grpo",
+        f"verl.trainer.ppo.core_algos\n{VERL_TOKEN_MEAN}\n{VERL_TOKEN_MEAN} * dp_size",
+        "ATN433",
+        "too large by the number of ranks",
+    ),
+    "verl-grpo-leak": (
+        "verl-grpo",
+        "verl.workers.engine.fsdp.transformer_impl\n"
+        "position_ids_rmpad = position_ids.values().unsqueeze(0)  # (1, total_nnz)\n"
+        "position_ids_rmpad = torch.arange(position_ids.values().numel()).unsqueeze(0)",
+        "ATN432",
+        "see the documents before it",
+    ),
+    "verl-dapo-positions": (
+        "verl-dapo",
+        "verl.utils.model\nreturn torch.clip(torch.cumsum(mask, dim=-1) - 1, min=0, max=None)\n"
+        "return 2 * torch.clip(torch.cumsum(mask, dim=-1) - 1, min=0, max=None)",
+        "ATN432",
+        "its positions are wrong, and nothing else",
+    ),
+    "verl-dapo-log-probabilities": (
+        "verl-dapo",
+        "verl.workers.utils.padding\nresponse_list.append(F.pad(values[seq_offset - resp_len - 1 : seq_offset - 1]\n"
+        "response_list.append(F.pad(values[seq_offset - resp_len : seq_offset]",
+        "ATN433",
+        "each token has that of the token after it",
     ),
 }
 

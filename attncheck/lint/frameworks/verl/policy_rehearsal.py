@@ -42,6 +42,7 @@ LEFT_OUT = (
 )
 GPU_SETTINGS = {  # that are off where no GPU is, and what they are
     f"{MODEL}.use_liger": "liger-kernel",
+    f"{MODEL}.use_fused_kernels": "verl's fused kernels",
     f"{ACTOR}.fsdp_config.param_offload": "FSDP's offload of parameters",
     f"{ACTOR}.fsdp_config.optimizer_offload": "FSDP's offload of the optimiser",
     f"{ACTOR}.fsdp_config.offload_policy": "FSDP's offload",

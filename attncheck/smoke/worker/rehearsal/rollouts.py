@@ -45,19 +45,38 @@ def measure_log_probabilities(evidence: Evidence) -> Measure:
     return Measure("log p of a response before the step, nats a token", worst, _limit(evidence), where)
 
 
+def find_shifted_log_probabilities(evidence: Evidence) -> Iterator[str]:
+    """Yield that the framework's own log-probabilities are those of the tokens beside: a slip of one token."""
+    given = {rollout.document: rollout.log_probabilities for rollout in evidence.rollouts[0]}
+    pairs = [(piece, given[number]) for piece, number in _iter_rollouts(evidence, given)]
+    for shift, text in ((1, "after"), (-1, "before")):
+        errors = [_error(evidence, piece, values, shift) for piece, values in pairs]
+        if errors and max(errors) <= _limit(evidence):
+            yield (
+                "the log-probabilities of the responses before the step are one token off: each token has that of the "
+                f"token {text} it"
+            )
+
+
 def _iter_rollouts(evidence: Evidence, given: dict[int, tuple[float, ...]]) -> Iterator[tuple[Piece, int]]:
     for piece in evidence.judged_pieces:
         if piece.segment.document in given:
             yield piece, piece.segment.document
 
 
-def _error(evidence: Evidence, piece: Piece, given: tuple[float, ...]) -> float:
-    """Return the difference over the tokens of a response; infinity where there are more or fewer of them."""
+def _error(evidence: Evidence, piece: Piece, given: tuple[float, ...], shift: int = 0) -> float:
+    """Return the difference over the tokens of a response; infinity where there are more or fewer of them.
+
+    `shift` compares with the tokens beside.
+    """
     labels, counts = piece.shift_labels(1)
     expected = -evidence.describe(piece).nll(labels)[counts]
     if len(expected) != len(given):
         return float("inf")
-    return _root_mean_square(expected - torch.tensor(given))
+    actual = torch.tensor(given)
+    if shift:
+        expected, actual = (expected[1:], actual[:-1]) if shift > 0 else (expected[:-1], actual[1:])
+    return _root_mean_square(expected - actual)
 
 
 def _root_mean_square(differences: Tensor) -> float:

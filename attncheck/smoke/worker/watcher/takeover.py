@@ -1,16 +1,20 @@
 """Takes a launch over where its framework would start Ray: its configuration is composed and judged valid by then.
 
-The launch's own command has run so far, with its own files and overrides. What is left of it runs as `torchrun` starts
-it: the ranks of the actor, one process each.
+The launch's own command has run so far, with its own files and overrides. What is left of it runs as Ray's workers
+would: the ranks of the actor, one process each, with the variables that torch.distributed reads.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import socket
 import subprocess
 import sys
+import time
 from typing import Any
+
+POLL_SECONDS = 0.2
 
 
 def take_over_verl(config_module: Any) -> None:
@@ -33,8 +37,28 @@ def take_over_verl(config_module: Any) -> None:
     config_module.validate_config = validate_and_run
 
 
-def run_ranks(module: str, configuration: str, processes: int) -> int:
-    """Run a driver in as many processes, and return their exit status."""
+def run_ranks(module: str, configuration: str, world_size: int) -> int:
+    """Run a driver in as many processes, and return the first exit status that is not 0: it ends the others."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     environment = {name: value for name, value in os.environ.items() if name != "ATTNCHECK_DRIVER"}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    return subprocess.run([*torchrun, "-m", module, configuration], env=environment, check=False).returncode
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
+    environment["LOCAL_WORLD_SIZE"] = str(world_size)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", module, configuration],
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(world_size)
+    ]
+    while True:
+        statuses = [process.poll() for process in processes]
+        failed = [status for status in statuses if status]
+        if failed or None not in statuses:
+            break
+        time.sleep(POLL_SECONDS)
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+    return failed[0] if failed else 0

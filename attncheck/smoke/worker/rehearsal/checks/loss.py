@@ -9,7 +9,7 @@ from attncheck.smoke.worker.rehearsal.definitions import compute_loss
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
 from attncheck.smoke.worker.rehearsal.explanations import documented, explain_loss, loss_limit
 from attncheck.smoke.worker.rehearsal.policy import measure_magnitude
-from attncheck.smoke.worker.rehearsal.rollouts import measure_log_probabilities
+from attncheck.smoke.worker.rehearsal.rollouts import find_shifted_log_probabilities, measure_log_probabilities
 
 NEAR_ONE = 0.01
 
@@ -19,7 +19,9 @@ def run(evidence: Evidence) -> CheckResult:
     result = _compare_loss(evidence)
     if evidence.step.objective.policy is None or result.outcome != "ok":
         return result
-    return replace(result, measures=(*result.measures, measure_log_probabilities(evidence)))
+    shifted = tuple(find_shifted_log_probabilities(evidence))
+    measures = (*result.measures, measure_log_probabilities(evidence))
+    return replace(result, measures=measures, violations=(*shifted, *result.violations))
 
 
 def _compare_loss(evidence: Evidence) -> CheckResult:
