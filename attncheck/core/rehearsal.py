@@ -7,10 +7,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from attncheck.core.preferences import Preference
+
 # Which tokens are learnt: whole documents, answers alone, or what a script of the user's own labels.
 Targets = Literal["all", "assistant", "labelled"]
 # How a row of the data names a document's turns; "every": in all these ways at once, for a script that takes one.
-DataForm = Literal["messages", "text", "prompt_completion", "instruction", "conversations", "every"]
+DataForm = Literal[
+    "messages",
+    "text",
+    "prompt_completion",
+    "instruction",
+    "conversations",
+    "every",
+    "preference",  # a prompt, a chosen and a rejected answer, each a list of messages
+    "preference_text",  # the same as texts
+]
+PAIRED_FORMS: tuple[DataForm, ...] = ("preference", "preference_text")
 # What the loss of a step is the mean of. Each is a weight for every target token.
 Normalisation = Literal[
     "step_tokens",  # all targets of the step, over batches and ranks
@@ -46,18 +58,34 @@ class PolicyGradient:
     divisor: float = 1.0
     temperature: float = 1.0  # that divides the logits
 
+    def describe(self, mean: str) -> str:
+        """Return the loss in words; `mean` is what it would be of −log p."""
+        whole = "the sum over all target tokens of the step" if self.is_sum else mean
+        over = f", over {self.divisor:g}" if self.divisor != 1 else ""
+        return f"{whole}, of -advantage × {'ratio' if self.of_ratio else 'log p'}{over}"
+
 
 @dataclass(frozen=True)
 class Objective:
     """What a job optimises, as its framework documents it: which tokens are targets, and the mean that is the loss.
 
-    `normalisations` are those that this release documents; the first is meant where several agree on a batch.
+    `normalisations` are those that this release documents; the first is meant where several agree on a batch. Where the
+    data are pairs, `preference` is the loss of a pair, and says by itself what is averaged.
     """
 
     targets: Targets = "all"
     normalisations: tuple[Normalisation, ...] = ("step_tokens",)
     source: str = ""  # where that is documented: "transformers 5.17.0 trainer.py (average_tokens_across_devices)"
     policy: PolicyGradient | None = None  # of reinforcement learning; the mean is then of what it says
+    preference: Preference | None = None
+
+    @property
+    def text(self) -> str:
+        """The loss in words."""
+        if self.preference is not None:
+            return self.preference.text
+        mean = NORMALISATION_TEXTS[self.normalisations[0]]
+        return self.policy.describe(mean) if self.policy is not None else mean
 
 
 @dataclass(frozen=True)

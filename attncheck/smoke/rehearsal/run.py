@@ -14,7 +14,7 @@ from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.launch import Source
-from attncheck.core.rehearsal import NORMALISATION_TEXTS, JobCut, Materials
+from attncheck.core.rehearsal import JobCut, Materials
 from attncheck.core.report import Report
 from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
@@ -233,9 +233,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
     job = stage.read.job
-    objective = (
-        f"the loss, as documented: {NORMALISATION_TEXTS[cut.objective.normalisations[0]]} ({cut.objective.source})"
-    )
+    objective = f"the loss, as documented: {cut.objective.text} ({cut.objective.source})"
     command, diff = (text.replace(stage.folder, FOLDER) for text in (cut_launch.command, cut_launch.diff))
     return RehearsedLaunch(
         location,

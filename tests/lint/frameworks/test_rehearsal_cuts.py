@@ -9,7 +9,9 @@ import pytest
 
 from attncheck.core.facts import Absent
 from attncheck.core.launch import Kind, Source
+from attncheck.core.preferences import Preference
 from attncheck.core.rehearsal import JobCut, PolicyGradient
+from attncheck.lint.fields.preferring import read_preference
 from attncheck.lint.files.configuration import parse_entries
 from attncheck.lint.rewriting import read_launches
 from attncheck.smoke.rehearsal import cutting
@@ -66,6 +68,10 @@ OPENRLHF = """deepspeed --num_gpus 8 --module openrlhf.cli.train_sft --data.data
    --model.model_name_or_path meta-llama/Meta-Llama-3-8B --ds.packing_samples --ds.use_liger_kernel \\
    --ckpt.output_dir ./checkpoint --data.max_len 2048 --logger.wandb.key mine
 """
+TRL_DPO = """trl dpo --model_name_or_path Qwen/Qwen2.5-7B-Instruct --dataset_name trl-lib/ultrafeedback_binarized \\
+   --output_dir out --per_device_train_batch_size 4 --gradient_accumulation_steps 8 --learning_rate 5e-7 --beta 0.05 \\
+   --no_remove_unused_columns --eval_strategy steps --eval_steps 50
+"""
 
 
 VERL = """torchrun --standalone --nnodes=2 --nproc_per_node=8 -m verl.trainer.sft_trainer \\
@@ -104,6 +110,42 @@ def read_file(launch: cutting.CutLaunch) -> dict[str, str]:
     """Return the keys of the one configuration file of a cut launch, name to value."""
     ((path, text),) = launch.files.items()
     return {entry.name: entry.value for entry in parse_entries(Source(path, text, "yaml"))}
+
+
+def test_trl_dpo_keeps_its_loss_and_takes_our_pairs() -> None:
+    """The loss, beta and truncation stay the launch's own; the data are conversations with two answers."""
+    cut, launch = cut_text(TRL_DPO.replace("trl dpo", "trl dpo --truncation_mode keep_end --loss_type ipo"))
+    assert cut.form == "preference" and f"--dataset_name {STAGE}/data" in launch.command
+    assert "--beta 0.05" in launch.command and "--truncation_mode keep_end" in launch.command
+    assert "--per_device_train_batch_size 2" in launch.command and "eval" not in launch.command
+    assert cut.objective.targets == "assistant" and cut.objective.preference == Preference("ipo", 0.05)
+    assert cut.objective.text == "the preference loss ipo with beta 0.05, the mean over pairs"
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("--loss_type sigmoid sft", "the loss sigmoid . sft is not rehearsed"),
+        ("--loss_type discopop", "the loss discopop is not rehearsed"),
+        ("--ld_alpha 0.5", "ld_alpha makes another loss"),
+        ("--use_weighting", "use_weighting makes another loss"),
+        ("--f_divergence_type js_divergence", "f_divergence_type js_divergence is not rehearsed"),
+        ("--beta 0", "has no gradient"),
+    ],
+)
+def test_other_losses_of_pairs_are_refused(option: str, reason: str) -> None:
+    """A loss whose gradients at the first step hang on more than beta is not judged: it is said."""
+    with pytest.raises(cutting.NothingToRehearse, match=reason):
+        cut_text(TRL_DPO.replace("--beta 0.05", option))
+
+
+def test_trl_took_label_smoothing_from_sigmoid() -> None:
+    """Up to 0.28 sigmoid is smoothed (0.28.0 and 0.29.1 trainer/dpo_trainer.py), since then it takes no notice."""
+    launch = TRL_DPO.replace("--beta 0.05", "--label_smoothing 0.2")
+    assert cut_text(launch)[0].objective.preference == Preference("sigmoid", 0.1)
+    robust = cut_text(launch.replace("--label", "--loss_type robust --label"))[0].objective.preference
+    assert robust == Preference("robust", 0.1, 0.2)
+    assert read_preference("sigmoid", (None, 0.1), ("0.2", 0.0)) == Preference("sigmoid", 0.1, 0.2)
 
 
 def test_llamafactory_reads_our_data_under_its_own_template() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core import codec
-from attncheck.core.rehearsal import Objective
+from attncheck.core.rehearsal import DataForm, Objective
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.lint.fields.rehearsing import TRAINER_NORMALISATIONS
 from attncheck.smoke.worker.rehearsal import judging, materials
@@ -54,14 +54,14 @@ class ForkServer:
         self._process.stdout.close()
 
 
-def make_materials(folder: Path, seed: int = 0, model: str = "llama") -> Path:
+def make_materials(folder: Path, seed: int = 0, model: str = "llama", form: DataForm = "every") -> Path:
     """Fill a folder with a small model and documents, as a rehearsal does, and return it."""
     (folder / "data").mkdir(parents=True)
     message = {
         "model": model,
         "stage": str(folder),
         "documents": DOCUMENTS,
-        "form": "every",
+        "form": form,
         "seed": seed,
         "has_padding_token": True,
         "dtype": "float32",
@@ -73,11 +73,11 @@ def make_materials(folder: Path, seed: int = 0, model: str = "llama") -> Path:
     return folder
 
 
-def make_argv(folder: Path, options: str, steps: int = STEPS) -> list[str]:
+def make_argv(folder: Path, options: str, steps: int = STEPS, script: Path = SCRIPT) -> list[str]:
     """Return the command of the training script on a folder of materials."""
     sizes = "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --learning_rate 5e-3 --max_length 256"
     return [
-        str(SCRIPT),
+        str(script),
         *("--model_name_or_path", str(folder / "model"), "--data_path", str(folder / "data" / "train.jsonl")),
         *("--max_steps", str(steps), *sizes.split(), *options.split()),
     ]
@@ -92,10 +92,11 @@ def rehearse(
     ranks: int = 1,
     objective: Objective = LABELLED,
     steps: int = STEPS,
+    script: Path = SCRIPT,
 ) -> dict[str, CheckResult]:
     """Run the script with a fault over `ranks` processes, and return the result of each check."""
     watch.mkdir(parents=True)
-    ended = server.run(make_argv(folder, options, steps), {"PLANTED_FAULT": fault}, watch, ranks)
+    ended = server.run(make_argv(folder, options, steps, script), {"PLANTED_FAULT": fault}, watch, ranks)
     assert set(ended["statuses"]) == {0}, ended
     return judge(folder, watch, objective)
 

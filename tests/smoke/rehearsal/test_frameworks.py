@@ -55,6 +55,14 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     "axolotl-chat": ("axolotl", FULL_AXOLOTL.replace("type: alpaca", "type: chat_template\nchat_template: llama3")),
     "openrlhf-packed": ("openrlhf", launches.OPENRLHF),
     "openrlhf-padded": ("openrlhf", launches.OPENRLHF.replace("--ds.packing_samples", "--ds.zero_stage 3")),
+    "trl-dpo": ("trl", launches.TRL_DPO),
+    "trl-dpo-precomputed": ("trl", f"{launches.TRL_DPO.rstrip()} --precompute_ref_log_probs --bf16 false"),
+    "trl-dpo-ipo": ("trl", f"{launches.TRL_DPO.rstrip()} --loss_type ipo"),
+    "trl022-dpo": ("trl022", launches.TRL_DPO),
+    "trl022-dpo-padding-free": (
+        "trl022",
+        f"{launches.TRL_DPO.rstrip()} --padding_free --attn_implementation flash_attention_2",
+    ),
     "verl-no-padding": ("verl", launches.VERL),
     "verl-padded-model": ("verl", launches.VERL.replace("use_remove_padding=True", "use_remove_padding=False")),
     "verl-grpo": ("verl", launches.VERL_GRPO),
@@ -92,6 +100,59 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "openrlhf.datasets.sft_dataset\nloss_mask[0, prompt_ids_len - 1 : -1] = 1\nloss_mask[0, : -1] = 1",
         "ATN433",
         "every token is a target",
+    ),
+    "trl-dpo-swapped": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\ndelta_score = chosen_scores - rejected_scores\n"
+        "delta_score = rejected_scores - chosen_scores",
+        "ATN433",
+        "chosen and rejected answers are swapped",
+    ),
+    "trl-dpo-beta": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\nself.beta = args.beta\nself.beta = 2 * args.beta",
+        "ATN433",
+        "beta is 0.1, not 0.05",
+    ),
+    "trl-dpo-accumulation": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\nloss_is_scaled_for_ga = False\nloss_is_scaled_for_ga = True",
+        "ATN433",
+        "the sum over the step's batches, not their mean",
+    ),
+    "trl-dpo-reference": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\nself.ref_model = create_model_from_path(ref_model_path, **ref_model_init_kwargs)\n"
+        "self.ref_model = create_model_from_path(ref_model_path, **ref_model_init_kwargs); "
+        "[weight.data.mul_(1.2) for weight in self.ref_model.parameters()]",
+        "ATN433",
+        "the reference is not the model that training starts from",
+    ),
+    "trl-dpo-prompts": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\nchosen_mask = [[0] * len(example\nchosen_mask = [[1] * len(example",
+        "ATN431",
+        "labels are on the user's words",
+    ),
+    "trl-dpo-ends": (
+        "trl-dpo",
+        'trl.trainer.dpo_trainer\n[1] * len(example["chosen_ids"])\n[1] * (len(example["chosen_ids"]) - 1) + [0]',
+        "ATN431",
+        "ends a chosen answer has a label in none of",
+    ),
+    "trl-dpo-lengths": (
+        "trl-dpo",
+        "trl.trainer.dpo_trainer\nlogps = per_token_logps.sum(dim=1)  # sum over sequence length\n"
+        "logps = per_token_logps.sum(dim=1) / shift_completion_mask.sum(dim=1)",
+        "ATN433",
+        "averaged over an answer's tokens",
+    ),
+    "trl022-dpo-positions": (
+        "trl022-dpo-padding-free",
+        "trl.trainer.dpo_trainer\noutputs = model(input_ids, **model_kwargs)\n"
+        'model_kwargs.pop("position_ids"); outputs = model(input_ids, **model_kwargs)',
+        "ATN432",
+        "see the documents before it",
     ),
     "verl-ranks": (
         "verl-no-padding",

@@ -1,8 +1,11 @@
-"""How a launch of TRL's SFT is cut small, and what it optimises.
+"""How a launch of TRL's SFT or DPO is cut small, and what it optimises.
 
 Sources, trl 1.16.0: scripts/sft.py (`load_dataset(dataset_name)`, which takes a folder), trainer/sft_trainer.py (a
 conversational row's `messages`; `completion_only_loss` is on where rows have a `completion`; the loss is divided by
-the batch's `num_items_in_batch`, which transformers' Trainer gathers over batches and ranks).
+the batch's `num_items_in_batch`, which transformers' Trainer gathers over batches and ranks). trainer/dpo_trainer.py
+(`prompt`, `chosen` and `rejected` of messages; `_compute_loss`: the mean over a batch's pairs; `loss_is_scaled_for_ga`
+is off, and base_trainer.py has transformers' Trainer divide by the accumulation; `precompute_ref_log_probs` and an
+adapter change where the reference's log-probabilities come from, not what they are).
 """
 
 from __future__ import annotations
@@ -10,7 +13,9 @@ from __future__ import annotations
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
+from attncheck.lint.fields.preferring import make_objective, read_preference
 from attncheck.lint.fields.rehearsing import (
+    OFF_VALUES,
     TRAINER_NORMALISATIONS,
     cut_attention,
     cut_training_arguments,
@@ -18,19 +23,24 @@ from attncheck.lint.fields.rehearsing import (
     is_on,
     list_left_out,
 )
+from attncheck.lint.fields.releases import is_at_least
 
+REFACTORED = "0.29"  # DPOTrainer was written anew (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
+# Settings of DPO that weigh tokens or pairs by what the model makes of them, or add another loss.
+CHANGED_LOSS = ("ld_alpha", "use_weighting", "rpo_alpha", "reference_free", "loss_weights", "use_liger_loss")
+DPO_MENDS = ({"padding_free": "false"},)
 MENDS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `trl sft` or of TRL's script."""
-    if job.trainer != "sft":
-        return f"TRL's {job.trainer} is not rehearsed yet: sft is"
+    """Return the cut of a launch of `trl sft`, `trl dpo` or of TRL's script."""
+    if job.trainer not in ("sft", "dpo"):
+        return f"TRL's {job.trainer} is not rehearsed yet: sft and dpo are"
+    reading = _read_dpo(job) if job.trainer == "dpo" else _read_sft(job)
+    if isinstance(reading, str):
+        return reading
+    form, objective = reading
     attention = cut_attention(job, materials)
-    form: DataForm = "messages"
-    targets: Targets = "assistant" if is_on(job, "assistant_only_loss") else "all"
-    if is_on(job, "completion_only_loss"):
-        form, targets = "prompt_completion", "assistant"
     sets = {
         **cut_training_arguments(job, materials),
         **attention.sets,
@@ -46,12 +56,42 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     }
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
-    source = f"trl {job.version} trainer/sft_trainer.py: the mean over num_items_in_batch"
     return JobCut(
         sets,
         form,
-        Objective(targets, TRAINER_NORMALISATIONS, source),
+        objective,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
-        mends=MENDS,
+        mends=MENDS if job.trainer == "sft" else DPO_MENDS,
     )
+
+
+def _read_sft(job: Job) -> tuple[DataForm, Objective]:
+    """Return the data's form, and what is learnt."""
+    form: DataForm = "messages"
+    targets: Targets = "assistant" if is_on(job, "assistant_only_loss") else "all"
+    if is_on(job, "completion_only_loss"):
+        form, targets = "prompt_completion", "assistant"
+    source = f"trl {job.version} trainer/sft_trainer.py: the mean over num_items_in_batch"
+    return form, Objective(targets, TRAINER_NORMALISATIONS, source)
+
+
+def _read_dpo(job: Job) -> tuple[DataForm, Objective] | str:
+    """Return the data's form and the loss of a pair, or why it is not rehearsed."""
+    for name in CHANGED_LOSS:
+        value = get_setting(job, name)
+        if value is not None and (not value or value.lower() not in OFF_VALUES):  # a switch has no value
+            return f"{name} makes another loss of the preference loss: it is not rehearsed"
+    divergence = get_setting(job, "f_divergence_type") or "reverse_kl"
+    if divergence != "reverse_kl":
+        return f"f_divergence_type {divergence} is not rehearsed: reverse_kl is"
+    loss = get_setting(job, "loss_type") or "sigmoid"
+    smoothing = get_setting(job, "label_smoothing")
+    if "sigmoid" in loss and is_at_least(job.version, REFACTORED):
+        smoothing = None  # which it takes no notice of since
+    default = 0.0 if is_at_least(job.version, REFACTORED) or "exo" not in loss else 1e-3  # 0.22.2: where it is 0
+    preference = read_preference(loss, (get_setting(job, "beta"), 0.1), (smoothing, default))
+    if isinstance(preference, str):
+        return preference
+    source = f"trl {job.version} trainer/dpo_trainer.py: the mean over a batch's pairs, divided by the accumulation"
+    return "preference", make_objective(preference, source)

@@ -136,3 +136,15 @@ def gradient_limit(evidence: Evidence, definition: Definition) -> float:
 def is_near(value: float, observed: float, limit: float) -> bool:
     """Return whether a loss is the observed one, but for a relative error."""
     return abs(value - observed) <= limit * abs(observed)
+
+
+def list_factors(evidence: Evidence) -> dict[str, float]:
+    """Return the factors that a loss may be too large by, each with what is wrong then."""
+    batches, ranks = evidence.batches, len(evidence.step.ranks)
+    return {
+        "the sum over the step's batches, not their mean: too large by the accumulation": float(batches),
+        "divided by the accumulation twice": 1.0 / batches,
+        "too large by the number of ranks": float(ranks),
+        "divided by the number of ranks once too often": 1.0 / ranks,
+        "too large by the accumulation and the number of ranks": float(batches * ranks),
+    }

@@ -16,6 +16,7 @@ from attncheck.smoke.worker.rehearsal.truth import DocumentTruth, TruthModel, to
 
 ROUNDING_MULTIPLE = 3.0  # times what rounding costs eager attention on the same documents
 FP32_LIMIT = 1e-4  # relative error of a token's hidden state in float32; healthy kernels are at 1e-6
+MIN_LIMIT = 1e-4  # of a loss, relative: losses are summed in float32
 SAMPLED_PIECES = 8  # on which the cost of rounding is measured
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS, Normalisation
+from attncheck.smoke.worker.rehearsal import preferences
 from attncheck.smoke.worker.rehearsal.definitions import (
     SCALE_LIMIT,
     Definition,
@@ -20,11 +21,10 @@ from attncheck.smoke.worker.rehearsal.definitions import (
     fit_gradients,
     gradient_limit,
     is_near,
+    list_factors,
 )
-from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, ROUNDING_MULTIPLE, Evidence
+from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_MULTIPLE, Evidence
 from attncheck.smoke.worker.rehearsal.policy import define_policy_losses, explain_policy_loss
-
-MIN_LIMIT = 1e-4  # relative; losses are summed in float32
 
 
 def documented(evidence: Evidence) -> list[Definition]:
@@ -32,11 +32,15 @@ def documented(evidence: Evidence) -> list[Definition]:
     policy = evidence.step.objective.policy
     if policy is not None:
         return define_policy_losses(evidence, policy)
+    if evidence.step.objective.preference is not None:
+        return [preferences.define_loss(evidence, evidence.step.objective.preference)]
     return [Definition(name) for name in evidence.step.objective.normalisations]
 
 
 def loss_limit(evidence: Evidence) -> float:
     """Return the largest relative error allowed of the loss: several times what rounding costs eager attention."""
+    if evidence.step.objective.preference is not None:
+        return preferences.loss_limit(evidence, evidence.step.objective.preference)
     if evidence.rounded is None:
         return max(MIN_LIMIT, FP32_LIMIT)
     exact = rounded = 0.0
@@ -53,6 +57,8 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
     policy = evidence.step.objective.policy
     if policy is not None:
         return explain_policy_loss(evidence, policy, loss_limit(evidence))
+    if evidence.step.objective.preference is not None:
+        return preferences.explain_loss(evidence, evidence.step.objective.preference)
     limit, slack = loss_limit(evidence), gradient_limit(evidence, documented(evidence)[0])
     observed = evidence.observed_loss
     for definition in documented(evidence):
@@ -89,16 +95,9 @@ def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
     """Yield what the loss would be under other definitions, the simplest first."""
     for name in NORMALISATIONS:
         yield Explanation(Definition(name), 1.0, NORMALISATION_TEXTS[name])
-    batches, ranks = evidence.batches, len(evidence.step.ranks)
-    factors = {
-        "the sum over the step's batches, not their mean: too large by the accumulation": float(batches),
-        "divided by the accumulation twice": 1.0 / batches,
-        "too large by the number of ranks": float(ranks),
-        "divided by the number of ranks once too often": 1.0 / ranks,
-        "too large by the accumulation and the number of ranks": float(batches * ranks),
-    }
+    ranks = len(evidence.step.ranks)
     names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens", "row_tokens")
-    for text, factor in factors.items():
+    for text, factor in list_factors(evidence).items():
         for name in names:
             if factor != 1.0:
                 yield Explanation(Definition(name), factor, f"{text} ({NORMALISATION_TEXTS[name]})")

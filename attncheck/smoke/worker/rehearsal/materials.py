@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from attncheck.core.rehearsal import DataForm
+from attncheck.core.rehearsal import PAIRED_FORMS, DataForm
 
 VOCABULARY_SIZE = 160  # rows of the embedding
 # A turn ends in a line end, as released templates have it: OpenRLHF strips that from the end of a text, and no blank.
@@ -34,6 +34,7 @@ LETTER = "a"  # that frameworks encode to see which tokens are added around it (
 PAD, BEGIN, END = "<pad>", "<s>", "</s>"
 MAX_TOKENS = 4096
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
+REJECTED_WORDS = 8  # of the language, that rejected answers are made of
 
 
 def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
@@ -55,11 +56,11 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
-    documents = make_documents(message["documents"], message["seed"])
+    documents, rows = make_data(message["documents"], message["seed"], message["form"])
     (folder / "documents.json").write_text(json.dumps(documents))
     with (folder / "data" / "train.jsonl").open("w") as stream:
-        stream.writelines(f"{json.dumps(make_row(document, message['form']))}\n" for document in documents)
-    write_parquet([make_row(document, message["form"]) for document in documents], folder / "data" / "train.parquet")
+        stream.writelines(f"{json.dumps(row)}\n" for row in rows)
+    write_parquet(rows, folder / "data" / "train.parquet")
     send({"item": item, "answer": {"parameters": parameters}})
 
 
@@ -118,6 +119,15 @@ def save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def make_data(count: int, seed: int, form: DataForm) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the documents, and the rows of a data set that has them in a form."""
+    if form in PAIRED_FORMS:
+        documents = make_pairs(count, seed)
+        return documents, [make_pair_row(*pair, form) for pair in zip(documents[::2], documents[1::2])]
+    documents = make_documents(count, seed)
+    return documents, [make_row(document, form) for document in documents]
+
+
 def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
     """Return documents that differ from one another: {"turns": [["user", [3, 17, …]], …], "advantage": 0.5}.
 
@@ -140,6 +150,23 @@ def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
     return documents
 
 
+def make_pairs(count: int, seed: int) -> list[dict[str, Any]]:
+    """Return two documents for each pair: a prompt with its chosen answer, then the same prompt with the rejected one.
+
+    A chosen answer follows the language, a rejected one is of few words in any order: what is to be preferred is soon
+    learnt. The two differ from their first word, by which a piece of either is recognised.
+    """
+    chance = random.Random(f"rejected {seed}")
+    documents: list[dict[str, Any]] = []
+    for chosen in make_documents(count, seed):
+        prompt, (_, answer) = chosen["turns"]
+        length = max(8, len(answer) + chance.randint(-4, 4))
+        rejected = [chance.randrange(REJECTED_WORDS) for _ in range(length)]
+        rejected[0] = (answer[0] + chance.randrange(1, REJECTED_WORDS)) % REJECTED_WORDS
+        documents += [chosen, {"turns": [prompt, ["assistant", rejected]]}]
+    return documents
+
+
 def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
     """Write rows as Parquet, where pyarrow is installed: whoever reads only that requires it."""
     try:
@@ -150,9 +177,24 @@ def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
+def make_pair_row(chosen: Mapping[str, Any], rejected: Mapping[str, Any], form: DataForm) -> dict[str, Any]:
+    """Return a pair as a row of a data set."""
+    prompt, answer = make_messages(chosen)
+    row = {"prompt": [prompt], "chosen": [answer], "rejected": [make_messages(rejected)[-1]]}
+    if form == "preference":
+        return row
+    texts = {name: messages[0]["content"] for name, messages in row.items()}
+    return {**texts, "prompt": f"{texts['prompt']} "}
+
+
+def make_messages(document: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return a document's turns as messages of text."""
+    return [{"role": role, "content": " ".join(f"w{word}" for word in words)} for role, words in document["turns"]]
+
+
 def make_row(document: Mapping[str, Any], form: DataForm) -> dict[str, Any]:
     """Return a document as a row of a data set."""
-    messages = [{"role": role, "content": " ".join(f"w{word}" for word in words)} for role, words in document["turns"]]
+    messages = make_messages(document)
     prompt, answer = messages[0]["content"], messages[-1]["content"]
     names = {"user": "human", "assistant": "gpt"}
     forms: dict[DataForm, dict[str, Any]] = {

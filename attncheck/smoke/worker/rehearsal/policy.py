@@ -51,12 +51,7 @@ def list_advantages(evidence: Evidence) -> list[float]:
 
 def _add_value(evidence: Evidence, policy: PolicyGradient, definition: Definition) -> Definition:
     """Return a definition with the loss's value and its name."""
-    term = "ratio" if policy.of_ratio else "log p"
-    name = f"{NORMALISATION_TEXTS[definition.normalisation]}, of -advantage × {term}"
-    if policy.is_sum:
-        name = f"the sum over all target tokens of the step, of -advantage × {term}"
-    if policy.divisor != 1:
-        name += f", over {policy.divisor:g}"
+    name = policy.describe(NORMALISATION_TEXTS[definition.normalisation])
     if not policy.of_ratio:
         return replace(definition, name=name)
     counts = evidence.count_targets(definition.shift, definition.every)

@@ -72,6 +72,7 @@ class FirstStep:
     first_tokens: bool = False  # whether a document's first token is a target, where labels do not say it
     moved: int = 0  # tokens by which the targets of a row are moved, to see whether they were
     narrowed: bool = False  # whether of moved targets those alone count that are targets unmoved
+    without_ends: bool = False  # whether no piece's last target counts, where labels do not say which are targets
 
     @cached_property
     def calls(self) -> tuple[ModelCall, ...]:
@@ -120,6 +121,8 @@ class FirstStep:
                 for segment, own in zip(segments, tokens, strict=True):
                     targets[segment.start + 1 : segment.stop] = self.expected_targets(segment, own)
                     targets[segment.start] = self.first_tokens and segment.start > 0
+                    if self.without_ends and bool(targets[segment.start : segment.stop].any()):
+                        targets[segment.start + int(targets[segment.start : segment.stop].nonzero()[-1])] = False
                 targets = self._move(targets)
             for segment, own in zip(segments, tokens, strict=True):
                 yield Piece(call, number, segment, own, targets)

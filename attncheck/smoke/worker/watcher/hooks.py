@@ -4,7 +4,7 @@ Modules are patched right after they are imported, and only if the trainer impor
 `torch/optim/optimizer.py` (`register_optimizer_step_pre_hook`, for all optimisers since 2.1), `torch/_tensor.py`
 (`Tensor.backward`); transformers 5.17 `modeling_utils.py` (every model that is loaded or made goes through
 `from_pretrained` or `_from_config`; 4.x the same); peft 0.18 `tuners/tuners_utils.py` (`BaseTuner.forward` calls the
-model's `forward`, and none of its hooks).
+model's `forward`, and none of its hooks; 0.21 calls the model, hooks and all).
 """
 
 from __future__ import annotations
@@ -133,7 +133,11 @@ def _patch_peft(recorder: Recorder, tuners_utils: Any) -> None:
         is_watched = any(tuner.model is model for model in recorder.models)
         if is_watched:
             recorder.enter_model(tuner.model, arguments, options)
-        output = original(tuner, *arguments, **options)
+            recorder.adapted = tuner.model
+        try:
+            output = original(tuner, *arguments, **options)
+        finally:
+            recorder.adapted = None
         if is_watched:
             recorder.leave_model(tuner.model, arguments, options, output)
         return output

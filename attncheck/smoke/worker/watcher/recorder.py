@@ -12,7 +12,6 @@ import inspect
 import json
 import os
 import sys
-import threading
 from typing import Any
 
 from .attention import AttentionWatch
@@ -51,7 +50,7 @@ class Recorder:
         self.rows: list[Any] = []  # of tokens that went in since the last step
         self.faults: list[str] = []
         self.attention: AttentionWatch | None = None
-        self._depth = threading.local()
+        self.adapted: Any = None  # the model that an adapter in front of it calls: that call is recorded already
 
     @_guarded
     def watch(self, model: Any) -> None:
@@ -70,7 +69,9 @@ class Recorder:
         """Record what goes into a model in training."""
         import torch
 
-        if not torch.is_grad_enabled() or not model.training:
+        if model is self.adapted or not torch.is_grad_enabled() or not model.training:
+            return
+        if not _has_trained_parameters(model):
             return
         inputs = {**_name_arguments(model, arguments), **options}
         if torch.is_tensor(inputs.get("input_ids")):
@@ -95,6 +96,8 @@ class Recorder:
     @_guarded
     def leave_model(self, model: Any, arguments: Any, options: Any, output: Any) -> None:
         """Record the loss that the model itself computes."""
+        if model is self.adapted:
+            return
         if self.attention is not None:
             self.attention.stop()
         if self.calls and self.gradients is None and not self.steps:
@@ -182,6 +185,11 @@ class Recorder:
 
 def _name_arguments(model: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(inspect.signature(model.forward).parameters, arguments))
+
+
+def _has_trained_parameters(model: Any) -> bool:
+    """Return whether a model is one that is trained: a reference model that is frozen is not."""
+    return any(parameter.requires_grad for parameter in model.parameters())
 
 
 def _name_autocast() -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
+from attncheck.smoke.worker.rehearsal.pairs import find_wrong_pairs, is_chosen
 from attncheck.smoke.worker.rehearsal.rollouts import find_lost_rollouts
 from attncheck.smoke.worker.rehearsal.segments import Segment, find_segments
 from attncheck.smoke.worker.rehearsal.step import IGNORED, Piece
@@ -22,8 +23,9 @@ WHOLE_WORDS = 6  # a piece of fewer words says too little about which document i
 def run(evidence: Evidence) -> CheckResult:
     """Compare the batches with the documents, and the labels with the objective."""
     cuts, split = _find_cuts(evidence)
-    mixed = tuple(_find_mixed_documents(evidence))
-    violations = [*_find_foreign_words(evidence), *mixed, *_find_repeats(evidence), *_find_gaps(evidence), *cuts]
+    pairs = tuple(find_wrong_pairs(evidence)) if evidence.step.objective.preference is not None else ()
+    lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
+    violations = [*_find_foreign_words(evidence), *pairs, *lost, *_find_repeats(evidence), *cuts]
     violations += find_lost_rollouts(evidence)
     reservations: list[str] = []
     if evidence.step.labels_enter:
@@ -206,9 +208,20 @@ def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
-    whole = [piece for piece in evidence.judged_pieces if _is_whole(piece, evidence)]
-    if whole and not any(_ends_in_target(piece) for piece in whole):
-        yield f"the token that ends a document has a label in none of {len(whole)}: the model does not learn to stop"
+    groups: dict[str, list[Piece]] = {}
+    for piece in evidence.judged_pieces:
+        if _is_whole(piece, evidence):
+            groups.setdefault(_name_kind(piece, evidence), []).append(piece)
+    for name, whole in groups.items():
+        if not any(_ends_in_target(piece) for piece in whole):
+            yield f"the token that ends {name} has a label in none of {len(whole)}: the model does not learn to stop"
+
+
+def _name_kind(piece: Piece, evidence: Evidence) -> str:
+    """Return what a piece is of: a document, or one of a pair's two answers."""
+    if evidence.step.objective.preference is None:
+        return "a document"
+    return "a chosen answer" if is_chosen(piece.segment.document) else "a rejected answer"
 
 
 def _is_whole(piece: Piece, evidence: Evidence) -> bool:

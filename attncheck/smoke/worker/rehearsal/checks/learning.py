@@ -26,10 +26,14 @@ def run(evidence: Evidence) -> CheckResult:
     steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
     explanation = explain_loss(evidence)
     is_mean = explanation is None or abs(explanation.factor - 1.0) < NEAR_ONE
-    floor = _floor(evidence) if is_mean else 0.0  # another multiple of the mean has no floor that is known
+    is_of_pairs = evidence.step.objective.preference is not None
+    # Another multiple of the mean has no floor that is known, the loss of pairs no entropy.
+    floor = _floor(evidence) if is_mean and not is_of_pairs else 0.0
     bound = FALL * losses[0] if losses else 0.0
     tokens = [sum(len(row) for row in step.rows) for step in evidence.steps]
-    violations = tuple(_find_violations(losses, floor, bound, [1] * len(losses) if is_mean else tokens))
+    failure = "the margin between chosen and rejected answers does not grow" if is_of_pairs else "it does not learn"
+    counts = [1] * len(losses) if is_mean or is_of_pairs else tokens
+    violations = tuple(_find_violations(losses, floor, bound, counts, failure))
     if evidence.unstepped:
         violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
     if len(losses) < MIN_STEPS and not violations:
@@ -44,7 +48,7 @@ def _judge_rewarded(evidence: Evidence) -> CheckResult:
     floor, bound = _floor(evidence), FALL * losses[0]
     violations = tuple(
         text.replace("the loss", "-log p of the rewarded responses", 1)
-        for text in _find_violations(losses, floor, bound, [1] * len(losses))
+        for text in _find_violations(losses, floor, bound, [1] * len(losses), "they become no likelier")
     )
     if len(losses) < MIN_STEPS and not violations:
         return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
@@ -61,7 +65,7 @@ def _floor(evidence: Evidence) -> float:
     return language_entropy() * words / targets if targets else 0.0
 
 
-def _find_violations(losses: list[float], floor: float, bound: float, tokens: list[int]) -> Iterator[str]:
+def _find_violations(losses: list[float], floor: float, bound: float, tokens: list[int], failure: str) -> Iterator[str]:
     """Yield what is wrong with losses; `tokens` are those of the steps where they may be sums over them, else ones."""
     bad = next((number for number, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if bad is not None:
@@ -74,4 +78,4 @@ def _find_violations(losses: list[float], floor: float, bound: float, tokens: li
         yield f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows: it looks ahead"
     shares = [loss / max(count, 1) for loss, count in zip(losses, tokens)]
     if last > bound and sum(shares[-LAST_STEPS:]) / LAST_STEPS > FALL * shares[0]:
-        yield f"the loss is {last:.2f} after {len(losses)} steps, {losses[0]:.2f} at first: it does not learn"
+        yield f"the loss is {last:.2f} after {len(losses)} steps, {losses[0]:.2f} at first: {failure}"

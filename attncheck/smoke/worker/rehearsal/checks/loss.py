@@ -36,13 +36,18 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         if abs(explanation.factor - 1) > NEAR_ONE:
             notes = [
                 f"what is differentiated, {observed:.5g}, is {explanation.factor:.4g} times {definition.text}; the "
-                "gradients of the step are those of the mean itself"
+                f"gradients of the step are those of {definition.text if definition.name else 'the mean itself'}"
             ]
             return CheckResult("loss", notes=tuple(notes))
         return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=tuple(notes))
     measure = Measure(name, error, loss_limit(evidence))
     if explanation is not None:
         violation = f"the loss is {observed:.5g}: {explanation.fault}; it should be {expected:.5g}"
+        if definition.value is not None and not measure.beyond:
+            violation = (
+                f"{explanation.fault}, as the gradients of the first step show; its loss, {observed:.5g}, is the same "
+                "either way"
+            )
         return CheckResult("loss", measures=(measure,), violations=(violation,))
     if evidence.step.objective.targets == "labelled" and not evidence.step.labels_enter:
         reason = (

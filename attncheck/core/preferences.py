@@ -1,0 +1,90 @@
+"""Losses of pairs of answers, where the policy is its own reference: their values, and their slopes.
+
+A loss of preferences is a function of how much likelier the policy makes each answer than its reference does. At the
+first step the two are one model, the log-ratios are 0, and the loss is its value there; its gradient is a weighted sum
+of those of the answers' −log p. Sources: trl 1.16.0 trainer/dpo_trainer.py `_compute_loss`, a branch for each loss type
+(`loss += per_sequence_loss.mean()`: the mean over a batch's pairs). Losses without a reference (ORPO, SimPO), and those
+whose slopes at 0 hang on more than beta and the label smoothing, are not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Literal, get_args
+
+PreferenceLoss = Literal[
+    "sigmoid",  # DPO; with label smoothing, conservative DPO
+    "sigmoid_norm",
+    "hinge",
+    "ipo",
+    "robust",
+    "exo_pair",
+    "nca_pair",
+    "bco_pair",
+    "sppo_hard",
+    "aot",
+    "aot_unpaired",
+    "apo_zero",
+    "apo_down",
+]
+PREFERENCE_LOSSES: tuple[PreferenceLoss, ...] = get_args(PreferenceLoss)
+AVERAGED_LOSSES = ("ipo", "sigmoid_norm")  # of an answer's mean log-probability of a token; the others of the sum
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """A pair's loss where all log-ratios are 0, and what it gains by a nat of each answer's −log p."""
+
+    value: float
+    chosen: float
+    rejected: float
+
+
+@dataclass(frozen=True)
+class Preference:
+    """The loss of a job that trains on pairs: its name as TRL writes it, and its parameters."""
+
+    loss: PreferenceLoss = "sigmoid"
+    beta: float = 0.1
+    label_smoothing: float = 0.0
+
+    @property
+    def averages_tokens(self) -> bool:
+        """Whether an answer's log-probability is the mean over its tokens, not the sum."""
+        return self.loss in AVERAGED_LOSSES
+
+    @property
+    def slopes(self) -> Slopes:
+        """The loss's value and slopes at log-ratios of 0."""
+        beta, smoothing = self.beta, self.label_smoothing
+        if self.loss == "apo_down":
+            return Slopes(1.0, 0.0, -beta / 4)
+        value, slope = {
+            "sigmoid": (log(2), beta / 2 * (1 - 2 * smoothing)),
+            "sigmoid_norm": (log(2), beta / 2),
+            "hinge": (1.0, beta),
+            "ipo": (1 / (4 * beta**2), 1 / beta),
+            "robust": (log(2), beta / 2 / (1 - 2 * smoothing)),
+            "exo_pair": _exo(beta, smoothing),
+            "nca_pair": (2 * log(2), beta / 4),
+            "bco_pair": (2 * log(2), beta / 2),
+            "sppo_hard": (1 / (2 * beta**2), 1 / beta),
+            "aot": (log(2), beta / 2 * (1 - 2 * smoothing)),
+            "aot_unpaired": (log(2), beta / 2 * (1 - 2 * smoothing)),
+            "apo_zero": (1.0, beta / 4),
+        }[self.loss]
+        return Slopes(value, slope, -slope)
+
+    @property
+    def text(self) -> str:
+        """The loss in words."""
+        smoothing = f" and label smoothing {self.label_smoothing:g}" if self.label_smoothing else ""
+        return f"the preference loss {self.loss} with beta {self.beta:g}{smoothing}, the mean over pairs"
+
+
+def _exo(beta: float, smoothing: float) -> tuple[float, float]:
+    """Return the value and slope of EXO's loss, which has none without label smoothing."""
+    if not 0 < smoothing < 1:
+        return 0.0, 0.0
+    return -log(2) - log(smoothing * (1 - smoothing)) / 2, beta / 4 * log((1 - smoothing) / smoothing)

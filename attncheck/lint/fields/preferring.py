@@ -1,0 +1,32 @@
+"""What cuts of launches that train on pairs share: the loss of a pair, read from a job's settings."""
+
+from __future__ import annotations
+
+import re
+
+from attncheck.core.preferences import PREFERENCE_LOSSES, Preference
+from attncheck.core.rehearsal import Objective
+
+Numbers = tuple[str | None, float]  # a setting's text, and what counts where none is written
+
+
+def read_preference(loss: str, beta: Numbers, label_smoothing: Numbers = (None, 0.0)) -> Preference | str:
+    """Return a pair's loss, or why it is none that is rehearsed. Several losses may stand in a list."""
+    names = [name for name in re.split(r"[\s,\[\]'\"]+", loss) if name]
+    if len(names) != 1 or names[0] not in PREFERENCE_LOSSES:
+        known = ", ".join(PREFERENCE_LOSSES)
+        return f"the loss {' + '.join(names) or loss} is not rehearsed: of preference losses, each alone, {known} are"
+    try:
+        numbers = [float(text) if text else default for text, default in (beta, label_smoothing)]
+    except ValueError:
+        return f"beta {beta[0]} and label smoothing {label_smoothing[0]} must be numbers"
+    name = next(known for known in PREFERENCE_LOSSES if known == names[0])
+    preference = Preference(name, *numbers)
+    if not numbers[0] or not any((preference.slopes.chosen, preference.slopes.rejected)):
+        return f"the loss {name} with beta {numbers[0]:g} and label smoothing {numbers[1]:g} has no gradient"
+    return preference
+
+
+def make_objective(preference: Preference, source: str) -> Objective:
+    """Return the objective of a job that learns answers from pairs."""
+    return Objective("assistant", source=source, preference=preference)
