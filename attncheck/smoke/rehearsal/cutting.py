@@ -18,6 +18,7 @@ MAX_BATCH = 2
 MAX_ACCUMULATION = 2
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
+PYTHON = re.compile(r"python[\d.]*")
 ARGUMENTS = ("$@", "$*")  # of the script, which is rehearsed without any
 
 
@@ -82,7 +83,7 @@ def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: s
     edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
     rewritten = rewrite(read, {**cut.sets, **sets}, edits)
     is_file = not launch.words
-    command, files = format_with_files(rewritten.launch, folder)
+    command, files = format_with_files(_run_here(rewritten.launch) if cut.driver else rewritten.launch, folder)
     if is_file:
         path = os.path.join(folder, os.path.basename(launch.source.name))
         files = {path: rewritten.launch.source.text}
@@ -93,6 +94,8 @@ def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: s
             )
         command = replace(command, text=text)
     environ = {name: launch.environ[name] for name in command.variables if name in launch.environ}
+    if cut.driver and "ray" in launch.launchers:  # what its runtime environment sets, which is left out with it
+        environ |= {setting.name: setting.value for setting in launch.variables if setting.known}
     known = (*os.environ, *environ, *ARGUMENTS)
     missing = [name for name in command.variables if name not in known]
     if missing or not command.text:
@@ -100,6 +103,16 @@ def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: s
         raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")
     text = _limit_processes(command.text, processes)
     return CutLaunch(text, files, rewritten.diff, replace(cut, environ={**cut.environ, **environ}))
+
+
+def _run_here(launch: Launch) -> Launch:
+    """Return a launch without the `ray job submit` before it: what it would run on a cluster runs in a process here."""
+    words = launch.launcher_words
+    programs = [place for place, word in enumerate(words) if PYTHON.fullmatch(os.path.basename(word.text))]
+    if "ray" not in launch.launchers or not programs:
+        return launch
+    first = next(place for place, word in enumerate(words) if word.text == "ray")
+    return replace(launch, whole=(*launch.whole[:first], *launch.whole[programs[-1] :]))
 
 
 def _limit_processes(command: str, processes: int) -> str:

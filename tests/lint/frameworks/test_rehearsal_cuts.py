@@ -90,6 +90,15 @@ VERL_GRPO = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo dat
     actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32 actor_rollout_ref.rollout.n=5 \\
     trainer.n_gpus_per_node=8 trainer.nnodes=2 trainer.total_epochs=15 $@
 """
+OPENRLHF_PPO = """ray job submit --address="http://127.0.0.1:8265" --runtime-env-json='{"env_vars": {"A": "1"}}' -- \\
+   python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 --actor.num_gpus_per_node 8 --vllm.num_engines 4 \\
+   --train.colocate_all --algo.advantage.estimator reinforce_baseline --actor.model_name_or_path Qwen/Qwen3-4B \\
+   --reward.remote_url http://localhost:5000/get_reward --train.micro_batch_size 8 --train.batch_size 128 \\
+   --rollout.micro_batch_size 16 --rollout.batch_size 1024 --rollout.n_samples_per_prompt 8 --ds.zero_stage 2 \\
+   --ds.param_dtype bf16 --actor.adam.lr 5e-7 --algo.kl.init_coef 1e-3 --algo.kl.use_loss --algo.kl.estimator k2 \\
+   --data.prompt_dataset OpenRLHF/prompt-collection-v0.1 --ds.packing_samples --vllm.enable_sleep \\
+   --ds.attn_implementation flash_attention_2 --actor.gradient_checkpointing_enable
+"""
 # Its batches are laid out by tokens, and its trainer is the one that pads.
 VERL_DAPO = VERL_GRPO.replace("ppo_micro_batch_size_per_gpu=32", "use_dynamic_bsz=True").replace(
     "trainer.total_epochs=15", "trainer.use_v1=False actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum"
@@ -303,6 +312,20 @@ def test_what_verls_actor_may_do_otherwise_is_refused(settings: str) -> None:
     """A loss or an engine that nobody has read is no rehearsal."""
     with pytest.raises(cutting.NothingToRehearse, match="rehearsed"):
         cut_text(VERL_GRPO.replace("$@", settings))
+
+
+def test_openrlhfs_actor_runs_without_ray() -> None:
+    """`ray job submit` is left out; what the actor does not need is off, and the KL term, which is said."""
+    cut, launch = cut_text(OPENRLHF_PPO)
+    assert launch.command.startswith("python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 ")
+    assert "--train.batch_size 12 --rollout.micro_batch_size 2 --rollout.batch_size 6 " in launch.command
+    assert "use_loss" not in launch.command and "enable_sleep" not in launch.command
+    assert "--ds.packing_samples" in launch.command and f"--actor.model_name_or_path {STAGE}/model" in launch.command
+    assert launch.cut.environ["A"] == "1"  # of Ray's runtime environment
+    assert cut.driver == "openrlhf" and cut.objective.policy == PolicyGradient() and "KL term" in cut.remarks[-1]
+    cut, _ = cut_text(f"{OPENRLHF_PPO[:-1]} --actor.policy_loss_type gspo --rollout.temperature 0.6")
+    assert cut.objective.normalisations == ("document_tokens",)
+    assert cut.objective.policy == PolicyGradient(temperature=0.6)
 
 
 @pytest.mark.parametrize("text", ["engine=megatron", "engine=veomni"])

@@ -12,6 +12,7 @@ from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
 from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, is_on
+from attncheck.lint.frameworks.openrlhf.policy_rehearsal import cut_policy
 
 LEFT_OUT = (
     *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
@@ -28,9 +29,9 @@ MENDS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `openrlhf.cli.train_sft`."""
+    """Return the cut of a launch of `openrlhf.cli.train_sft`, or of `train_ppo_ray`'s actor."""
     if job.trainer != "sft":
-        return f"OpenRLHF's {job.trainer} is not rehearsed yet: sft is"
+        return cut_policy(launch, job, materials)
     attention = cut_attention(job, materials)
     ranks = _count_ranks(job, materials)
     form, data, targets = _cut_data(job)

@@ -7,11 +7,15 @@ would: the ranks of the actor, one process each, with the variables that torch.d
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
+import pickle
 import socket
 import subprocess
 import sys
 import time
+import types
+import uuid
 from typing import Any
 
 POLL_SECONDS = 0.2
@@ -35,6 +39,44 @@ def take_over_verl(config_module: Any) -> None:
         sys.exit(run_ranks("attncheck_drivers.verl", path, config.trainer.n_gpus_per_node))
 
     config_module.validate_config = validate_and_run
+
+
+def take_over_openrlhf(utils: Any) -> None:
+    """Go on with the driver once OpenRLHF asks for its strategy.
+
+    openrlhf 0.11.2 cli/train_ppo_ray.py: options are parsed and judged, then `train` starts Ray unless it runs, and
+    calls `get_strategy` of utils/utils.py.
+    """
+
+    def save_and_run(args: Any) -> None:
+        path = os.path.join(os.environ["ATTNCHECK_WATCH"], "options.pickle")
+        with open(path, "wb") as stream:
+            pickle.dump(args, stream)
+        sys.exit(run_ranks("attncheck_drivers.openrlhf", path, args.actor.num_nodes * args.actor.num_gpus_per_node))
+
+    utils.get_strategy = save_and_run
+
+
+def do_not_start_ray(ray: Any) -> None:
+    """Let a launch think that Ray runs."""
+    ray.is_initialized = lambda: True
+
+
+def stand_in_for_vllm(openrlhf: Any) -> None:
+    """Let OpenRLHF import what it generates with where that is not installed: nothing is generated.
+
+    openrlhf 0.11.2 trainer/ray/vllm_engine.py:7.
+    """
+    if importlib.util.find_spec("vllm") is not None:
+        return
+    attributes: dict[str, dict[str, Any]] = {
+        "vllm": {"__version__": "0.16.0"},
+        "vllm.inputs": {"TokensPrompt": dict},
+        "vllm.utils": {"random_uuid": uuid.uuid4},
+    }
+    for name, values in attributes.items():
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(values)
 
 
 def run_ranks(module: str, configuration: str, world_size: int) -> int:
