@@ -35,6 +35,8 @@ FLOAT32 = (
     "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
     "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
 )
+OPENRLHF_PADDED = launches.OPENRLHF_PPO.replace("--ds.packing_samples", "--actor.loss_agg_mode seq-mean-token-mean")
+OPENRLHF_PADDED = OPENRLHF_PADDED.replace("--ds.zero_stage 2", "--ds.zero_stage 3")
 CLEAN: Mapping[str, tuple[str, str]] = {
     "llamafactory-padded": ("llamafactory", launches.LLAMAFACTORY),
     "llamafactory-packed": ("llamafactory", PACKED_LLAMAFACTORY),
@@ -65,6 +67,9 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     ),
     "verl-no-padding": ("verl", launches.VERL),
     "verl-padded-model": ("verl", launches.VERL.replace("use_remove_padding=True", "use_remove_padding=False")),
+    "openrlhf-ppo": ("openrlhf", launches.OPENRLHF_PPO),
+    "openrlhf-ppo-dynamic": ("openrlhf", f"{launches.OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable\n"),
+    "openrlhf-ppo-padded": ("openrlhf", OPENRLHF_PADDED),
     "verl-grpo": ("verl", launches.VERL_GRPO),
     "verl-grpo-padded": ("verl", launches.VERL_GRPO.replace("use_remove_padding=True", "use_remove_padding=False")),
     "verl-dapo": ("verl", launches.VERL_DAPO),
@@ -161,6 +166,35 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "loss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens",
         "ATN433",
         "divided by the number of ranks once too often",
+    ),
+    "openrlhf-ppo-micro-batches": (
+        "openrlhf-ppo",
+        "openrlhf.models.loss\nreturn (loss * loss_mask).sum() / batch_num_tokens * dp_size\n"
+        "return masked_mean(loss, loss_mask, dim=None)",
+        "ATN433",
+        "the mean over each batch's target tokens, averaged over batches",
+    ),
+    "openrlhf-ppo-log-probabilities": (
+        "openrlhf-ppo",
+        "openrlhf.models.actor\naction_log_probs = log_probs[:, -action_mask.shape[1] :] * action_mask.float()\n"
+        "action_log_probs = log_probs.roll(-1, 1)[:, -action_mask.shape[1] :] * action_mask.float()",
+        "ATN433",
+        "each token has that of the token after it",
+    ),
+    "openrlhf-ppo-sign": (
+        "openrlhf-ppo",
+        "openrlhf.trainer.ray.ppo_actor\n        advantages = experience.advantages\n"
+        "        advantages = -experience.advantages",
+        "ATN433",
+        "the advantages' sign is lost",
+    ),
+    "openrlhf-ppo-leak": (
+        "openrlhf-ppo",
+        "openrlhf.models.ring_attn_utils\n"
+        "position_ids = torch.clip(torch.cumsum(attention_mask, dim=-1) - 1, min=0, max=None)\n"
+        "position_ids = torch.arange(attention_mask.numel()).reshape(attention_mask.shape)",
+        "ATN432",
+        "see the documents before it",
     ),
     "verl-grpo-prompts": (
         "verl-grpo",

@@ -5,5 +5,5 @@ with it: its modules import the standard library, each other, torch and the fram
 configuration, makes the framework's own worker, hands it batches of made-up rollouts, and calls the framework's own
 update. It writes what it handed in beside the watcher's records, for the judge.
 
-Read next: `takeover.py`, then `rollouts.py`, then a framework's (`verl.py`).
+Started by the watcher's `takeover.py`. Read next: `rollouts.py`, then a framework's (`verl.py`).
 """

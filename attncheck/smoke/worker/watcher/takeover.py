@@ -52,7 +52,8 @@ def take_over_openrlhf(utils: Any) -> None:
         path = os.path.join(os.environ["ATTNCHECK_WATCH"], "options.pickle")
         with open(path, "wb") as stream:
             pickle.dump(args, stream)
-        sys.exit(run_ranks("attncheck_drivers.openrlhf", path, args.actor.num_nodes * args.actor.num_gpus_per_node))
+        world_size = args.actor.num_nodes * args.actor.num_gpus_per_node
+        sys.exit(run_ranks("attncheck_drivers.openrlhf", path, world_size, isolates=True))
 
     utils.get_strategy = save_and_run
 
@@ -79,18 +80,22 @@ def stand_in_for_vllm(openrlhf: Any) -> None:
         vars(sys.modules[name]).update(values)
 
 
-def run_ranks(module: str, configuration: str, world_size: int) -> int:
-    """Run a driver in as many processes, and return the first exit status that is not 0: it ends the others."""
+def run_ranks(module: str, configuration: str, world_size: int, isolates: bool = False) -> int:
+    """Run a driver in as many processes, and return the first exit status that is not 0: it ends the others.
+
+    `isolates` lets each see its own GPU alone, as Ray does.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = {name: value for name, value in os.environ.items() if name != "ATTNCHECK_DRIVER"}
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
     environment["LOCAL_WORLD_SIZE"] = str(world_size)
+    devices = _list_devices(world_size) if isolates else []
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", module, configuration],
-            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={**environment, **_place_rank(rank, devices)},
         )
         for rank in range(world_size)
     ]
@@ -104,3 +109,17 @@ def run_ranks(module: str, configuration: str, world_size: int) -> int:
         if process.poll() is None:
             process.kill()
     return failed[0] if failed else 0
+
+
+def _list_devices(world_size: int) -> list[str]:
+    """Return the GPUs of the ranks as CUDA_VISIBLE_DEVICES names them; none where the launch has none."""
+    if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return visible.split(",") if visible else [str(number) for number in range(world_size)]
+
+
+def _place_rank(rank: int, devices: list[str]) -> dict[str, str]:
+    if not devices:
+        return {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    return {"RANK": str(rank), "LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": devices[rank]}
