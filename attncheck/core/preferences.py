@@ -18,6 +18,7 @@ PreferenceLoss = Literal[
     "sigmoid_norm",
     "hinge",
     "ipo",
+    "ipo_of_sums",  # as openrlhf 0.11.2 models/loss.py `DPOLoss` has it
     "robust",
     "exo_pair",
     "nca_pair",
@@ -55,6 +56,11 @@ class Preference:
         return self.loss in AVERAGED_LOSSES
 
     @property
+    def has_beta_in_slopes_alone(self) -> bool:
+        """Whether the value at log-ratios of 0 does not hang on beta, to which the slopes are proportional."""
+        return self.loss not in ("ipo", "ipo_of_sums", "sppo_hard")
+
+    @property
     def slopes(self) -> Slopes:
         """The loss's value and slopes at log-ratios of 0."""
         beta, smoothing = self.beta, self.label_smoothing
@@ -65,6 +71,7 @@ class Preference:
             "sigmoid_norm": (log(2), beta / 2),
             "hinge": (1.0, beta),
             "ipo": (1 / (4 * beta**2), 1 / beta),
+            "ipo_of_sums": (1 / (4 * beta**2), 1 / beta),
             "robust": (log(2), beta / 2 / (1 - 2 * smoothing)),
             "exo_pair": _exo(beta, smoothing),
             "nca_pair": (2 * log(2), beta / 4),

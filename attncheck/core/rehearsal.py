@@ -28,6 +28,7 @@ Normalisation = Literal[
     "step_tokens",  # all targets of the step, over batches and ranks
     "step_labels",  # the same sum over every label, a row's first among them, which nothing predicts
     "rank_tokens",  # of a rank's targets, then of ranks
+    "rank_labels",  # the same sums over every label of the rank
     "batch_tokens",  # of a batch's targets, then of batches and ranks
     "row_tokens",  # of a row's targets, then of rows
     "document_tokens",  # of a document's targets, then of documents
@@ -38,6 +39,7 @@ NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
     "step_tokens": "the mean over all target tokens of the step",
     "step_labels": "the sum over the step's target tokens over all its labels, each row's first among them",
     "rank_tokens": "the mean over each rank's target tokens, averaged over ranks",
+    "rank_labels": "the sum over each rank's target tokens over all its labels, averaged over ranks",
     "batch_tokens": "the mean over each batch's target tokens, averaged over batches",
     "row_tokens": "the mean over each row's target tokens, averaged over rows",
     "document_tokens": "the mean over each document's target tokens, averaged over documents",
@@ -101,6 +103,7 @@ class Materials:
     accumulation: int  # batches to a step
     uses_gpu: bool  # whether there is one
     processes: int = 1  # that the launch may start at most
+    ring_size: int = 1  # ranks that share a row
 
     def alias(self, model: str) -> str:
         """Return a path for the small model that ends as the name of the user's own model does."""
@@ -142,4 +145,7 @@ class JobCut:
     model_alias: str = ""  # a path that is to lead to the model too: what a framework reads in its name stays so
     driver: str = ""  # the module of `attncheck.smoke.worker.drivers` that takes the launch over once it is configured
     remarks: tuple[str, ...] = ()  # what stands for something else here
+    ring_size: int = 1  # ranks that share a row here
+    whole_rows: str = ""  # why a rank has its rows whole on this machine, whatever the launch says; "": it need not
     mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend documents that mix, the likeliest first
+    rank_mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend a loss that is another over several ranks

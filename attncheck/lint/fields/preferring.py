@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from attncheck.core.job import Job
 from attncheck.core.preferences import PREFERENCE_LOSSES, Preference
 from attncheck.core.rehearsal import Objective
+from attncheck.lint.fields.rehearsing import get_setting
 
 Numbers = tuple[str | None, float]  # a setting's text, and what counts where none is written
 
@@ -30,3 +32,11 @@ def read_preference(loss: str, beta: Numbers, label_smoothing: Numbers = (None, 
 def make_objective(preference: Preference, source: str) -> Objective:
     """Return the objective of a job that learns answers from pairs."""
     return Objective("assistant", source=source, preference=preference)
+
+
+def list_other_references(job: Job, name: str) -> tuple[str, ...]:
+    """Return the remark on a reference that is another model than the one that is trained: here it is the same."""
+    reference = get_setting(job, name) or ""
+    if not reference or reference == job.model:
+        return ()
+    return (f"the reference {reference} ({name}) is not {job.model or 'the model'}: here it is the same small model",)

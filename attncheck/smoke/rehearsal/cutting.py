@@ -39,16 +39,19 @@ class CutLaunch:
 def make_materials(read: ReadLaunch, folder: str, steps: int, uses_gpu: bool, processes: int) -> Materials:
     """Return where a launch's model, data and output are, and the sizes that it is cut to."""
     plan = read.job.plan
+    ring_size = min(plan.ring_size, processes)
+    length = min(max(plan.max_length, 128), MAX_LENGTH)
     return Materials(
         os.path.join(folder, "model"),
         os.path.join(folder, "data"),
         os.path.join(folder, "output"),
         steps,
-        min(max(plan.max_length, 128), MAX_LENGTH),
+        length - length % (2 * ring_size),  # zigzag cuts a row into two chunks for each rank
         min(plan.batch, MAX_BATCH),
         min(plan.accumulation, MAX_ACCUMULATION),
         uses_gpu,
-        processes,
+        processes - processes % ring_size,
+        ring_size,
     )
 
 
@@ -65,12 +68,18 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     if cut.driver:
         names = {"DRIVER": cut.driver, "DOCUMENTS": materials.documents, "STEPS": str(materials.steps)}
         cut = replace(cut, environ={**cut.environ, **{f"ATTNCHECK_{name}": text for name, text in names.items()}})
-    ranks = read.job.plan.ring_size
-    if ranks < 2:
-        return cut
-    # A rank then has a slice of a row: which document a token is of, and what it sees, is not to be read there.
-    remark = f"rows over {ranks} ranks are not held against the truth yet: here a rank has its rows whole"
-    return replace(cut, sets={**cut.sets, "ring_size": "1"}, remarks=(*cut.remarks, remark))
+    return _cut_ring(cut, read.job.plan.ring_size, materials)
+
+
+def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
+    """Return a cut whose rows are spread over as many ranks as the launch says and this machine has processes for."""
+    kept = 1 if cut.whole_rows else materials.ring_size
+    if kept == ring_size:
+        return replace(cut, ring_size=kept)
+    reason = cut.whole_rows or f"{materials.processes} processes are started here"
+    where = f"a row is over {kept}" if kept > 1 else "a rank has its rows whole"
+    remark = f"rows over {ring_size} ranks: {reason}, and {where}"
+    return replace(cut, ring_size=kept, sets={**cut.sets, "ring_size": str(kept)}, remarks=(*cut.remarks, remark))
 
 
 def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: str, processes: int) -> CutLaunch:

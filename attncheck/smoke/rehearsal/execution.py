@@ -27,7 +27,7 @@ FLASH_ATTN_METADATA = {
     "top_level.txt": "flash_attn\n",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
-LAST_LINES = 40  # of what the launch prints
+LAST_LINES = 200  # of what the launch prints: torchrun writes tens after a rank's own error
 POLL_SECONDS = 0.2
 GRACE_SECONDS = 5.0  # for a launcher to end its processes
 # What a trainer would leave behind or send out, besides its output folder.
@@ -143,10 +143,10 @@ def _lay_flash_attn(entry: Path) -> None:
     for path in EMULATED.glob("*.py"):
         if path.name != "__init__.py":
             shutil.copy(path, package / ("__init__.py" if path.stem == "flash_attn" else path.name))
-    utils = package / "utils"
-    utils.mkdir()
-    (utils / "__init__.py").touch()
-    os.rename(package / "distributed.py", utils / "distributed.py")
+    for folder, name in (("utils", "distributed.py"), ("layers", "rotary.py")):
+        (package / folder).mkdir()
+        (package / folder / "__init__.py").touch()
+        os.rename(package / name, package / folder / name)
     distribution.mkdir()
     for name, text in FLASH_ATTN_METADATA.items():
         (distribution / name).write_text(text)

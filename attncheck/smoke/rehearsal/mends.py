@@ -12,16 +12,16 @@ from attncheck.lint.rewriting import ReadLaunch, rewrite
 MAX_MENDS = 4  # each is a run of the launch
 
 
-def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str]) -> list[dict[str, str]]:
+def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str], ranks: int) -> list[dict[str, str]]:
     """Return settings to try, as `Framework.write` takes them; each differs from what the job has."""
     unique: list[dict[str, str]] = []
-    for sets in _iter_proposals(read, cut, failed):
+    for sets in _iter_proposals(read, cut, failed, ranks):
         if sets not in unique and _changes_something(read, sets):
             unique.append(sets)
     return unique[:MAX_MENDS]
 
 
-def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str]) -> Iterator[dict[str, str]]:
+def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str], ranks: int) -> Iterator[dict[str, str]]:
     plan = read.job.plan
     for problem in read.job.problems:  # what lint says is wrong, in the launch's own settings
         if problem.sets and problem.consequence == ("refuses" if "run" in failed else "wrong"):
@@ -36,6 +36,8 @@ def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str]) -> Ite
         for name in ("sdpa", "eager"):
             if name != plan.attn_implementation:
                 yield {"attn_implementation": name}
+    if {"loss", "gradients"} & set(failed) and ranks > 1:
+        yield from map(dict, cut.rank_mends)
     if {"loss", "gradients"} & set(failed) and plan.liger:
         yield {"liger": "off"}
     if "gradients" in failed and plan.gradient_checkpointing:

@@ -24,7 +24,7 @@ from attncheck.doctor import engine
 from attncheck.lint import run as lint
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
-from attncheck.smoke.rehearsal import cutting, execution, mends
+from attncheck.smoke.rehearsal import cutting, execution, known, mends
 from attncheck.smoke.rehearsal.cutting import NothingToRehearse
 from attncheck.smoke.run import collect_evidence, summarize_training
 from attncheck.workers import execution as workers
@@ -55,9 +55,10 @@ DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in tw
 LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
 CPU_PROCESSES = 2
 ERROR_LINES = 4
-# The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed. torch.distributed
-# writes a rank before each line.
-ERROR_LINE = re.compile(r"^(?:\[rank\d+\]: )?(?!.*(?:ChildFailed|CalledProcess))\S*(?:Error|Exception)\b|\berror: ")
+MAX_LINES = 6  # of a finding's evidence
+# The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed.
+ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: ")
+SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or is not there
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
 
@@ -150,7 +151,7 @@ def _rehearse(
     measured_on = MeasuredOn(kind, name, torch)
     mended = next((_format_mended(read, trial.sets) for trial in trials if trial.is_clean), ())
     section = RehearsalSection(measured_on, verdicts, tuple(launches), mended)
-    return section, list(_iter_findings(first, trials))
+    return section, list(_iter_findings(read, first, trials))
 
 
 def _make_materials(stage: _Stage, cut: JobCut) -> None:
@@ -229,7 +230,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     ranks = execution.count_ranks(stage.folder)
     results = [_judge_end(ended)]
     if ranks:
-        results += _judge(stage, cut)
+        results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
     job = stage.read.job
@@ -267,19 +268,22 @@ def _judge_end(ended: execution.Execution) -> CheckResult:
         return CheckResult("run", "out_of_time", reason)
     lines = [line for line in ended.lines if line.strip()]
     places = [place for place, line in enumerate(lines) if ERROR_LINE.search(line)]
+    if ended.returncode in SHELL_ERRORS and lines:
+        places = [len(lines) - 1]
     error = lines[places[-1]] if places else ""
     lines = lines[: places[-1] + 1 if places else None][-ERROR_LINES:]  # what a launcher says of its child is left out
     first = f"it ended with status {ended.returncode} after {ended.steps} steps{f': {error.strip()}' if error else ''}"
     return CheckResult("run", violations=(first[:400],), notes=tuple(line.strip()[:300] for line in lines))
 
 
-def _judge(stage: _Stage, cut: JobCut) -> list[CheckResult]:
+def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
     message = {
         "task": "attncheck.smoke.worker.rehearsal.judging:judge",
         "device": "cpu",
         "threads": stage.target.threads_per_worker(1),
         "stage": stage.folder,
         "objective": codec.to_plain(cut.objective),
+        "ring_size": ring_size,
     }
     events = _run_worker(stage, message, CHECKS)
     return [_read_result(events.get(name), name) for name in CHECKS]
@@ -319,7 +323,7 @@ def _try_mends(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list[_Tria
     """Return the trials of what may mend a launch, as far as the first that leaves nothing wrong."""
     failed = failed_checks(first)
     trials: list[_Trial] = []
-    for sets in mends.propose(stage.read, cut, failed) if failed else ():
+    for sets in mends.propose(stage.read, cut, failed, first.ranks) if failed else ():
         text = mends.describe(stage.read, sets)
         try:
             launch = _run_once(stage, cut, sets, text)
@@ -353,8 +357,8 @@ def _make_verdict(launch: RehearsedLaunch, result: CheckResult) -> Verdict:
     )
 
 
-def _iter_findings(first: RehearsedLaunch, trials: Sequence[_Trial]) -> Iterator[Finding]:
-    """Yield a finding for each check that the launch fails, with what mends it."""
+def _iter_findings(read: ReadLaunch, first: RehearsedLaunch, trials: Sequence[_Trial]) -> Iterator[Finding]:
+    """Yield a finding for each check that the launch fails, with what mends it, and what is known of its cause."""
     failed = failed_checks(first)
     for result in first.results:
         if result.check not in failed:
@@ -368,7 +372,8 @@ def _iter_findings(first: RehearsedLaunch, trials: Sequence[_Trial]) -> Iterator
         tried = [trial.launch.tried for trial in trials if result.check not in trial.mended]
         lines = collect_evidence(result) + ((f"tried, and it is still so: {'; '.join(tried)}",) if tried else ())
         message = f"{MESSAGES[result.check]}: {deciding_reason(result)}"
-        problem = Problem(message, lines[:6], fixes, f"{first.framework} {first.trainer}")
+        lines = (*known.list_known_causes(read, result.check), *lines)
+        problem = Problem(message, lines[:MAX_LINES], fixes, f"{first.framework} {first.trainer}")
         yield engine.make_finding_by_code(CODES[result.check], problem)
 
 

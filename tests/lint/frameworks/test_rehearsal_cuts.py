@@ -33,6 +33,7 @@ gradient_accumulation_steps: 8
 learning_rate: 1.0e-5
 bf16: true
 """
+LLAMAFACTORY_DPO = f"{LLAMAFACTORY.replace('stage: sft', 'stage: dpo')}pref_loss: sigmoid\npref_beta: 0.1\n"
 MS_SWIFT = """NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type full \\
     --dataset 'AI-ModelScope/alpaca-gpt4-data-zh#500' 'swift/self-cognition#500' --torch_dtype bfloat16 \\
     --per_device_train_batch_size 4 --gradient_accumulation_steps 16 --packing true --attn_impl flash_attn \\
@@ -67,6 +68,11 @@ OPENRLHF = """deepspeed --num_gpus 8 --module openrlhf.cli.train_sft --data.data
    --data.input_key question --data.output_key response --train.batch_size 256 --train.micro_batch_size 2 \\
    --model.model_name_or_path meta-llama/Meta-Llama-3-8B --ds.packing_samples --ds.use_liger_kernel \\
    --ckpt.output_dir ./checkpoint --data.max_len 2048 --logger.wandb.key mine
+"""
+OPENRLHF_DPO = """deepspeed --num_gpus 8 --module openrlhf.cli.train_dpo --data.dataset own/pairs \\
+   --data.apply_chat_template --data.chosen_key good --data.rejected_key bad --train.batch_size 256 \\
+   --train.micro_batch_size 2 --model.model_name_or_path meta-llama/Meta-Llama-3-8B --model.beta 0.1 \\
+   --ref.model_name_or_path own/reference --ds.packing_samples --ckpt.output_dir ./checkpoint --data.max_len 2048
 """
 TRL_DPO = """trl dpo --model_name_or_path Qwen/Qwen2.5-7B-Instruct --dataset_name trl-lib/ultrafeedback_binarized \\
    --output_dir out --per_device_train_batch_size 4 --gradient_accumulation_steps 8 --learning_rate 5e-7 --beta 0.05 \\
@@ -236,6 +242,33 @@ def test_openrlhf_has_a_step_of_as_many_rows_as_its_ranks_take() -> None:
     assert cut.form == "prompt_completion" and cut.environ["DS_ACCELERATOR"] == "cpu"
 
 
+def test_openrlhf_dpo_takes_pairs_and_the_model_as_reference() -> None:
+    """The keys are our own; a reference of its own becomes the small model, which is said."""
+    cut, launch = cut_text(OPENRLHF_DPO)
+    assert cut.form == "preference" and "--data.prompt_key prompt" in launch.command
+    assert "--data.chosen_key chosen --data.rejected_key rejected" in launch.command and "ref." not in launch.command
+    assert any("own/reference (ref.model_name_or_path) is not meta-llama" in remark for remark in cut.remarks)
+    assert cut.objective.preference == Preference("sigmoid", 0.1)
+    text = OPENRLHF_DPO.replace("--data.apply_chat_template", "--model.ipo_enable")
+    cut, _ = cut_text(text)
+    assert cut.form == "preference_text" and cut.objective.preference == Preference("ipo_of_sums", 0.1)
+    with pytest.raises(cutting.NothingToRehearse, match=r"nll_loss_coef 0.2 adds another loss"):
+        cut_text(text.replace("--model.beta", "--model.nll_loss_coef 0.2 --model.beta"))
+
+
+def test_llamafactory_dpo_reads_a_ranking() -> None:
+    """A ranking of texts; ORPO and SimPO, which have no reference, and a second loss are refused."""
+    cut, launch = cut_text(f"{LLAMAFACTORY_DPO}ref_model: own/reference\n", "yaml")
+    information = json.loads(cut.files["dataset_info.json"])["rehearsal"]
+    assert information["ranking"] and cut.form == "preference_text" and "ref_model" not in read_file(launch)
+    assert cut.objective.preference == Preference("sigmoid", 0.1) and "own/reference" in cut.remarks[-1]
+    for text in ("pref_loss: simpo\n", "pref_loss: orpo\n"):
+        with pytest.raises(cutting.NothingToRehearse, match=r"the loss \w+ is not rehearsed"):
+            cut_text(LLAMAFACTORY_DPO.replace("pref_loss: sigmoid\n", text), "yaml")
+    with pytest.raises(cutting.NothingToRehearse, match=r"pref_ftx 0.1 makes another loss"):
+        cut_text(f"{LLAMAFACTORY_DPO}pref_ftx: 0.1\n", "yaml")
+
+
 def test_openrlhf_multiturn_takes_messages() -> None:
     """With data.multiturn a row is a list of messages, and has no output_key."""
     text = OPENRLHF.replace("--data.output_key response", "--data.multiturn --data.apply_chat_template")
@@ -244,13 +277,22 @@ def test_openrlhf_multiturn_takes_messages() -> None:
 
 
 def test_verl_reads_parquet_on_a_cpu_of_its_own() -> None:
-    """Its data are Parquet; FSDP 2 stands for FSDP 1, and rows stay whole, which is said."""
+    """Its data are Parquet; FSDP 2 stands for FSDP 1; a row is over as many ranks as there are processes."""
     cut, launch = cut_text(VERL)
     assert "--nnodes=1 --nproc_per_node=2" in launch.command and f"model.path={STAGE}/model" in launch.command
     assert f"data.train_files={STAGE}/data/train.parquet" in launch.command
-    assert "engine.strategy=fsdp2" in launch.command and "ulysses_sequence_parallel_size=1" in launch.command
+    assert "engine.strategy=fsdp2" in launch.command and "ulysses_sequence_parallel_size=2" in launch.command
     assert "trainer.device=cpu" in launch.command and "wandb" not in launch.command
-    assert cut.environ["VERL_PLATFORM"] == "cpu" and len(cut.remarks) == 3 and cut.emulates_flash_attn
+    assert cut.environ["VERL_PLATFORM"] == "cpu" and len(cut.remarks) == 2 and cut.emulates_flash_attn
+    assert cut.ring_size == 2 and "data.train_batch_size=2 " in launch.command  # both ranks have the same rows
+
+
+def test_rows_over_more_ranks_than_there_are_processes_are_over_fewer() -> None:
+    """The ring is as large as the machine's processes allow, and what was made of it is said."""
+    cut, launch = cut_text(f"{OPENRLHF.rstrip()} --ds.ring_attn_size 8 --ds.packing_samples\n")
+    assert "--ds.ring_attn_size 2" in launch.command and cut.ring_size == 2
+    assert "rows over 8 ranks: 2 processes are started here, and a row is over 2" in cut.remarks
+    assert "--train.batch_size 4 " in launch.command  # of 2 rows each, 2 batches, on ranks that share them
 
 
 def test_verls_actor_alone_is_updated() -> None:

@@ -16,7 +16,8 @@ from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_res
 from attncheck.lint.fields.rehearsing import TRAINER_NORMALISATIONS
 from attncheck.smoke.worker.rehearsal import judging, materials
 
-SCRIPT = Path(__file__).parent / "scripts" / "train.py"
+SCRIPTS = Path(__file__).parent / "scripts"
+SCRIPT = SCRIPTS / "train.py"
 REPOSITORY = Path(__file__).parents[3]
 DOCUMENTS = 900
 STEPS = 24
@@ -74,7 +75,7 @@ def make_materials(folder: Path, seed: int = 0, model: str = "llama", form: Data
 
 
 def make_argv(folder: Path, options: str, steps: int = STEPS, script: Path = SCRIPT) -> list[str]:
-    """Return the command of the training script on a folder of materials."""
+    """Return the command of a training script on a folder of materials."""
     sizes = "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --learning_rate 5e-3 --max_length 256"
     return [
         str(script),

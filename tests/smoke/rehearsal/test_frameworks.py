@@ -37,6 +37,8 @@ FLOAT32 = (
 )
 OPENRLHF_PADDED = launches.OPENRLHF_PPO.replace("--ds.packing_samples", "--actor.loss_agg_mode seq-mean-token-mean")
 OPENRLHF_PADDED = OPENRLHF_PADDED.replace("--ds.zero_stage 2", "--ds.zero_stage 3")
+RING = f"{launches.OPENRLHF.rstrip()} --ds.ring_attn_size 2\n"
+VERL = launches.VERL.replace("ulysses_sequence_parallel_size=2", "ulysses_sequence_parallel_size=1")
 CLEAN: Mapping[str, tuple[str, str]] = {
     "llamafactory-padded": ("llamafactory", launches.LLAMAFACTORY),
     "llamafactory-packed": ("llamafactory", PACKED_LLAMAFACTORY),
@@ -56,6 +58,9 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     "axolotl-lora": ("axolotl", AXOLOTL),
     "axolotl-chat": ("axolotl", FULL_AXOLOTL.replace("type: alpaca", "type: chat_template\nchat_template: llama3")),
     "openrlhf-packed": ("openrlhf", launches.OPENRLHF),
+    "llamafactory-dpo": ("llamafactory", launches.LLAMAFACTORY_DPO),
+    "openrlhf-dpo-packed": ("openrlhf", launches.OPENRLHF_DPO),
+    "openrlhf-dpo-padded": ("openrlhf", launches.OPENRLHF_DPO.replace("--ds.packing_samples", "--model.ipo_enable")),
     "openrlhf-padded": ("openrlhf", launches.OPENRLHF.replace("--ds.packing_samples", "--ds.zero_stage 3")),
     "trl-dpo": ("trl", launches.TRL_DPO),
     "trl-dpo-precomputed": ("trl", f"{launches.TRL_DPO.rstrip()} --precompute_ref_log_probs --bf16 false"),
@@ -65,8 +70,6 @@ CLEAN: Mapping[str, tuple[str, str]] = {
         "trl022",
         f"{launches.TRL_DPO.rstrip()} --padding_free --attn_implementation flash_attention_2",
     ),
-    "verl-no-padding": ("verl", launches.VERL),
-    "verl-padded-model": ("verl", launches.VERL.replace("use_remove_padding=True", "use_remove_padding=False")),
     "openrlhf-ppo": ("openrlhf", launches.OPENRLHF_PPO),
     "openrlhf-ppo-dynamic": ("openrlhf", f"{launches.OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable\n"),
     "openrlhf-ppo-padded": ("openrlhf", OPENRLHF_PADDED),
@@ -75,6 +78,11 @@ CLEAN: Mapping[str, tuple[str, str]] = {
     "verl-dapo": ("verl", launches.VERL_DAPO),
     "verl-gpg-sum": ("verl", launches.VERL_GRPO.replace("$@", GPG)),
     "verl-grpo-float32": ("verl", launches.VERL_GRPO.replace("$@", FLOAT32)),
+    "openrlhf-ring": ("openrlhf", RING),
+    "openrlhf-ring-zero-3": ("openrlhf", f"{RING.rstrip()} --ds.zero_stage 3\n"),
+    "verl-no-padding": ("verl", VERL),
+    "verl-padded-model": ("verl", VERL.replace("use_remove_padding=True", "use_remove_padding=False")),
+    "verl-ulysses": ("verl", launches.VERL),
 }
 VERL_TOKEN_MEAN = "loss = verl_F.masked_sum(loss_mat, loss_mask) / batch_num_tokens * dp_size"
 # launch, what is planted as "module\nold\nnew", the finding's code, what its message says
@@ -115,9 +123,9 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
     ),
     "trl-dpo-beta": (
         "trl-dpo",
-        "trl.trainer.dpo_trainer\nself.beta = args.beta\nself.beta = 2 * args.beta",
+        "trl.trainer.dpo_trainer\nself.beta = args.beta\nself.beta = 3 * args.beta",
         "ATN433",
-        "beta is 0.1, not 0.05",
+        "beta is 0.15, not 0.05",
     ),
     "trl-dpo-accumulation": (
         "trl-dpo",
@@ -147,10 +155,11 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
     ),
     "trl-dpo-lengths": (
         "trl-dpo",
-        "trl.trainer.dpo_trainer\nlogps = per_token_logps.sum(dim=1)  # sum over sequence length\n"
-        "logps = per_token_logps.sum(dim=1) / shift_completion_mask.sum(dim=1)",
+        "trl.trainer.dpo_trainer\nchosen_scores = chosen_logratios\n"
+        "chosen_logratios, rejected_logratios = (ratios / mask.sum(1) for ratios, mask in zip("
+        "(chosen_logratios, rejected_logratios), shift_completion_mask.chunk(2))); chosen_scores = chosen_logratios",
         "ATN433",
-        "averaged over an answer's tokens",
+        "it is the preference loss sigmoid_norm with beta 0.05, the mean over pairs, not sigmoid",
     ),
     "trl022-dpo-positions": (
         "trl022-dpo-padding-free",
@@ -253,6 +262,53 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "ATN433",
         "each token has that of the token after it",
     ),
+    "openrlhf-ring-not-entered": (
+        "openrlhf-ring",
+        "openrlhf.utils.deepspeed.deepspeed\nsubstitute_hf_flash_attn(self.ring_attn_group, self.ring_head_stride)"
+        "\npass",
+        "ATN432",
+        "do not see what stands on the ranks before",
+    ),
+    "openrlhf-ring-positions": (
+        "openrlhf-ring",
+        "openrlhf.models.ring_attn_utils\ncu_seqlens[-1] += ring_attn_pad_len"
+        "\ncu_seqlens[-1] += ring_attn_pad_len; position_ids = torch.arange(sequences.shape[1])[None]",
+        "ATN432",
+        "positions begin anew on each rank",
+    ),
+    "openrlhf-ring-loss": (
+        "openrlhf-ring",
+        'openrlhf.utils.loss_utils\nreturn {"dp_size": dp_size, "batch_num_tokens": num_tokens / gas'
+        '\nreturn {"dp_size": dist.get_world_size(), "batch_num_tokens": num_tokens / gas',
+        "ATN433",
+        "too large by the size of the sequence-parallel group",
+    ),
+    "openrlhf-ring-labels": (
+        "openrlhf-ring",
+        "openrlhf.models.ring_attn_utils\ncu_seqlens[-1] += ring_attn_pad_len"
+        "\ncu_seqlens[-1] += ring_attn_pad_len; rolled_sequences = sequences.roll(-1, 1)",
+        "ATN434",
+        "its last token is to predict its first",
+    ),
+    "verl-ulysses-not-entered": (
+        "verl-ulysses",
+        "verl.models.transformers.monkey_patch\n"
+        "flash_attention._flash_attention_forward = _ulysses_flash_attention_forward\npass",
+        "ATN432",
+        "do not see what stands on the ranks before",
+    ),
+    "verl-ulysses-loss": (
+        "verl-ulysses",
+        'verl.workers.utils.losses\ndp_size = data["dp_size"]\ndp_size = data["dp_size"] / data["sp_size"]',
+        "ATN433",
+        "divided by the size of the sequence-parallel group once too often",
+    ),
+    "verl-ulysses-gradients": (
+        "verl-ulysses",
+        "verl.utils.ulysses\ngrad_output = grad_output * ctx.sp_world_size\npass",
+        "ATN434",
+        "times those of the loss: one over the size of the sequence-parallel group",
+    ),
 }
 
 
@@ -299,6 +355,24 @@ def test_axolotl_averages_batches_not_tokens(tmp_path: Path) -> None:
     report = rehearse(tmp_path, "axolotl", text.replace("sample_packing: true", "sample_packing: false"))
     messages = [finding["message"] for finding in report["findings"] if finding["code"] in ("ATN433", "ATN434")]
     assert messages and "the mean over each batch's target tokens" in messages[0]
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ("ipo", "it is the preference loss sigmoid_norm with beta 0.1, the mean over pairs, not ipo"),
+        ("hinge", "it is the preference loss sigmoid with beta 0.1, the mean over pairs, not hinge"),
+    ],
+)
+def test_llamafactory_takes_no_notice_of_another_loss_of_pairs(tmp_path: Path, loss: str, words: str) -> None:
+    """LLaMA-Factory 0.9.5 train/dpo/trainer.py calls `dpo_loss` without the loss, which trl 0.24.0 has as argument.
+
+    `self.loss_type`, which earlier releases of trl read, is set in vain.
+    """
+    text = launches.LLAMAFACTORY_DPO.replace("pref_loss: sigmoid", f"pref_loss: {loss}")
+    report = rehearse(tmp_path, "llamafactory", text)
+    messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN433"]
+    assert messages and words in messages[0]
 
 
 def test_llamafactory_refuses_a_batch_of_packed_rows_under_flash(tmp_path: Path) -> None:

@@ -182,6 +182,7 @@ def test_slopes_are_those_of_the_loss(loss: PreferenceLoss) -> None:
         "sigmoid_norm": -log_p,
         "hinge": torch.relu(1 - beta * margin),
         "ipo": (margin - 1 / (2 * beta)) ** 2,
+        "ipo_of_sums": (margin - 1 / (2 * beta)) ** 2,
         "robust": (-(1 - smoothing) * log_p + smoothing * log_q) / (1 - 2 * smoothing),
         "exo_pair": log_p.exp() * (log_p - torch.log1p(-preferred)) + log_q.exp() * (log_q - preferred.log()),
         "nca_pair": -logsigmoid(beta * chosen) - 0.5 * logsigmoid(-beta * chosen) - 0.5 * logsigmoid(-beta * rejected),

@@ -3,8 +3,9 @@
 What it checks: LLaMA-Factory before 0.9.5 beside transformers 4.53.0 or newer.
 
 Why it matters: neat packing numbers the documents in the attention mask, and transformers casts masks to bool from
-4.53.0 on: with LLaMA-Factory 0.9.3 and older the documents silently attend to each other; 0.9.4 raises "Neat packing is
-incompatible with transformers>=4.53.0." It only matters with `neat_packing: true`.
+4.53.0 on: with LLaMA-Factory 0.9.3 and older flash attention silently gets documents of one token each; 0.9.4 raises
+"Neat packing is incompatible with transformers>=4.53.0." It only matters with `neat_packing: true`. Under sdpa 0.9.3
+makes a mask of (batch, 1, seqlen, seqlen) of the numbers itself, and a rehearsal with 4.53.3 is right.
 
 What to do: upgrade LLaMA-Factory to 0.9.5, which packs by positions with `flash_attn: fa2`.
 
@@ -32,7 +33,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     installed = need(factory, "the version of llamafactory")
     raises = is_at_least(factory, NEAT_PACKING_REFUSES)
-    effect = "refuses neat packing" if raises else "mixes up documents in neat packing"
+    effect = "refuses neat packing" if raises else "mixes up documents in neat packing under flash attention"
     yield Problem(
         message=f"llamafactory {installed} {effect} with transformers {need(transformers, 'transformers')}",
         evidence=(f"transformers casts masks to bool from {MASKS_ARE_BOOL} on",),

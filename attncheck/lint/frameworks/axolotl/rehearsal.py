@@ -20,6 +20,7 @@ from attncheck.lint.fields.rehearsing import (
     LEARNING_RATE,
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
+    WITHOUT_CUDA,
     cut_attention,
     get_setting,
     is_on,
@@ -27,6 +28,8 @@ from attncheck.lint.fields.rehearsing import (
 )
 
 QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
+# Several processes on a CPU: accelerate makes one world of them where it is told so (accelerate 1.13.0 state.py).
+CPU_RING = {**WITHOUT_CUDA, "ACCELERATE_USE_CPU": "true"}
 LEFT_OUT = (  # trackers, evaluation, checkpoints
     *("wandb_project", "wandb_entity", "wandb_watch", "wandb_name", "wandb_run_id", "wandb_log_model", "use_wandb"),
     *("use_mlflow", "use_comet", "use_tensorboard", "mlflow_tracking_uri", "comet_project_name", "use_trackio"),
@@ -79,12 +82,13 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     }
     template, remarks = _cut_template(job) if form == "messages" else ({}, ())
     sets |= template
+    is_ring = materials.ring_size > 1  # its mesh is CUDA's, by name: utils/distributed.py:314
     source = f"axolotl {job.version}: transformers' mean over num_items_in_batch"
     return JobCut(
         sets,
         form,
         Objective(targets, TRAINER_NORMALISATIONS, source),
-        environ=QUIET if materials.uses_gpu else {**QUIET, **CPU_BFLOAT16},
+        environ=QUIET if materials.uses_gpu else {**QUIET, **(CPU_RING if is_ring else CPU_BFLOAT16)},
         command=("axolotl", "train", "{file}"),
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,

@@ -1,8 +1,10 @@
-"""How a launch of LLaMA-Factory's SFT is cut small, and what it optimises.
+"""How a launch of LLaMA-Factory's SFT or DPO is cut small, and what it optimises.
 
 Sources, llamafactory 0.9.5: hparams/data_args.py (`dataset`, `dataset_dir` with its dataset_info.json), data/parser.py
 (`formatting: sharegpt`, `tags`), data/processor/supervised.py (`train_on_prompt`, off: answers alone are learnt; the
-template's end token after an answer is), hparams/model_args.py. The loss is transformers' Trainer's.
+template's end token after an answer is), hparams/model_args.py. The loss is transformers' Trainer's. Of `stage: dpo`:
+data/converter.py (`ranking`: a prompt, a chosen and a rejected answer of text), train/dpo/trainer.py (`losses.mean()`
+over a batch's pairs, `model_accepts_loss_kwargs` off: divided by the accumulation), hparams/finetuning_args.py.
 """
 
 from __future__ import annotations
@@ -12,8 +14,11 @@ import json
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective, Targets
+from attncheck.lint.fields.preferring import list_other_references, make_objective, read_preference
 from attncheck.lint.fields.rehearsing import (
+    OFF_VALUES,
     TRAINER_NORMALISATIONS,
+    TRAINER_RANK_MENDS,
     cut_attention,
     cut_training_arguments,
     get_setting,
@@ -22,6 +27,15 @@ from attncheck.lint.fields.rehearsing import (
 )
 
 REQUESTED_FLASH = {"fa2": "flash_attention_2", "fa3": "flash_attention_3"}  # values of flash_attn
+RANKING_INFO = {
+    "rehearsal": {
+        "file_name": "train.jsonl",
+        "ranking": True,
+        "columns": {"prompt": "prompt", "chosen": "chosen", "rejected": "rejected"},
+    }
+}
+# Settings of preference losses that add another loss, or weigh tokens apart.
+CHANGED_LOSS = ("pref_ftx", "pref_bco_weight", "ld_alpha")
 DATASET_INFO = {
     "rehearsal": {
         "file_name": "train.jsonl",
@@ -40,11 +54,13 @@ DATASET_INFO = {
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `llamafactory-cli train`, or of its configuration file."""
-    if job.trainer != "sft":
-        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet: sft is"
+    if job.trainer not in ("sft", "dpo"):
+        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet: sft and dpo are"
+    objective = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)
+    if isinstance(objective, str):
+        return objective
     requested = get_setting(job, "flash_attn") or ""
     attention = cut_attention(job, materials, REQUESTED_FLASH.get(requested, ""))
-    targets: Targets = "all" if is_on(job, "train_on_prompt") else "assistant"
     sets = {
         **cut_training_arguments(job, materials),
         **attention.sets,
@@ -60,14 +76,37 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "preprocessing_num_workers": DROP,
         "dataloader_num_workers": "0",
         "plot_loss": DROP,
+        "ref_model": DROP,  # the model itself then (train/trainer_utils.py `create_ref_model`)
     }
-    source = f"llamafactory {job.version}: transformers' mean over num_items_in_batch"
+    information = DATASET_INFO if objective.preference is None else RANKING_INFO
     return JobCut(
         sets,
-        "messages",
-        Objective(targets, TRAINER_NORMALISATIONS, source),
+        "messages" if objective.preference is None else "preference_text",
+        objective,
         command=("llamafactory-cli", "train", "{file}"),
-        files={"dataset_info.json": json.dumps(DATASET_INFO)},
+        files={"dataset_info.json": json.dumps(information)},
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=(*attention.remarks, *list_left_out(job, materials)),
+        remarks=(*attention.remarks, *list_left_out(job, materials), *list_other_references(job, "ref_model")),
+        rank_mends=TRAINER_RANK_MENDS if objective.preference is None else (),
     )
+
+
+def _read_answers(job: Job) -> Objective:
+    """Return what is learnt of whole documents or of answers."""
+    targets: Targets = "all" if is_on(job, "train_on_prompt") else "assistant"
+    source = f"llamafactory {job.version}: transformers' mean over num_items_in_batch"
+    return Objective(targets, TRAINER_NORMALISATIONS, source)
+
+
+def _read_pairs(job: Job) -> Objective | str:
+    """Return the loss of a pair, or why it is not rehearsed."""
+    for name in CHANGED_LOSS:
+        value = get_setting(job, name) or "0"
+        if value.lower() not in (*OFF_VALUES, "0.0"):
+            return f"{name} {value} makes another loss of the preference loss: it is not rehearsed"
+    loss, beta = get_setting(job, "pref_loss") or "sigmoid", get_setting(job, "pref_beta")
+    preference = read_preference(loss, (beta, 0.1), (get_setting(job, "dpo_label_smoothing"), 0.0))
+    if isinstance(preference, str):
+        return preference
+    source = f"llamafactory {job.version} train/dpo/trainer.py: the mean over a batch's pairs"
+    return make_objective(preference, source)

@@ -13,6 +13,7 @@ from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective, Targets
 from attncheck.lint.fields.rehearsing import (
     TRAINER_NORMALISATIONS,
+    TRAINER_RANK_MENDS,
     cut_attention,
     cut_training_arguments,
     get_setting,
@@ -62,4 +63,5 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
         mends=MENDS,
+        rank_mends=TRAINER_RANK_MENDS,
     )

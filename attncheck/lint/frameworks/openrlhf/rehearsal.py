@@ -1,9 +1,11 @@
-"""How a launch of OpenRLHF's SFT is cut small, and what it optimises.
+"""How a launch of OpenRLHF's SFT or DPO is cut small, and what it optimises.
 
 Sources, openrlhf 0.11.2: cli/train_sft.py (options; no number of steps: `data.max_samples` bounds them), datasets/
 sft_dataset.py:8 (`input_key` and `output_key` of a row, with and without a chat template; `multiturn`: messages alone),
 datasets/utils.py:50 (a .jsonl file), models/loss.py:10 and utils/loss_utils.py:56 (the loss is the mean over the tokens
-of the whole step, over ranks too; 0.10 and before, over those of a batch).
+of the whole step, over ranks too; 0.10 and before, over those of a batch). Of DPO: cli/train_dpo.py (without
+`ref.model_name_or_path` the reference is the model), datasets/reward_dataset.py (`prompt_key`, texts, or messages under
+`apply_chat_template`), models/loss.py `DPOLoss` (the mean over a batch's pairs, of sums; `ipo_enable`: IPO of sums).
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, is_on
+from attncheck.lint.fields.preferring import list_other_references, make_objective, read_preference
+from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_on
 from attncheck.lint.frameworks.openrlhf.policy_rehearsal import cut_policy
 
 LEFT_OUT = (
@@ -29,15 +32,18 @@ MENDS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `openrlhf.cli.train_sft`, or of `train_ppo_ray`'s actor."""
-    if job.trainer != "sft":
+    """Return the cut of a launch of `openrlhf.cli.train_sft` or `train_dpo`, or of `train_ppo_ray`'s actor."""
+    if job.trainer not in ("sft", "dpo"):
         return cut_policy(launch, job, materials)
+    reading = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)
+    if isinstance(reading, str):
+        return reading
+    form, data, objective = reading
     attention = cut_attention(job, materials)
     ranks = _count_ranks(job, materials)
-    form, data, targets = _cut_data(job)
     written = [name for name in GPU_SETTINGS if is_on(job, name.replace("-", "_"))]
     left_out = () if materials.uses_gpu else written
-    rows = materials.batch * materials.accumulation * ranks
+    rows = materials.batch * materials.accumulation * ranks // materials.ring_size
     sets = {
         **dict.fromkeys((*LEFT_OUT, *left_out), DROP),
         **attention.sets,
@@ -59,16 +65,16 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "logger.logging_steps": "1",
         "eval.steps": "-1",
     }
-    source = f"openrlhf {job.version} utils/loss_utils.py: the mean over the tokens of the step"
     return JobCut(
         sets,
         form,
-        Objective(targets, ("step_tokens",), source),
+        objective,
         environ={} if materials.uses_gpu else WITHOUT_CUDA,
         emulates_flash_attn=not materials.uses_gpu,  # it is imported whatever the settings
         remarks=(
             *attention.remarks,
             *(f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and none is here: it is left out" for name in left_out),
+            *list_other_references(job, "ref.model_name_or_path"),
         ),
         mends=MENDS,
     )
@@ -78,6 +84,35 @@ def _count_ranks(job: Job, materials: Materials) -> int:
     """Return how many ranks the cut launch has."""
     value = getattr(job.world_size, "value", 1)
     return value if materials.uses_gpu else min(value, materials.processes)
+
+
+def _read_answers(job: Job) -> tuple[DataForm, dict[str, str], Objective]:
+    """Return the data's form, the settings that read it, and what is learnt of it."""
+    form, data, targets = _cut_data(job)
+    source = f"openrlhf {job.version} utils/loss_utils.py: the mean over the tokens of the step"
+    return form, data, Objective(targets, ("step_tokens",), source)
+
+
+def _read_pairs(job: Job) -> tuple[DataForm, dict[str, str], Objective] | str:
+    """Return the data's form, the settings that read it, and the loss of a pair; or why it is not rehearsed."""
+    nll = get_setting(job, "model.nll_loss_coef") or "0"
+    if nll not in ("0", "0.0"):
+        return f"model.nll_loss_coef {nll} adds another loss to the preference loss: it is not rehearsed"
+    loss = "ipo_of_sums" if is_on(job, "model.ipo_enable") else "sigmoid"
+    smoothing = get_setting(job, "model.label_smoothing")
+    preference = read_preference(loss, (get_setting(job, "model.beta"), 0.1), (smoothing, 0.0))
+    if isinstance(preference, str):
+        return preference
+    form: DataForm = "preference" if is_on(job, "data.apply_chat_template") else "preference_text"
+    data = {
+        "data.prompt_key": "prompt",
+        "data.chosen_key": "chosen",
+        "data.rejected_key": "rejected",
+        "data.input_template": DROP,
+        "ref.model_name_or_path": DROP,
+    }
+    source = f"openrlhf {job.version} models/loss.py: the mean over a batch's pairs"
+    return form, data, make_objective(preference, source)
 
 
 def _cut_data(job: Job) -> tuple[DataForm, dict[str, str], Targets]:

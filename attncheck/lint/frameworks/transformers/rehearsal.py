@@ -12,6 +12,7 @@ from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective
 from attncheck.lint.fields.rehearsing import (
     TRAINER_NORMALISATIONS,
+    TRAINER_RANK_MENDS,
     cut_attention,
     cut_training_arguments,
     find_options,
@@ -57,4 +58,5 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
         mends=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),
+        rank_mends=TRAINER_RANK_MENDS,
     )

@@ -17,6 +17,7 @@ from attncheck.lint.fields.preferring import make_objective, read_preference
 from attncheck.lint.fields.rehearsing import (
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
+    TRAINER_RANK_MENDS,
     cut_attention,
     cut_training_arguments,
     get_setting,
@@ -63,6 +64,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
         mends=MENDS if job.trainer == "sft" else DPO_MENDS,
+        rank_mends=TRAINER_RANK_MENDS if objective.preference is None else (),
     )
 
 

@@ -28,7 +28,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if engine != "fsdp":
         return f"verl's engine {engine} is not rehearsed: fsdp is"
     attention = cut_attention(job, materials)
-    ranks = min(getattr(job.world_size, "value", 1), materials.processes)
+    ranks = min(getattr(job.world_size, "value", 1), materials.processes) // materials.ring_size
     sets = {
         **attention.sets,
         "model.path": materials.model,

@@ -93,6 +93,7 @@ class Architecture:
     document: Mapping[str, Any] = field(default_factory=dict)
     weights: str = ""  # with `--full`
     vocabulary_size: int = VOCABULARY_SIZE
+    cuts_heads: bool = False  # where head_dim follows from the width: fewer heads instead of the full width
 
     @property
     def pad_token_id(self) -> int:

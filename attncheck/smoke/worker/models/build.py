@@ -22,6 +22,7 @@ from attncheck.smoke.worker.models.architectures import (
 )
 from attncheck.smoke.worker.models.randomness import switch_off_randomness
 from attncheck.smoke.worker.models.shrink import (
+    cut_heads,
     decoder_config,
     has_configured_heads,
     set_number,
@@ -69,7 +70,7 @@ def build_model(
     except NotImplementedError as error:  # xlnet's and prophetnet's classes have fields that cannot be set
         raise Unbuildable(f"smoke cannot cut {source.name} small: {error}") from None
     if _width_sets_head_dim(transformers, source, config):
-        config = widen_config(config)
+        config = cut_heads(config) if source.cuts_heads else widen_config(config)
     if sharp_weights:
         for level in (config, decoder_config(config)):
             set_number(level, "initializer_range", SHARP_STD)

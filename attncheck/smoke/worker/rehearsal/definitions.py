@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attncheck.core.rehearsal import NORMALISATION_TEXTS, Normalisation
 from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, ROUNDING_MULTIPLE, Evidence
+from attncheck.smoke.worker.rehearsal.step import Sliced
 from attncheck.smoke.worker.testbed import gradient_error
 
 SCALE_LIMIT = 5e-3  # of the gradients' norm: a factor, which Adam hides, is wrong above it
@@ -31,11 +32,21 @@ class Definition:
     weights: tuple[float, ...] = ()  # of each piece of the step, times what the normalisation gives it; (): 1
     value: float | None = None  # of the loss, where it is not that sum
     name: str = ""  # in words, where it is not the normalisation's mean
+    sliced: Sliced | None = None  # how targets are read in rows over several ranks
+    by_rank: bool = False  # the mean of each rank's slice alone, averaged over ranks
 
     @property
     def text(self) -> str:
         """The loss in words."""
-        return self.name or NORMALISATION_TEXTS[self.normalisation]
+        mean = "each rank's mean over the targets of its slice alone, averaged: " if self.by_rank else ""
+        return self.name or mean + NORMALISATION_TEXTS[self.normalisation]
+
+    def list_parts(self, ranks: int) -> list[Definition]:
+        """Return the definitions whose mean this one is: one for each of the `ranks` that share a row."""
+        if not self.by_rank:
+            return [self]
+        sliced = self.sliced or Sliced()
+        return [replace(self, by_rank=False, sliced=replace(sliced, rank=rank)) for rank in range(ranks)]
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ class Explanation:
 
 def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
     """Return the weight of one target of each piece of the step."""
-    counts = evidence.count_targets(definition.shift, definition.every)
+    counts = evidence.count_targets(definition.shift, definition.every, definition.sliced)
     shares = evidence.list_shares(definition.normalisation, counts)
     if definition.weights:
         shares = [share * weight for share, weight in zip(shares, definition.weights, strict=True)]
@@ -82,13 +93,30 @@ def compute_loss(evidence: Evidence, definition: Definition) -> float:
     """Return what the loss of the step is by a definition: in nats a token, where it is a mean of −log p."""
     if definition.value is not None:
         return definition.value
-    sums = evidence.sum_nll(definition.shift, definition.every)
+    parts = definition.list_parts(evidence.step.layout.size)
+    return sum(_compute_part(evidence, part) for part in parts) / len(parts)
+
+
+def _compute_part(evidence: Evidence, definition: Definition) -> float:
+    sums = evidence.sum_nll(definition.shift, definition.every, definition.sliced)
     return sum(share * nll for share, nll in zip(list_shares(evidence, definition), sums, strict=True))
+
+
+def compute_gradients(evidence: Evidence, definition: Definition) -> dict[str, Tensor]:
+    """Return what the gradients of the step are by a definition."""
+    parts = definition.list_parts(evidence.step.layout.size)
+    total: dict[str, Tensor] = {}
+    for part in parts:
+        shares = list_shares(evidence, part)
+        gradients = evidence.sum_gradients(shares, part.shift, part.every, sliced=part.sliced)
+        for name, gradient in gradients.items():
+            total[name] = total.get(name, 0.0) + gradient / len(parts)
+    return total
 
 
 def fit_gradients(evidence: Evidence, definition: Definition) -> Fit | None:
     """Compare the gradients of the step with a definition's; None where they were not seen."""
-    expected = evidence.sum_gradients(list_shares(evidence, definition), definition.shift, definition.every)
+    expected = compute_gradients(evidence, definition)
     actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
     expected = {name: expected[name] for name in actual}
     square = sum(float(gradient.double().square().sum()) for gradient in expected.values())
@@ -140,11 +168,17 @@ def is_near(value: float, observed: float, limit: float) -> bool:
 
 def list_factors(evidence: Evidence) -> dict[str, float]:
     """Return the factors that a loss may be too large by, each with what is wrong then."""
-    batches, ranks = evidence.batches, len(evidence.step.ranks)
-    return {
+    batches, sharing = evidence.batches, evidence.step.layout.size
+    ranks = len(evidence.step.ranks) // sharing
+    factors = {
+        "too large by the size of the sequence-parallel group": float(sharing),
+        "divided by the size of the sequence-parallel group once too often": 1.0 / sharing,
         "the sum over the step's batches, not their mean: too large by the accumulation": float(batches),
         "divided by the accumulation twice": 1.0 / batches,
         "too large by the number of ranks": float(ranks),
         "divided by the number of ranks once too often": 1.0 / ranks,
         "too large by the accumulation and the number of ranks": float(batches * ranks),
     }
+    if sharing > 1 and ranks > 1:
+        factors["divided by the number of all ranks, those that share a row too"] = 1.0 / (ranks * sharing)
+    return factors

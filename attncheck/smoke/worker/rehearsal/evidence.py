@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attncheck.core.rehearsal import Normalisation
 from attncheck.smoke.worker.rehearsal.records import RolloutRecord, StepRecord
-from attncheck.smoke.worker.rehearsal.step import FirstStep, Piece
+from attncheck.smoke.worker.rehearsal.step import FirstStep, Piece, Sliced
 from attncheck.smoke.worker.rehearsal.truth import DocumentTruth, TruthModel, token_errors
 
 ROUNDING_MULTIPLE = 3.0  # times what rounding costs eager attention on the same documents
@@ -77,45 +77,55 @@ class Evidence:
             if all(name in other and other[name].shape == gradient.shape for other in others)
         }
 
-    def count_targets(self, shift: int = 1, every: bool = False) -> list[int]:
+    def count_targets(self, shift: int = 1, every: bool = False, sliced: Sliced | None = None) -> list[int]:
         """Return how many targets each piece of the step has."""
-        return [int(piece.shift_labels(shift, every)[1].sum()) for piece in self.step.pieces]
+        return [int(piece.shift_labels(shift, every, sliced)[1].sum()) for piece in self.step.pieces]
 
-    def sum_nll(self, shift: int = 1, every: bool = False) -> list[float]:
+    def sum_nll(self, shift: int = 1, every: bool = False, sliced: Sliced | None = None) -> list[float]:
         """Return Σ −log p over the targets of each piece of the step."""
         sums = []
         for piece in self.step.pieces:
-            labels, counts = piece.shift_labels(shift, every)
+            labels, counts = piece.shift_labels(shift, every, sliced)
             sums.append(float(self.describe(piece).nll(labels).double()[counts].sum()))
         return sums
 
     def sum_gradients(
-        self, shares: Sequence[float], shift: int = 1, every: bool = False, rounded: bool = False
+        self,
+        shares: Sequence[float],
+        shift: int = 1,
+        every: bool = False,
+        rounded: bool = False,
+        sliced: Sliced | None = None,
     ) -> dict[str, Tensor]:
         """Return the gradients of Σ share × −log p over the targets of all pieces, a share for each piece."""
         total: dict[str, Tensor] = {}
-        for share, gradients in zip(shares, self.list_gradients(shift, every, rounded), strict=True):
+        for share, gradients in zip(shares, self.list_gradients(shift, every, rounded, sliced), strict=True):
             for name, gradient in gradients.items():
                 total[name] = total.get(name, 0.0) + share * gradient
         return total
 
-    def list_gradients(self, shift: int = 1, every: bool = False, rounded: bool = False) -> list[dict[str, Tensor]]:
+    def list_gradients(
+        self, shift: int = 1, every: bool = False, rounded: bool = False, sliced: Sliced | None = None
+    ) -> list[dict[str, Tensor]]:
         """Return for each piece of the step the gradients of Σ −log p over its targets."""
         model = self.rounded if rounded and self.rounded is not None else self.truth
-        key = (shift, every, model is self.rounded)
+        key = (shift, every, model is self.rounded, sliced)
         if key not in self._sums:
             self._sums[key] = [
                 model.gradients(piece.tokens, labels, counts.float())
                 for piece in self.step.pieces
-                for labels, counts in [piece.shift_labels(shift, every)]
+                for labels, counts in [piece.shift_labels(shift, every, sliced)]
             ]
         return self._sums[key]
 
     def list_shares(self, normalisation: Normalisation, counts: Sequence[int]) -> list[float]:
         """Return for each piece the weight of one of its targets, of which there are `counts`."""
         keys = [_group(piece, normalisation) for piece in self.step.pieces]
-        if normalisation == "step_labels":
-            return [1.0 / max(1, self.step.count_labels())] * len(keys)
+        if normalisation in ("step_labels", "rank_labels"):
+            labels = self.step.count_labels()
+            if normalisation == "step_labels":
+                return [1.0 / max(1, sum(labels.values()))] * len(keys)
+            return [1.0 / (max(1, labels[piece.call.rank]) * len(labels)) for piece in self.step.pieces]
         totals: dict[object, int] = {}
         for key, count in zip(keys, counts, strict=True):
             totals[key] = totals.get(key, 0) + count
@@ -131,6 +141,7 @@ def _group(piece: Piece, normalisation: Normalisation) -> object:
         "step_tokens": (),
         "step_labels": (),
         "rank_tokens": (call.rank,),
+        "rank_labels": (call.rank,),
         "batch_tokens": (call.rank, call.batch),
         "row_tokens": (call.rank, call.batch, id(call), piece.row),
         "document_tokens": (call.rank, call.batch, id(call), piece.row, piece.segment.start),

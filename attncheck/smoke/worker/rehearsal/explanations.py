@@ -25,6 +25,7 @@ from attncheck.smoke.worker.rehearsal.definitions import (
 )
 from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_MULTIPLE, Evidence
 from attncheck.smoke.worker.rehearsal.policy import define_policy_losses, explain_policy_loss
+from attncheck.smoke.worker.rehearsal.step import Sliced
 
 
 def documented(evidence: Evidence) -> list[Definition]:
@@ -86,7 +87,8 @@ def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
         if fit is not None and fit.error <= slack and mean:
             factor = evidence.observed_loss / mean
             multiple = f"{factor:.4g} times {definition.text}"
-            fault = f"{explanation.fault} ({multiple})" if definition.shift != 1 or definition.every else multiple
+            is_named = definition.shift != 1 or definition.every or definition.sliced or definition.by_rank
+            fault = f"{explanation.fault} ({multiple})" if is_named else multiple
             return Explanation(definition, factor, fault, fit.scale)
     return None
 
@@ -95,9 +97,11 @@ def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
     """Yield what the loss would be under other definitions, the simplest first."""
     for name in NORMALISATIONS:
         yield Explanation(Definition(name), 1.0, NORMALISATION_TEXTS[name])
-    ranks = len(evidence.step.ranks)
+    yield from iter_slice_faults(evidence)
     names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens", "row_tokens")
-    for text, factor in list_factors(evidence).items():
+    factors = list_factors(evidence)
+    for factor in dict.fromkeys(factors.values()):
+        text = ", or ".join(text for text, value in factors.items() if value == factor)
         for name in names:
             if factor != 1.0:
                 yield Explanation(Definition(name), factor, f"{text} ({NORMALISATION_TEXTS[name]})")
@@ -106,9 +110,26 @@ def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
         yield Explanation(after_next, 1.0, "each token is to predict the one after the next: labels shifted twice")
         yield Explanation(itself, 1.0, "each token is to predict itself: labels are not shifted")
         yield Explanation(Definition(name, every=True), 1.0, "every token is a target, prompts and markup too")
-    targets = float(sum(evidence.count_targets()))
+    targets, ranks = float(sum(evidence.count_targets())), len(evidence.step.ranks)
     yield Explanation(Definition("step_tokens"), targets, "the sum over target tokens, not their mean")
     yield Explanation(Definition("step_tokens"), targets / ranks, "the sum over target tokens, not their mean")
+
+
+def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
+    """Yield what goes wrong with labels and means where ranks hold slices of a row."""
+    if all(call.places is None for call in evidence.step.calls):
+        return
+    lost = "labels are shifted within each rank's slice: its last token has no target"
+    rolled = "labels are shifted within each rank's slice: its last token is to predict its first"
+    names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens")
+    for name in names:
+        yield Explanation(Definition(name, sliced=Sliced("lost")), 1.0, lost)
+        yield Explanation(Definition(name, sliced=Sliced("rolled")), 1.0, rolled)
+        yield Explanation(Definition(name, sliced=Sliced("misplaced")), 1.0, rolled)
+        alone = Definition(name, by_rank=True)
+        yield Explanation(alone, 1.0, alone.text)
+        own = Definition(name, sliced=Sliced("lost"), by_rank=True)
+        yield Explanation(own, 1.0, f"{lost}; and the loss is {own.text}")
 
 
 def settle_targets(evidence: Evidence) -> Evidence:

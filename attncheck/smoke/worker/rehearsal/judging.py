@@ -34,7 +34,9 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     for item in message["items"]:
         send({"started": item})
         try:
-            evidence = evidence or _read_evidence(Path(message["stage"]), codec.read(Objective, message["objective"]))
+            if evidence is None:
+                objective = codec.read(Objective, message["objective"])
+                evidence = _read_evidence(Path(message["stage"]), objective, int(message.get("ring_size", 1)))
             if not evidence.judged_pieces:
                 raise ValueError("no token that went in is a document's: other data, or another tokenizer")
             result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)
@@ -59,16 +61,19 @@ def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult
     )
 
 
-def _read_evidence(folder: Path, objective: Objective) -> Any:
+def _read_evidence(folder: Path, objective: Objective, ring_size: int) -> Any:
     import torch
 
-    from attncheck.smoke.worker.rehearsal import explanations, records, segments, step, truth
+    from attncheck.smoke.worker.data import language
+    from attncheck.smoke.worker.rehearsal import explanations, joining, layouts, records, segments, step, truth
     from attncheck.smoke.worker.rehearsal.evidence import Evidence
 
-    ranks = tuple(records.read_ranks(folder / "watch"))
+    own_ranks = records.read_ranks(folder / "watch")
     index = segments.DocumentIndex(segments.read_documents(json.loads((folder / "documents.json").read_text())))
-    config = json.loads((folder / "model" / "config.json").read_text())
-    first_step = step.FirstStep(ranks, index, objective, config.get("pad_token_id"))
+    padding = json.loads((folder / "model" / "config.json").read_text()).get("pad_token_id")
+    layout = layouts.find_layout(own_ranks, index, ring_size)
+    ranks = joining.join_ranks(own_ranks, layout, language.LANGUAGE_VOCABULARY if padding is None else padding)
+    first_step = step.FirstStep(ranks, index, objective, padding, layout)
     description = first_step.calls[0].description
     dtype = getattr(torch, str(description["dtype"]).removeprefix("torch."))
     autocast = bool(description["autocast"])
@@ -79,7 +84,7 @@ def _read_evidence(folder: Path, objective: Objective) -> Any:
     if dtype != torch.float32 or autocast:
         rounded = truth.TruthModel(folder / "model", dtype, autocast, temperature)
         rounded.load(ranks[0].weights)
-    steps = tuple(records.read_steps(folder / "watch"))
+    steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout)))
     unstepped = records.count_unstepped(folder / "watch")
     rollouts = tuple(records.read_rollouts(folder / "watch"))
     evidence = Evidence(first_step, steps, model, rounded, tuple(changed), unstepped, rollouts)

@@ -49,7 +49,8 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     send({"started": item})
     folder = Path(message["stage"])
     try:
-        architecture = replace(build.load_architecture(message["model"]), vocabulary_size=VOCABULARY_SIZE)
+        architecture = build.load_architecture(message["model"])
+        architecture = replace(architecture, vocabulary_size=VOCABULARY_SIZE, cuts_heads=True)
         tokenizer = make_tokenizer(message["has_padding_token"])
         parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
         check_tokenizer(folder / "model")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import exp, log1p
 
-from attncheck.core.preferences import Preference
+from attncheck.core.preferences import PREFERENCE_LOSSES, Preference
 from attncheck.core.rehearsal import Normalisation
 from attncheck.smoke.worker.rehearsal.definitions import (
     SCALE_LIMIT,
@@ -69,6 +69,11 @@ def explain_loss(evidence: Evidence, preference: Preference) -> Explanation | No
     if fit is None:
         return _explain_value(evidence, definition, is_value_right)
     slack = gradient_limit(evidence, definition)
+    is_scaled = not is_near(1.0, fit.scale, max(SCALE_LIMIT, slack))
+    if fit.error > slack or is_scaled:
+        other_loss = _explain_other_loss(evidence, preference, slack)
+        if other_loss is not None:
+            return other_loss
     if fit.error <= slack:
         return _explain_scale(evidence, preference, definition, fit, max(SCALE_LIMIT, slack))
     for batch in range(evidence.batches if evidence.batches > 1 else 0):
@@ -91,6 +96,21 @@ def _explain_value(evidence: Evidence, definition: Definition, is_value_right: b
         if factor != 1.0 and is_near(value * factor, observed, NEAR_FACTOR):
             return Explanation(definition, factor, text)
     return Explanation(definition, observed / value if value else 1.0, OTHER_REFERENCE)
+
+
+def _explain_other_loss(evidence: Evidence, preference: Preference, slack: float) -> Explanation | None:
+    """Return that it is another loss with the same parameters; None where it is none."""
+    for name in PREFERENCE_LOSSES:
+        other = replace(preference, loss=name)
+        if other.slopes == preference.slopes and other.averages_tokens == preference.averages_tokens:
+            continue
+        if not is_near(other.slopes.value, evidence.observed_loss, loss_limit(evidence, other)):
+            continue
+        definition = define_loss(evidence, other)
+        fit = fit_gradients(evidence, definition)
+        if fit is not None and fit.error <= slack and is_near(1.0, fit.scale, max(SCALE_LIMIT, slack)):
+            return Explanation(definition, 1.0, f"it is {other.text}, not {preference.loss}", fit.scale)
+    return None
 
 
 def _explain_scale(

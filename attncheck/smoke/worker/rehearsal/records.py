@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+
+JoinRows = Callable[[Sequence[Sequence[Sequence[int]]]], Sequence[Sequence[int]]]
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class ModelCall:
     options: Mapping[str, Any]
     hidden: Tensor | None
     description: Mapping[str, Any]  # attention, dtype, dropouts, patches: see the watcher's `describe.py`
+    places: Tensor | None = None  # where the tokens of each rank's slice stand, (ranks, tokens); None: a rank's own row
 
     @property
     def input_ids(self) -> Tensor:
@@ -71,13 +74,15 @@ def read_ranks(folder: Path) -> list[RankRecord]:
 def _read_rank(path: Path) -> RankRecord:
     # The file is a process's own that we started; it holds tensors, numbers and texts only.
     document = torch.load(path, map_location="cpu", weights_only=True)
+    gradients = document["gradients"]
+    large = {name for name, value in gradients.items() if not isinstance(value, Tensor)}  # there, and not kept
     return RankRecord(
         document["rank"],
         document["world_size"],
         tuple(_iter_calls(document)),
         tuple(document["losses"]),
-        {name: tensor for name, tensor in document["gradients"].items() if isinstance(tensor, Tensor)},
-        tuple(document["trainable"]),
+        {name: tensor for name, tensor in gradients.items() if name not in large},
+        tuple(name for name in document["trainable"] if name not in large),
         {name: tensor for name, tensor in document["weights"].items() if isinstance(tensor, Tensor)},
         tuple(document["layers"]),
         tuple(document["packages"]),
@@ -101,11 +106,12 @@ def _iter_calls(document: Mapping[str, Any]) -> Iterator[ModelCall]:
         )
 
 
-def read_steps(folder: Path) -> list[StepRecord]:
-    """Return what was taken as steps, as far as every rank took them."""
-    documents = [json.loads(path.read_text())["steps"] for path in sorted(folder.glob("steps-*.json"))]
+def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
+    """Return what was taken as steps, as far as every rank took them; `join_rows` makes rows of what the ranks had."""
+    paths = sorted(folder.glob("steps-*.json"), key=lambda path: int(path.stem.removeprefix("steps-")))
+    documents = [json.loads(path.read_text())["steps"] for path in paths]
     return [
-        StepRecord(tuple(tuple(step["losses"]) for step in ranks), tuple(row for step in ranks for row in step["rows"]))
+        StepRecord(tuple(tuple(step["losses"]) for step in ranks), tuple(join_rows([step["rows"] for step in ranks])))
         for ranks in zip(*documents)
     ]
 

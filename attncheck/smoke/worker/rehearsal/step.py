@@ -9,16 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from attncheck.core.rehearsal import Objective, Targets
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
+from attncheck.smoke.worker.rehearsal.layouts import Layout
 from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
 from attncheck.smoke.worker.rehearsal.segments import DocumentIndex, Segment, find_borders, find_segments
 
 IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Sliced:
+    """How the targets of a row are read that stands on several ranks, in slices."""
+
+    # The target of a slice's last token: the token that follows in the row, none, the slice's first if that is one,
+    # the slice's first where the token that follows in the row is one.
+    labels: Literal["whole", "lost", "rolled", "misplaced"] = "whole"
+    rank: int = -1  # of the group's ranks, the one whose targets alone count; -1: all
 
 
 @dataclass(frozen=True)
@@ -41,11 +54,13 @@ class Piece:
         """Whether its first token is one, which another document's last would have to predict."""
         return self.segment.start > 0 and bool(self.row_targets[self.segment.start])
 
-    def shift_labels(self, shift: int, every: bool = False) -> tuple[Tensor, Tensor]:
+    def shift_labels(self, shift: int, every: bool = False, sliced: Sliced | None = None) -> tuple[Tensor, Tensor]:
         """Return what each token is to predict, `shift` tokens ahead in the row, and whether it counts: (tokens,) each.
 
-        `every` counts all tokens of the piece, whatever is labelled.
+        `every` counts all tokens of the piece, whatever is labelled; `sliced` reads labels within slices of the row.
         """
+        if sliced is not None and self.call.places is not None:
+            return self._shift_in_slices(sliced, self.call.places)
         row, length = self.call.input_ids[self.row], len(self.tokens)
         labels, counts = torch.zeros(length, dtype=torch.long), torch.zeros(length, dtype=torch.bool)
         last = self.segment.stop if every else len(row)
@@ -53,6 +68,21 @@ class Piece:
         labels[: len(places)] = row[places.start : places.stop]
         counts[: len(places)] = True if every else self.row_targets[places.start : places.stop]
         return labels, counts
+
+    def _shift_in_slices(self, sliced: Sliced, places: Tensor) -> tuple[Tensor, Tensor]:
+        row, span = self.call.input_ids[self.row], slice(self.segment.start, self.segment.stop)
+        following = torch.arange(1, len(row) + 1)  # where in the row the token stands that follows
+        if sliced.labels != "whole":
+            ends = torch.full_like(places[:, :1], len(row)) if sliced.labels == "lost" else places[:, :1]
+            following[places] = torch.cat([places[:, 1:], ends], 1)
+        counts = pad(self.row_targets, (0, 1))[following]
+        if sliced.labels == "misplaced":
+            counts = pad(self.row_targets, (0, 1))[1:]
+        if sliced.rank >= 0:
+            own = torch.zeros_like(counts)
+            own[places[sliced.rank]] = True
+            counts = counts & own
+        return pad(row, (0, 1))[following][span], counts[span]
 
     @property
     def place(self) -> str:
@@ -69,6 +99,7 @@ class FirstStep:
     index: DocumentIndex
     objective: Objective
     padding: int | None
+    layout: Layout  # how rows are spread over ranks
     first_tokens: bool = False  # whether a document's first token is a target, where labels do not say it
     moved: int = 0  # tokens by which the targets of a row are moved, to see whether they were
     narrowed: bool = False  # whether of moved targets those alone count that are targets unmoved
@@ -84,12 +115,15 @@ class FirstStep:
         """Return the pieces of documents of all calls, rank by rank, row by row."""
         return tuple(piece for call in self.calls for piece in self._iter_pieces(call))
 
-    def count_labels(self) -> int:
-        """Return how many labels go into the model, a row's first token's among them; where none do, the targets."""
-        labels = [call.tensors["labels"] for call in self.calls if "labels" in call.tensors]
-        if not labels:
-            return sum(int(piece.shift_labels(1)[1].sum()) for piece in self.pieces)
-        return sum(int((label != IGNORED).sum()) for label in labels)
+    def count_labels(self) -> dict[int, int]:
+        """Return how many labels go into each rank's model, a row's first token's too; where none do, the targets."""
+        counts = dict.fromkeys((call.rank for call in self.calls), 0)
+        for call in self.calls if self.labels_enter else ():
+            if "labels" in call.tensors:
+                counts[call.rank] += int((call.tensors["labels"] != IGNORED).sum())
+        for piece in () if self.labels_enter else self.pieces:
+            counts[piece.call.rank] += int(piece.shift_labels(1)[1].sum())
+        return counts
 
     @property
     def labels_enter(self) -> bool:

@@ -44,8 +44,11 @@ class TruthModel:
         )
         self.model.train()
         self.model.base_model.register_forward_hook(self._keep_hidden)
+        head = self.model.get_output_embeddings()
+        if head is not None:  # OPTForCausalLM calls its decoder past its base model (5.17.0 modeling_opt.py)
+            head.register_forward_pre_hook(self._keep_input)
         self.autocast, self.temperature = autocast, temperature
-        self._hidden: Tensor = torch.empty(0)
+        self._hidden: Tensor | None = None
         self._truths: dict[tuple[int, ...], DocumentTruth] = {}
 
     def describe(self, tokens: Sequence[int]) -> DocumentTruth:
@@ -61,17 +64,32 @@ class TruthModel:
 
         `scale` times the model's own is the scale of the scores.
         """
-        dtype = next(self.model.parameters()).dtype
-        mask = torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)[None, None]
+        self._hidden = None
         with torch.no_grad(), self._context(), self._scale_scores(scale):
             self.model(
                 input_ids=torch.tensor([list(row)]),
                 position_ids=torch.tensor([list(positions)]),
-                attention_mask=mask,
+                attention_mask=self._make_masks(visible),
                 use_cache=False,
             )
-        hidden: Tensor = self._hidden
-        return hidden
+        return self._take_hidden()
+
+    def _make_masks(self, visible: Tensor) -> Any:
+        """Return the mask that lets a token see what is visible; a model with windows in some layers wants one of each.
+
+        transformers 5.17 models/gpt_oss/modeling_gpt_oss.py (`causal_mask_mapping`): a dictionary is taken as it is.
+        """
+        window = getattr(self.model.config, "sliding_window", None)
+        kinds = set(getattr(self.model.config, "layer_types", None) or ())
+        full = self._make_mask(visible)
+        if not window or "sliding_attention" not in kinds:
+            return full
+        inside = torch.ones_like(visible).triu(1 - int(window))
+        return {kind: self._make_mask(visible & inside) if kind == "sliding_attention" else full for kind in kinds}
+
+    def _make_mask(self, visible: Tensor) -> Tensor:
+        dtype = next(self.model.parameters()).dtype
+        return torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)[None, None]
 
     def gradients(self, tokens: Sequence[int], labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Return the gradients of Σ weight × −log p(label) over the tokens of a document: labels and weights (tokens,).
@@ -89,12 +107,22 @@ class TruthModel:
         }
 
     def _run(self, input_ids: Tensor) -> DocumentTruth:
+        self._hidden = None
         logits = self.model(input_ids=input_ids, use_cache=False).logits[0].float()
-        return DocumentTruth(self._hidden, (logits / self.temperature).log_softmax(-1))
+        return DocumentTruth(self._take_hidden(), (logits / self.temperature).log_softmax(-1))
+
+    def _take_hidden(self) -> Tensor:
+        if self._hidden is None:
+            raise ValueError(f"{type(self.model).__name__} shows no last hidden states")
+        return self._hidden
 
     def _keep_hidden(self, decoder: Any, arguments: Any, output: Any) -> None:
         hidden = output[0] if isinstance(output, (tuple, list)) else output.last_hidden_state
         self._hidden = hidden[0].detach().float()
+
+    def _keep_input(self, head: Any, arguments: Any) -> None:
+        if self._hidden is None:
+            self._hidden = arguments[0][0].detach().float()
 
     @contextmanager
     def _scale_scores(self, scale: float) -> Iterator[None]:

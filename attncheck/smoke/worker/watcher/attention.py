@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 ATTENTION_MODULE = re.compile(r"(self_attn|attn|attention)$")
-OPERATOR = re.compile(r"scaled_dot_product|_softmax|flash_attn|flex_attention|flash_attention|sage|xformers")
+# What computes attention, and collectives within it.
+OPERATOR = re.compile(r"scaled_dot_product|_softmax|flash_attn|flex_attention|flash_attention|sage|xformers|c10d")
 
 
 class AttentionWatch:

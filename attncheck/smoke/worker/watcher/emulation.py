@@ -9,6 +9,7 @@ Sources: transformers 5.17 `utils/import_utils.py` (`is_flash_attn_2_available`,
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -40,6 +41,22 @@ def allow_in_modeling_utils(modeling_utils: Any) -> None:
             setattr(model_class, name, _answer_yes)
     if hasattr(model_class, OLD_CHECK):
         setattr(model_class, OLD_CHECK, classmethod(_enable))
+
+
+def keep_off_absent_devices(modeling_utils: Any) -> None:
+    """Let models be loaded on the CPU where a trainer names a GPU's index (axolotl 0.19.0 utils/config, line 230)."""
+    model_class = modeling_utils.PreTrainedModel
+    original = vars(model_class)["from_pretrained"].__func__
+
+    @functools.wraps(original)
+    def from_pretrained(cls: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(options.get("device_map"), dict):
+            options["device_map"] = {
+                name: "cpu" if isinstance(device, int) else device for name, device in options["device_map"].items()
+            }
+        return original(cls, *arguments, **options)
+
+    model_class.from_pretrained = classmethod(from_pretrained)
 
 
 def _answer_yes(*arguments: Any, **options: Any) -> bool:

@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
-from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
+from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch, keep_off_absent_devices
 from .recorder import Recorder
 from .takeover import do_not_start_ray, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, use_gloo
@@ -124,6 +124,8 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     """Watch every model that is loaded or made."""
     if os.environ.get("ATTNCHECK_EMULATED"):
         allow_in_modeling_utils(modeling_utils)
+    if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
+        keep_off_absent_devices(modeling_utils)
     model_class = modeling_utils.PreTrainedModel
     for name in WEIGHTS_OF_A_MODEL:
         original = vars(model_class)[name].__func__

@@ -63,6 +63,9 @@ class Recorder:
         decoder = getattr(model, "base_model", None)
         if decoder is not None and decoder is not model:
             decoder.register_forward_hook(self._keep_hidden_states)
+        head = model.get_output_embeddings()
+        if head is not None:  # of a class whose forward calls past its base model: OPT's
+            head.register_forward_pre_hook(lambda module, arguments: self._keep_hidden_states(module, (), arguments))
 
     @_guarded
     def enter_model(self, model: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from attncheck.core.results.smoke import CheckResult
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
+from attncheck.smoke.worker.rehearsal.layouts import ORDER_TEXTS, Layout
 from attncheck.smoke.worker.rehearsal.pairs import find_wrong_pairs, is_chosen
 from attncheck.smoke.worker.rehearsal.rollouts import find_lost_rollouts
 from attncheck.smoke.worker.rehearsal.segments import Segment, find_segments
@@ -47,9 +48,14 @@ def _describe_batches(evidence: Evidence) -> str:
     tokens = sum(call.input_ids.numel() for call in step.calls)
     targets = sum(int(piece.is_target.sum()) for piece in step.pieces)
     return (
-        f"the first step: {len(step.ranks)} ranks, {len(step.calls)} batches, {rows} rows, {tokens} tokens, "
-        f"{len(step.pieces)} documents or pieces of one, {targets} targets"
+        f"the first step: {len(step.ranks)} ranks, {len(step.calls)} batches, {rows} rows"
+        f"{_describe_layout(step.layout)}, {tokens} tokens, {len(step.pieces)} documents or pieces of one, "
+        f"{targets} targets"
     )
+
+
+def _describe_layout(layout: Layout) -> str:
+    return f" over {layout.size} ranks each ({ORDER_TEXTS[layout.order]})" if layout.size > 1 else ""
 
 
 def _note_labels(evidence: Evidence) -> tuple[str, ...]:

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.rehearsal.evidence import Evidence, causal, list_positions
+from attncheck.smoke.worker.rehearsal.layouts import attention_communicates
 from attncheck.smoke.worker.rehearsal.records import ModelCall
+from attncheck.smoke.worker.rehearsal.slice_faults import iter_slice_faults
 from attncheck.smoke.worker.rehearsal.step import Piece
 from attncheck.smoke.worker.rehearsal.truth import token_errors
 
@@ -76,13 +78,27 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     before = float((actual - evidence.describe(piece).hidden).norm())
     candidates = [
         (float((actual - hidden[piece.segment.start : piece.segment.stop]).norm()) / max(before, 1e-12), text)
-        for text, hidden in (*_hypotheses(evidence, piece), *_kernel_hypotheses(evidence, piece))
+        for text, hidden in _iter_computable(_hypotheses(evidence, piece), _kernel_hypotheses(evidence, piece))
     ]
     distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # of equals the first
     if distance < MATCH:
         yield f"{text}; so computed, {1 - distance:.0%} of the difference is explained"
+    if piece.call.places is not None and not attention_communicates(evidence.step.ranks):
+        yield (
+            "no attention layer communicates with the ranks that share its rows: its tokens do not see what stands on "
+            "the ranks before"
+        )
     count = len(evidence.judged_pieces)
     yield f"{len(beyond)} of {count} documents differ from themselves alone{_tell_positions(piece)}"
+
+
+def _iter_computable(*hypotheses: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the hypotheses that the model can be run under: not every class takes positions, or a mask of its own."""
+    for family in hypotheses:
+        try:
+            yield from family
+        except Exception:  # what differs is measured already; it stays without this explanation
+            continue
 
 
 def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
@@ -96,12 +112,14 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
         own[other.segment.start : other.segment.stop] = number
         reset[other.segment.start : other.segment.stop] = list(range(len(other.tokens)))
     same = own[:, None] == own[None, :]
-    given = _row_positions(call, piece.row, length) or running
+    given = _row_positions(call, piece.row, length) or _count_slices(call, running)
     everything = causal(length)
     inside = (own >= 0)[None, :] | torch.eye(length, dtype=torch.bool)
     hidden = evidence.truth.hidden_of_row
-    yield "its tokens see the documents before it in the row", hidden(row, given, everything & inside)
-    if reset != given:
+    follows_others = bool((own[: piece.segment.start] >= 0).any())
+    if follows_others:
+        yield "its tokens see the documents before it in the row", hidden(row, given, everything & inside)
+    if follows_others and reset != given:
         yield (
             "its tokens see the documents before it in the row (positions begin anew in each)",
             hidden(row, reset, everything & inside),
@@ -114,7 +132,23 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
         hidden(row, given, torch.ones(length, length, dtype=torch.bool)),
     )
     if given != reset:
-        yield "its positions are wrong, and nothing else", hidden(row, given, everything & same)
+        begun = call.places is not None and all(given[place] == 0 for place in call.places[:, 0].tolist())
+        anew = "positions begin anew on each rank, and nothing else is wrong"
+        yield anew if begun else "its positions are wrong, and nothing else", hidden(row, given, everything & same)
+    if call.places is not None:
+        for text, visible in iter_slice_faults(call.places, own, evidence.step.layout.order):
+            yield text, hidden(row, given, visible & inside)
+            if given != reset:
+                yield f"{text} (its positions are wrong too)", hidden(row, reset, visible & inside)
+
+
+def _count_slices(call: ModelCall, running: list[int]) -> list[int]:
+    """Return the positions that a model counts for itself where it is given none: in each slice from 0."""
+    if call.places is None:
+        return running
+    positions = torch.zeros(len(running), dtype=torch.long)
+    positions[call.places] = torch.arange(call.places.shape[1]).expand_as(call.places)
+    return [int(position) for position in positions]
 
 
 def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:

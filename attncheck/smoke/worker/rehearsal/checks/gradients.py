@@ -13,17 +13,20 @@ from attncheck.smoke.worker.rehearsal.definitions import (
     SCALE_LIMIT,
     Definition,
     Explanation,
+    Fit,
+    compute_gradients,
     fit_gradients,
     gradient_limit,
-    list_shares,
 )
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
-from attncheck.smoke.worker.rehearsal.explanations import documented, explain_loss
+from attncheck.smoke.worker.rehearsal.explanations import documented, explain_loss, iter_slice_faults
 from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_parameter
 
 MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that step alike
 OWN_SHARE = 0.5  # of the worst parameter's error: those above it are named
+NEARER = 0.7  # rounding is the same whatever the targets: of two losses the one that was taken is nearer
 NAMED = 3  # parameters in a message
+NEGLIGIBLE = 1e-4  # of the whole gradient: what rounds to nothing, as that of a bias of keys, is not named
 NO_GRADIENTS = "the gradients were not seen: they are sharded over ranks"
 
 Gradients = Mapping[str, Tensor]
@@ -35,7 +38,7 @@ def run(evidence: Evidence) -> CheckResult:
         return CheckResult("gradients", "skipped", NO_GRADIENTS)
     explanation = explain_loss(evidence) or Explanation(documented(evidence)[0], 1.0, "unexplained")
     definition = explanation.definition
-    expected = evidence.sum_gradients(list_shares(evidence, definition), definition.shift, definition.every)
+    expected = compute_gradients(evidence, definition)
     missing = _list_missing(evidence, expected)
     actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
     shared = {name: expected[name] for name in actual}
@@ -58,6 +61,8 @@ def run(evidence: Evidence) -> CheckResult:
     violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
     if not violations and any(measure.beyond for measure in measures):
         violations = tuple(_explain(evidence, definition, actual, shared, limit, fit.scale))
+    elif not violations:
+        violations = tuple(_find_nearer(evidence, fit))
     notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} of {len(expected)} parameters compared",)
     return CheckResult("gradients", measures=tuple(measures), violations=violations, notes=notes)
 
@@ -100,20 +105,44 @@ def _explain(
         if name != definition.normalisation and fit is not None and fit.error <= limit:
             yield f"the gradients are those of {NORMALISATION_TEXTS[name]}, not of {definition.text}"
             return
+    for fault in iter_slice_faults(evidence):
+        fit = fit_gradients(evidence, fault.definition)
+        if fit is not None and fit.error <= limit:
+            yield f"the gradients are those of another loss: {fault.fault}"
+            return
     yield from _name_parameters(actual, expected, limit)
 
 
+def _find_nearer(evidence: Evidence, fit: Fit) -> Iterator[str]:
+    """Yield that the gradients are nearer to those of labels shifted in slices: a few targets are within rounding."""
+    fits = [(fault, fit_gradients(evidence, fault.definition)) for fault in iter_slice_faults(evidence)]
+    fault, error = min(
+        ((fault, other.error) for fault, other in fits if other is not None),
+        key=lambda item: item[1],
+        default=(None, fit.error),
+    )
+    if fault is not None and error < NEARER * fit.error:
+        yield (
+            f"{fault.fault}: the gradients of the step are off by {error:.2g} from those of that loss, by "
+            f"{fit.error:.2g} from those of the documented one"
+        )
+
+
 def _name_scale(evidence: Evidence, scale: float) -> str:
-    """Return what a factor on all gradients is."""
-    batches, ranks = evidence.batches, len(evidence.step.ranks)
-    names = {
-        float(batches): "the number of batches to a step",
-        1.0 / batches: "one over the number of batches to a step",
-        float(ranks): "the number of ranks",
-        1.0 / ranks: "one over the number of ranks",
+    """Return what a factor on all gradients is: all that it may be, where several numbers are equal."""
+    sharing = evidence.step.layout.size
+    counts = {
+        "the size of the sequence-parallel group": sharing,
+        "the number of batches to a step": evidence.batches,
+        "the number of ranks": len(evidence.step.ranks) // sharing,
     }
-    named = next((text for value, text in names.items() if abs(scale / value - 1) < 0.02 and value != 1.0), "")
-    return f": {named}" if named else ""
+    factors = {text: float(count) for text, count in counts.items()}
+    factors |= {f"one over {text}": 1.0 / count for text, count in counts.items()}
+    named = [text for text, factor in factors.items() if factor != 1.0 and abs(scale / factor - 1) < 0.02]
+    preference = evidence.step.objective.preference
+    if preference is not None and named and preference.has_beta_in_slopes_alone:
+        named.append(f"beta is {preference.beta * scale:.4g}, not {preference.beta:g}")
+    return f": {', or '.join(named)}" if named else ""
 
 
 def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> Iterator[str]:
@@ -122,6 +151,8 @@ def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> It
         name: float((actual[name].double() - gradient.double()).norm()) / max(float(gradient.double().norm()), 1e-12)
         for name, gradient in expected.items()
     }
+    least = NEGLIGIBLE * gradient_norm(expected)
+    errors = {name: error for name, error in errors.items() if float(expected[name].norm()) > least}
     wrong = [name for name, error in errors.items() if not error <= max(limit, OWN_SHARE * max(errors.values()))]
     if not wrong or len(wrong) > len(errors) / 2:
         return
@@ -151,8 +182,9 @@ def _compare_ranks(evidence: Evidence) -> Iterator[str]:
             if other is None or other.shape != gradient.shape:
                 continue
             if float((other - gradient).norm()) > MAX_RANK_DIFFERENCE * float(other.norm()):
+                shares_row = any({first.rank, record.rank} <= set(group) for group in evidence.step.layout.groups)
+                where = "reduced over the ranks that share a row" if shares_row else "averaged over ranks"
                 yield (
-                    f"rank {record.rank} steps with other gradients than rank 0: {name} differs; they are not "
-                    "averaged over ranks"
+                    f"rank {record.rank} steps with other gradients than rank 0: {name} differs; they are not {where}"
                 )
                 return

@@ -1,0 +1,28 @@
+"""What doctor's rules already know of a fault that a rehearsal measured: the release or setting that is its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from attncheck.core.facts import Known
+from attncheck.doctor import engine
+from attncheck.doctor.profile import needs_of_job
+from attncheck.lint.rewriting import ReadLaunch
+
+# The rules whose findings bring a check's failure about: what is wrong in a model, in packing, in a trainer's mean.
+CAUSES: Mapping[str, tuple[str, ...]] = {
+    "documents": ("ATN350", "ATN357", "ATN401", "ATN409", "ATN410", "ATN444", "ATN450"),
+    "loss": ("ATN352", "ATN429", "ATN444"),
+    "gradients": ("ATN352", "ATN429", "ATN444"),
+    "run": ("ATN404", "ATN408", "ATN411", "ATN441", "ATN452"),
+}
+
+
+def list_known_causes(read: ReadLaunch, check: str) -> tuple[str, ...]:
+    """Return in a line each what the rules say about the launch's job that explains a failed check."""
+    codes = CAUSES.get(check, ())
+    if not codes:
+        return ()
+    report = engine.run_rules(replace(read.snapshot, job=Known(read.job)), needs_of_job(read.job), codes)
+    return tuple(f"known: {finding.message} ({finding.code})" for finding in report.findings if finding.code in codes)

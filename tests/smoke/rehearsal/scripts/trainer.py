@@ -1,0 +1,62 @@
+"""A script of a user's own on transformers' Trainer, as its examples write it, for releases from 4.45 on."""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch.utils.data import Dataset
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    DataCollatorWithFlattening,
+    HfArgumentParser,
+    Trainer,
+    TrainingArguments,
+)
+
+
+@dataclass
+class Options:
+    model_name_or_path: str
+    data_path: str
+    attn_implementation: str = "sdpa"
+    max_length: int = 2048
+    flattening: bool = field(default=False, metadata={"help": "Pack a batch into one row."})
+
+
+class Documents(Dataset):
+    """The tokens of each document, all of them labelled."""
+
+    def __init__(self, path: str, tokenizer, max_length: int) -> None:
+        rows = [json.loads(line)["messages"] for line in Path(path).read_text().splitlines()]
+        texts = [" ".join(message["content"] for message in row) for row in rows]
+        self.tokens = [[*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+                       [:max_length] for text in texts]  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        tokens = self.tokens[index]
+        return {"input_ids": tokens, "labels": list(tokens)}
+
+
+def main() -> None:
+    options, arguments = HfArgumentParser((Options, TrainingArguments)).parse_args_into_dataclasses()
+    tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
+    model = AutoModelForCausalLM.from_pretrained(
+        options.model_name_or_path, attn_implementation=options.attn_implementation, torch_dtype=torch.float32
+    )
+    model.config.use_cache = False
+    collator = DataCollatorWithFlattening() if options.flattening else DataCollatorForSeq2Seq(tokenizer)
+    documents = Documents(options.data_path, tokenizer, options.max_length)
+    Trainer(model, arguments, data_collator=collator, train_dataset=documents).train()
+
+
+if __name__ == "__main__":
+    main()

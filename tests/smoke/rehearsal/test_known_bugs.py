@@ -1,0 +1,155 @@
+"""Faults of released frameworks, each rehearsed in the release that has it: the finding names what goes wrong.
+
+ATTNCHECK_REHEARSAL_PYTHONS names a folder of virtual environments with torch and accelerate; those that are missing are
+skipped: "trl" with TRL 1.16.0 and transformers 5.17.0; "hf445", "hf446", "hf448" with transformers 4.45.2, 4.46.3 and
+4.48.3; "lf093" with LLaMA-Factory 0.9.3 and transformers 4.53.3. More are in `test_trl.py` (TRL 0.22.2) and
+`test_frameworks.py` (axolotl, LLaMA-Factory 0.9.5). No GPU is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run
+
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+ENVIRONMENTS = os.environ.get("ATTNCHECK_REHEARSAL_PYTHONS", "")
+SCRIPT = Path(__file__).parent / "scripts" / "trainer.py"
+SIZES = (
+    "--output_dir out --per_device_train_batch_size 4 --gradient_accumulation_steps 8 --learning_rate 2e-5 "
+    "--max_length 2048"
+)
+TRAINER = f"python trainer.py --model_name_or_path MODEL --data_path data.jsonl {SIZES}"
+TWO_RANKS = TRAINER.replace("python ", "python -m torch.distributed.run --nproc-per-node 2 --standalone ")
+TRL = f"trl sft --model_name_or_path MODEL --dataset_name own/data {SIZES}"
+PACKED_TRL = f"{TRL} --packing --attn_implementation"
+QWEN = "Qwen/Qwen2.5-7B"
+NEAT_PACKING = """\
+model_name_or_path: Qwen/Qwen2.5-0.5B
+stage: sft
+do_train: true
+finetuning_type: full
+dataset: alpaca_en_demo
+template: qwen
+cutoff_len: 2048
+output_dir: out
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+learning_rate: 1.0e-5
+bf16: true
+packing: true
+neat_packing: true
+flash_attn: ATTENTION
+"""
+LEAK, LOSS = "ATN432", "ATN433"
+SEES = "its tokens see the documents before it in the row"
+KNOWN_MODEL = r"known: .* packed: packed documents see each other.* \(ATN357\)"
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A release, the model's type ("": any), the launch, and what must be said: the code, and patterns in its lines."""
+
+    environment: str
+    model_type: str
+    launch: str
+    code: str
+    patterns: tuple[str, ...]
+    fix: str = ""
+
+
+BUGS = {
+    # transformers/modeling files of 5.17.0, each under its implementation: see doctor/knowledge/wrong_models.py.
+    "gpt_oss packed under eager": Bug("trl", "gpt_oss", f"{PACKED_TRL} eager", LEAK, (SEES, KNOWN_MODEL)),
+    "afmoe packed": Bug("trl", "afmoe", f"{PACKED_TRL} sdpa", LEAK, (SEES, KNOWN_MODEL)),
+    "falcon packed": Bug("trl", "falcon", f"{PACKED_TRL} sdpa", LEAK, (SEES, KNOWN_MODEL)),
+    "opt packed": Bug("trl", "opt", f"{PACKED_TRL} sdpa", LEAK, (SEES, KNOWN_MODEL)),
+    "biogpt packed": Bug("trl", "biogpt", f"{PACKED_TRL} sdpa", LEAK, (KNOWN_MODEL,)),
+    "xglm packed under eager": Bug("trl", "xglm", f"{PACKED_TRL} eager", LEAK, (KNOWN_MODEL,)),
+    "bloom packed": Bug("trl", "bloom", f"{PACKED_TRL} eager", LEAK, (KNOWN_MODEL,)),
+    # doge's load-balancing loss reads router logits that the model does not return: a first step is never taken.
+    "doge trains not at all": Bug("trl", "doge", TRL, "ATN435", (r"IndexError: tuple index out of range",)),
+    # 4.45.2 trainer.py `training_step`: each batch's mean over gradient_accumulation_steps (huggingface#34191).
+    "accumulation before 4.46": Bug(
+        "hf445", "", TRAINER, LOSS, (r"the mean over each batch's target tokens", r"known: .* \(ATN429\)")
+    ),
+    # 4.46.3 trainer.py `training_step`: no division for a model whose forward takes no loss arguments (4.47 divides).
+    "accumulation of a model without loss arguments": Bug(
+        "hf446", "opt", TRAINER, LOSS, (r"too large by the accumulation",)
+    ),
+    # 4.48.3 training_args.py: `average_tokens_across_devices` is off.
+    "ranks divide by their own labels": Bug(
+        "hf448", "", TWO_RANKS, LOSS, (r"over each rank's target tokens over all its labels, averaged over ranks",),
+        "--average_tokens_across_devices",
+    ),
+    # 4.48.3: nothing but flash attention keeps the documents of DataCollatorWithFlattening apart (4.53.1 does).
+    "flattened under sdpa before 4.53": Bug(
+        "hf448", "", f"{TRAINER} --flattening", LEAK, (SEES, "100% of the difference is explained")
+    ),
+    # llamafactory 0.9.3 model/model_utils/packing.py counts the mask's numbers, which 4.53 made booleans.
+    "neat packing under flash attention": Bug(
+        "lf093", "", NEAT_PACKING.replace("ATTENTION", "fa2"), LEAK, (r"\d+ of \d+ documents differ from themselves",)
+    ),
+}  # fmt: skip
+# What folklore calls broken, and is right.
+RIGHT = {
+    "falcon padded": ("trl", "falcon", TRL),
+    "opt padded": ("trl", "opt", TRL),
+    "flattened under sdpa": ("trl", "", f"{TRAINER} --flattening"),
+    "two ranks": ("trl", "", TWO_RANKS),
+    "accumulation since 4.47": ("hf448", "opt", TRAINER),
+    "neat packing under sdpa": ("lf093", "", NEAT_PACKING.replace("ATTENTION", "sdpa")),
+}
+
+
+def rehearse(attncheck: Run, folder: Path, environment: str, model_type: str, launch: str, fix: bool) -> dict[str, Any]:
+    """Return the report on a launch, in the environment, from a folder that holds the script and the model's config."""
+    python = Path(ENVIRONMENTS) / environment / "bin" / "python"
+    if not ENVIRONMENTS or not python.exists():
+        pytest.skip(f"ATTNCHECK_REHEARSAL_PYTHONS names no folder with {environment}/bin/python")
+    shutil.copy(SCRIPT, folder / "trainer.py")
+    model = QWEN
+    if model_type:
+        (folder / "model").mkdir()
+        (folder / "model" / "config.json").write_text(json.dumps({"model_type": model_type}))
+        model = str(folder / "model")
+    options = ["--python", str(python), "--device", "cpu", "--timeout", "110", "--format", "json"]
+    options += [] if fix else ["--no-fix"]
+    if launch.startswith("model_name"):
+        (folder / "launch.yaml").write_text(launch)
+        words = ["launch.yaml"]
+    else:
+        words = ["--", *launch.replace("MODEL", model).split()]
+    process = attncheck("smoke", *options, *words, timeout=900, env={**os.environ, "DISABLE_VERSION_CHECK": "1"})
+    assert process.stdout, process.stderr
+    report: dict[str, Any] = json.loads(process.stdout)
+    return report
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_bug_of_a_release_is_named(name: str, attncheck: Run, tmp_path: Path, marker: str) -> None:
+    bug = BUGS[name]
+    report = rehearse(attncheck, tmp_path, bug.environment, bug.model_type, bug.launch, bool(bug.fix))
+    findings = [finding for finding in report["findings"] if finding["code"] == bug.code]
+    assert len(findings) == 1, report["findings"]
+    lines = "\n".join((findings[0]["message"], *findings[0]["evidence"]))
+    for pattern in bug.patterns:
+        assert re.search(pattern, lines), lines
+    if bug.fix:
+        [fix] = findings[0]["fixes"]
+        assert fix["title"] == bug.fix and "off by" in fix["proven"]
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_is_right_is_called_right(name: str, attncheck: Run, tmp_path: Path, marker: str) -> None:
+    report = rehearse(attncheck, tmp_path, *RIGHT[name], fix=False)
+    assert report["findings"] == []
+    assert {result["outcome"] for result in report["rehearsal"]["launches"][0]["results"]} == {"ok"}
