@@ -348,6 +348,7 @@ def test_verls_loss_is_the_launchs_own(settings: str, normalisation: str, policy
         "actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov",
         "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
         "algorithm.rollout_correction.bypass_mode=True",
+        "actor_rollout_ref.rollout.temperature=$(choose)",
     ],
 )
 def test_what_verls_actor_may_do_otherwise_is_refused(settings: str) -> None:

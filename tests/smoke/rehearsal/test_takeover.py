@@ -18,9 +18,10 @@ import json, os, pathlib, sys, time
 rank = int(os.environ["RANK"])
 names = ("WORLD_SIZE", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "ATTNCHECK_DRIVER")
 seen = {name: os.environ.get(name) for name in names}
-pathlib.Path(sys.argv[1], f"{rank}.json").write_text(json.dumps(seen))
+pathlib.Path(sys.argv[1]).with_name(f"{rank}.json").write_text(json.dumps(seen))
 if os.environ["FAILING"] == str(rank):
     time.sleep(0.5)
+    sys.stderr.write("ValueError: here")
     sys.exit(7)
 time.sleep(60 if os.environ["FAILING"] else 0)
 """
@@ -43,17 +44,20 @@ def read_ranks(folder: Path) -> list[dict[str, Any]]:
 def test_ranks_know_their_place(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each is to see a GPU of its own, it sees that alone; none is asked to take over again."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    assert takeover.run_ranks("a_driver", str(driver), 2, isolates=True) == 0
+    assert takeover.run_ranks("a_driver", str(driver / "launch"), 2, isolates=True) == 0
     ranks = read_ranks(driver)
     assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == ["3", "5"]
     assert all(rank["LOCAL_RANK"] == "0" and rank["WORLD_SIZE"] == "2" for rank in ranks)
     assert all(rank["ATTNCHECK_DRIVER"] is None for rank in ranks)
 
 
-def test_a_rank_that_fails_ends_the_others(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_fails_ends_the_others(
+    driver: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The launch ends with its status, while the other would go on for a minute."""
     monkeypatch.setenv("FAILING", "1")
-    assert takeover.run_ranks("a_driver", str(driver), 2) == 7
+    assert takeover.run_ranks("a_driver", str(driver / "launch"), 2) == 7
+    assert capsys.readouterr().err == "ValueError: here"
     assert [rank["LOCAL_RANK"] for rank in read_ranks(driver)] == ["0", "1"]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Normalisation, Objective, PolicyGradient
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_on
+from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_number, is_on
 from attncheck.lint.fields.releases import is_at_least
 
 SINCE = "0.11.2"  # the release whose actor was read
@@ -53,6 +53,8 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         return f"OpenRLHF's {job.trainer} is not rehearsed yet: sft is, and the actor of {PROGRAM}"
     if not is_at_least(job.version, SINCE):
         return f"openrlhf {job.version}'s actor is not rehearsed: that of {SINCE} and later is"
+    if not is_number(get_setting(job, "rollout.temperature") or "1"):
+        return "rollout.temperature is not known before the launch runs: what is optimised is rehearsed where it is"
     attention = cut_attention(job, materials)
     left_out = [] if materials.uses_gpu else [name for name in GPU_SETTINGS if is_on(job, name.replace("-", "_"))]
     terms = [name for name in TERMS if get_setting(job, name) is not None]

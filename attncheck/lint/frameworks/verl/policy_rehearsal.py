@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Normalisation, Objective, PolicyGradient
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_on
+from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_number, is_on
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.frameworks.verl.roles import ACTOR, MODEL
 
@@ -99,6 +99,11 @@ def _refuse(launch: Launch, job: Job) -> str:
     aggregation = _get(job, f"{ACTOR}.loss_agg_mode", "token-mean")
     if aggregation == "seq-mean-token-sum-norm" and not _get(job, f"{ACTOR}.loss_scale_factor", ""):
         return "seq-mean-token-sum-norm is rehearsed with a loss_scale_factor: without one a batch's width decides"
+    for name in (f"{ROLLOUT}.temperature", f"{ACTOR}.entropy_coeff", f"{ACTOR}.loss_scale_factor"):
+        if not is_number(_get(job, name, "1")):
+            return (
+                f"{name}={_get(job, name, '')}: what is optimised is rehearsed where it is known before the launch runs"
+            )
     return "" if aggregation in AGGREGATIONS else f"loss_agg_mode={aggregation} is not verl's"
 
 
@@ -137,7 +142,7 @@ def _list_terms_left_out(job: Job) -> list[str]:
     remarks = []
     if is_on(job, f"{ACTOR}.use_kl_loss"):
         remarks.append("the loss is judged without its KL term (use_kl_loss), which is off here")
-    if float(_get(job, f"{ACTOR}.entropy_coeff", "0") or 0):
+    if float(_get(job, f"{ACTOR}.entropy_coeff", "0")):
         remarks.append("the loss is judged without its entropy (entropy_coeff), which is off here")
     if _get(job, "algorithm.adv_estimator", "gae") == "gae":
         remarks.append("the critic is not rehearsed: advantages are made up")

@@ -54,15 +54,29 @@ def main(configuration: str) -> None:
 
 
 def compute_old_log_probabilities(config: Any, worker: Any, rollouts: Sequence[Rollout]) -> list[Tensor]:
-    """Return the log-probabilities of each response, (tokens,), by the worker's own `compute_log_prob`."""
+    """Return the log-probabilities of each response, (tokens,), by the worker's own `compute_log_prob`.
+
+    Of ranks that share their rows one has them (workers/engine/fsdp/transformer_impl.py:200); the trainer hands them
+    to all: here it hands them to the others of its group.
+    """
     batch = make_batch(config, rollouts)
     tensordict_utils.assign_non_tensor(batch, calculate_entropy=True, compute_loss=False)
-    output = tensordict_utils.get(worker.compute_log_prob(batch), "log_probs")
+    output = worker.compute_log_prob(batch)
+    parcel = [None if output is None else read_log_probabilities(config, output, batch)]
+    group = worker.actor.engine.ulysses_parallel_group
+    if group is not None:
+        first = torch.distributed.get_global_rank(group, 0)
+        torch.distributed.broadcast_object_list(parcel, src=first, group=group)
+    assert parcel[0] is not None
+    return [row[: len(rollout.response)].float() for row, rollout in zip(parcel[0], rollouts)]
+
+
+def read_log_probabilities(config: Any, output: Any, batch: Any) -> list[Tensor]:
+    """Return the rows of a worker's output, the log-probabilities of each response first."""
+    values = tensordict_utils.get(output, "log_probs")
     if config.trainer.use_v1:
-        rows = response_from_nested(output, batch["response_mask"]).unbind()
-    else:
-        rows = no_padding_2_padding(output, batch).unbind()
-    return [row[: len(rollout.response)].float() for row, rollout in zip(rows, rollouts)]
+        return [row.clone() for row in response_from_nested(values, batch["response_mask"]).unbind()]
+    return [row.clone() for row in no_padding_2_padding(values, batch).unbind()]
 
 
 def update_actor(config: Any, worker: Any, rollouts: Sequence[Rollout], old: Sequence[Tensor]) -> None:

@@ -19,6 +19,7 @@ import uuid
 from typing import Any
 
 POLL_SECONDS = 0.2
+ERROR_TAIL = 8192  # characters of what a rank that fails has to say
 
 
 def take_over_verl(config_module: Any) -> None:
@@ -81,9 +82,10 @@ def stand_in_for_vllm(openrlhf: Any) -> None:
 
 
 def run_ranks(module: str, configuration: str, world_size: int, isolates: bool = False) -> int:
-    """Run a driver in as many processes, and return the first exit status that is not 0: it ends the others.
+    """Run a driver in as many processes, and return the exit status of the one that fails first: it ends the others.
 
-    `isolates` lets each see its own GPU alone, as Ray does.
+    Its errors alone are printed: a rank that waits for it says that it is gone. `isolates` lets each see its own GPU
+    alone, as Ray does.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -92,23 +94,26 @@ def run_ranks(module: str, configuration: str, world_size: int, isolates: bool =
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
     environment["LOCAL_WORLD_SIZE"] = str(world_size)
     devices = _list_devices(world_size) if isolates else []
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", module, configuration],
-            env={**environment, **_place_rank(rank, devices)},
-        )
-        for rank in range(world_size)
-    ]
+    processes, errors = [], [f"{configuration}-errors-{rank}" for rank in range(world_size)]
+    for rank, path in enumerate(errors):
+        with open(path, "wb") as stream:
+            own = {**environment, **_place_rank(rank, devices)}
+            processes.append(subprocess.Popen([sys.executable, "-m", module, configuration], env=own, stderr=stream))
     while True:
         statuses = [process.poll() for process in processes]
-        failed = [status for status in statuses if status]
+        failed = [rank for rank, status in enumerate(statuses) if status]
         if failed or None not in statuses:
             break
         time.sleep(POLL_SECONDS)
     for process in processes:
         if process.poll() is None:
             process.kill()
-    return failed[0] if failed else 0
+    if not failed:
+        return 0
+    first = min(failed, key=lambda rank: os.stat(errors[rank]).st_mtime)
+    with open(errors[first], errors="replace") as stream:
+        sys.stderr.write(stream.read()[-ERROR_TAIL:])
+    return processes[first].returncode
 
 
 def _list_devices(world_size: int) -> list[str]:
