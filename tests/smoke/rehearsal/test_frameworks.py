@@ -71,7 +71,6 @@ CLEAN: Mapping[str, tuple[str, str]] = {
         f"{launches.TRL_DPO.rstrip()} --padding_free --attn_implementation flash_attention_2",
     ),
     "openrlhf-ppo": ("openrlhf", launches.OPENRLHF_PPO),
-    "openrlhf-ppo-dynamic": ("openrlhf", f"{launches.OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable\n"),
     "openrlhf-ppo-padded": ("openrlhf", OPENRLHF_PADDED),
     "verl-grpo": ("verl", launches.VERL_GRPO),
     "verl-grpo-padded": ("verl", launches.VERL_GRPO.replace("use_remove_padding=True", "use_remove_padding=False")),
@@ -379,3 +378,13 @@ def test_llamafactory_refuses_a_batch_of_packed_rows_under_flash(tmp_path: Path)
     """LLaMA-Factory 0.9.5 data/collator.py:528: neat_packing with fa2 takes one row; the crash is foretold."""
     report = rehearse(tmp_path, "llamafactory", PACKED_LLAMAFACTORY + "flash_attn: fa2\n")
     assert "bsz should be 1 for neat packing" in report["findings"][0]["message"]
+
+
+def test_openrlhf_loses_all_batches_but_the_last_where_they_are_dynamic(tmp_path: Path) -> None:
+    """openrlhf 0.11.2 differentiates them one by one with gradient_accumulation_steps=1 (utils/deepspeed/deepspeed.py).
+
+    deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 then begins anew at each.
+    """
+    report = rehearse(tmp_path, "openrlhf", f"{launches.OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable\n")
+    messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN434"]
+    assert messages and "alone: the others' are lost" in messages[0]

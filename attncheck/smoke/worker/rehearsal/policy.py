@@ -76,6 +76,8 @@ def explain_policy_loss(evidence: Evidence, policy: PolicyGradient, limit: float
         explanation = _explain_multiple(evidence, definition, slack, limit)
         if explanation is not None:
             return explanation
+    if _is_of_one_batch(evidence, definitions[0], slack) and _has_value(evidence, definitions[0], 1.0, limit):
+        return Explanation(definitions[0])  # the loss is right, and the gradients have lost batches
     for reading, definition, fault in _iter_faults(evidence, definitions[0]):
         fit = fit_gradients(reading, definition)
         if fit is not None and fit.error <= slack:
@@ -95,6 +97,13 @@ def _explain_multiple(evidence: Evidence, definition: Definition, slack: float, 
         factor = 1.0 if _has_value(evidence, definition, 1.0, limit) else evidence.observed_loss / expected
         return Explanation(definition, factor, scale=fit.scale)  # a factor of the gradients alone is theirs
     return Explanation(definition, fit.scale, _name_factor(evidence, fit.scale), fit.scale)
+
+
+def _is_of_one_batch(evidence: Evidence, definition: Definition, slack: float) -> bool:
+    """Return whether the gradients are those of one batch of several."""
+    batches = range(evidence.batches if evidence.batches > 1 else 0)
+    fits = [fit_gradients(evidence, replace(definition, batch=batch)) for batch in batches]
+    return any(fit is not None and fit.error <= slack for fit in fits)
 
 
 def _has_value(evidence: Evidence, definition: Definition, factor: float, limit: float) -> bool:

@@ -95,6 +95,8 @@ def take_step(model, optimizer, rollouts, handed, record, padding: int, world_si
         loss = losses.mean() if FAULT == "mean_of_batches" else losses.sum() / total * world_size
         if FAULT == "too_large_by_ranks":
             loss = loss * world_size
+        if FAULT == "batches_lost":
+            optimizer.zero_grad()
         loss.backward()
     for parameter in model.parameters() if world_size > 1 else ():
         dist.all_reduce(parameter.grad)
