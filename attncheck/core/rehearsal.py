@@ -48,6 +48,26 @@ NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
 
 
 @dataclass(frozen=True)
+class PolicyGradient:
+    """A loss of responses that have advantages: its gradients at the first step are the weighted −log p's.
+
+    `of_ratio`: what is averaged is −advantage × p / (p before the step), whose value is −advantage there; else it is
+    −advantage × log p. `is_sum`: it is the sum over target tokens, not their mean. The whole is divided by `divisor`.
+    """
+
+    of_ratio: bool = True
+    is_sum: bool = False
+    divisor: float = 1.0
+    temperature: float = 1.0  # that divides the logits
+
+    def describe(self, mean: str) -> str:
+        """Return the loss in words; `mean` is what it would be of −log p."""
+        whole = "the sum over all target tokens of the step" if self.is_sum else mean
+        over = f", over {self.divisor:g}" if self.divisor != 1 else ""
+        return f"{whole}, of -advantage × {'ratio' if self.of_ratio else 'log p'}{over}"
+
+
+@dataclass(frozen=True)
 class Objective:
     """What a job optimises, as its framework documents it: which tokens are targets, and the mean that is the loss.
 
@@ -58,12 +78,16 @@ class Objective:
     targets: Targets = "all"
     normalisations: tuple[Normalisation, ...] = ("step_tokens",)
     source: str = ""  # where that is documented: "transformers 5.17.0 trainer.py (average_tokens_across_devices)"
+    policy: PolicyGradient | None = None  # of reinforcement learning; the mean is then of what it says
     preference: Preference | None = None
 
     @property
     def text(self) -> str:
         """The loss in words."""
-        return self.preference.text if self.preference is not None else NORMALISATION_TEXTS[self.normalisations[0]]
+        if self.preference is not None:
+            return self.preference.text
+        mean = NORMALISATION_TEXTS[self.normalisations[0]]
+        return self.policy.describe(mean) if self.policy is not None else mean
 
 
 @dataclass(frozen=True)
@@ -85,6 +109,11 @@ class Materials:
         """Return a path for the small model that ends as the name of the user's own model does."""
         name = os.path.basename(os.path.normpath(model)) if model else "model"
         return os.path.join(os.path.dirname(self.model), "models", name)
+
+    @property
+    def documents(self) -> str:
+        """The documents as words, by who speaks them: what a driver makes rollouts of."""
+        return os.path.join(os.path.dirname(self.model), "documents.json")
 
     @property
     def parquet_file(self) -> str:
@@ -114,6 +143,7 @@ class JobCut:
     options: Mapping[str, str] = field(default_factory=dict)  # of the user's own script, as the launch writes them
     emulates_flash_attn: bool = False  # flash-attn 2 in plain torch, which the launch's processes find as `flash_attn`
     model_alias: str = ""  # a path that is to lead to the model too: what a framework reads in its name stays so
+    driver: str = ""  # the module of `attncheck.smoke.worker.drivers` that takes the launch over once it is configured
     remarks: tuple[str, ...] = ()  # what stands for something else here
     ring_size: int = 1  # ranks that share a row here
     whole_rows: str = ""  # why a rank has its rows whole on this machine, whatever the launch says; "": it need not

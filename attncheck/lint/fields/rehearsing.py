@@ -48,6 +48,15 @@ def is_on(job: Job, name: str) -> bool:
     return value is not None and value.lower() in ON_VALUES
 
 
+def is_number(text: str) -> bool:
+    """Return whether a setting's text is a number, which a shell's variable may hide."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def find_options(launch: Launch, names: Sequence[str]) -> list[str]:
     """Return those of these names that a launch's command gives, in the order of `names`."""
     options = [word.text.partition("=")[0] for word in launch.words if word.text.startswith("-")]

@@ -20,6 +20,8 @@ MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the shapes that stand for a model that is not here, which Ulysses splits
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
+PYTHON = re.compile(r"python[\d.]*")
+ARGUMENTS = ("$@", "$*")  # of the script, which is rehearsed without any
 
 
 class NothingToRehearse(Unanswered):
@@ -73,6 +75,9 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     cut = framework.cut(read.recognised.launch, read.job, materials)
     if isinstance(cut, str):
         raise NothingToRehearse(f"{read.job.location}: {cut}")
+    if cut.driver:
+        names = {"DRIVER": cut.driver, "DOCUMENTS": materials.documents, "STEPS": str(materials.steps)}
+        cut = replace(cut, environ={**cut.environ, **{f"ATTNCHECK_{name}": text for name, text in names.items()}})
     return _cut_ring(cut, read.job.plan.ring_size, materials)
 
 
@@ -101,7 +106,7 @@ def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: s
     edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
     rewritten = rewrite(read, {**cut.sets, **sets}, edits)
     is_file = not launch.words
-    command, files = format_with_files(rewritten.launch, folder)
+    command, files = format_with_files(_run_here(rewritten.launch) if cut.driver else rewritten.launch, folder)
     if is_file:
         path = os.path.join(folder, os.path.basename(launch.source.name))
         files = {path: rewritten.launch.source.text}
@@ -112,12 +117,25 @@ def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: s
             )
         command = replace(command, text=text)
     environ = {name: launch.environ[name] for name in command.variables if name in launch.environ}
-    missing = [name for name in command.variables if name not in os.environ and name not in environ]
+    if cut.driver and "ray" in launch.launchers:  # what its runtime environment sets, which is left out with it
+        environ |= {setting.name: setting.value for setting in launch.variables if setting.known}
+    known = (*os.environ, *environ, *ARGUMENTS)
+    missing = [name for name in command.variables if name not in known]
     if missing or not command.text:
         names = ", ".join(missing) or "another machine's shell"
         raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")
     text = _limit_processes(command.text, processes)
     return CutLaunch(text, files, rewritten.diff, replace(cut, environ={**cut.environ, **environ}))
+
+
+def _run_here(launch: Launch) -> Launch:
+    """Return a launch without the `ray job submit` before it: what it would run on a cluster runs in a process here."""
+    words = launch.launcher_words
+    programs = [place for place, word in enumerate(words) if PYTHON.fullmatch(os.path.basename(word.text))]
+    if "ray" not in launch.launchers or not programs:
+        return launch
+    first = next(place for place, word in enumerate(words) if word.text == "ray")
+    return replace(launch, whole=(*launch.whole[:first], *launch.whole[programs[-1] :]))
 
 
 def _limit_processes(command: str, processes: int) -> str:

@@ -19,6 +19,7 @@ from attncheck.workers.pool import cache_environment
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream
 
 WATCHER = Path(__file__).parent.parent / "worker" / "watcher"
+DRIVERS = Path(__file__).parent.parent / "worker" / "drivers"
 EMULATED = Path(__file__).parent.parent / "worker" / "emulated"
 EMULATION = Path(__file__).parent.parent.parent / "ring" / "emulated_flash_attn"
 FLASH_ATTN_METADATA = {
@@ -129,6 +130,7 @@ def _lay_watcher(folder: str) -> str:
     os.makedirs(watch)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(WATCHER, os.path.join(entry, "attncheck_watcher"), ignore=ignored)
+    shutil.copytree(DRIVERS, os.path.join(entry, "attncheck_drivers"), ignore=ignored)
     shutil.copy(WATCHER / "entry.py", os.path.join(entry, "sitecustomize.py"))
     return watch
 

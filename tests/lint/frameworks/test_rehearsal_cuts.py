@@ -10,7 +10,7 @@ import pytest
 from attncheck.core.facts import Absent
 from attncheck.core.launch import Kind, Source
 from attncheck.core.preferences import Preference
-from attncheck.core.rehearsal import JobCut
+from attncheck.core.rehearsal import JobCut, PolicyGradient
 from attncheck.lint.fields.preferring import read_preference
 from attncheck.lint.files.configuration import parse_entries
 from attncheck.lint.rewriting import read_launches
@@ -86,6 +86,29 @@ VERL = """torchrun --standalone --nnodes=2 --nproc_per_node=8 -m verl.trainer.sf
     model.use_remove_padding=True engine=fsdp engine.strategy=fsdp engine.ulysses_sequence_parallel_size=2 \\
     optim=fsdp optim.lr=1e-5 trainer.total_epochs=2 "trainer.logger=['console','wandb']"
 """
+VERL_GRPO = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=$HOME/train.parquet \\
+    data.train_batch_size=1024 data.max_prompt_length=512 data.max_response_length=1024 \\
+    actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.model.use_remove_padding=True \\
+    actor_rollout_ref.model.enable_gradient_checkpointing=True actor_rollout_ref.actor.optim.lr=1e-6 \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=256 actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=32 \\
+    actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.kl_loss_coef=0.001 \\
+    actor_rollout_ref.actor.fsdp_config.param_offload=True actor_rollout_ref.rollout.name=vllm \\
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=32 actor_rollout_ref.rollout.n=5 \\
+    trainer.n_gpus_per_node=8 trainer.nnodes=2 trainer.total_epochs=15 $@
+"""
+OPENRLHF_PPO = """ray job submit --address="http://127.0.0.1:8265" --runtime-env-json='{"env_vars": {"A": "1"}}' -- \\
+   python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 --actor.num_gpus_per_node 8 --vllm.num_engines 4 \\
+   --train.colocate_all --algo.advantage.estimator reinforce_baseline --actor.model_name_or_path Qwen/Qwen3-4B \\
+   --reward.remote_url http://localhost:5000/get_reward --train.micro_batch_size 8 --train.batch_size 128 \\
+   --rollout.micro_batch_size 16 --rollout.batch_size 1024 --rollout.n_samples_per_prompt 8 --ds.zero_stage 2 \\
+   --ds.param_dtype bf16 --actor.adam.lr 5e-7 --algo.kl.init_coef 1e-3 --algo.kl.use_loss --algo.kl.estimator k2 \\
+   --data.prompt_dataset OpenRLHF/prompt-collection-v0.1 --ds.packing_samples --vllm.enable_sleep \\
+   --ds.attn_implementation flash_attention_2 --actor.gradient_checkpointing_enable
+"""
+# Its batches are laid out by tokens, and its trainer is the one that pads.
+VERL_DAPO = VERL_GRPO.replace("ppo_micro_batch_size_per_gpu=32", "use_dynamic_bsz=True").replace(
+    "trainer.total_epochs=15", "trainer.use_v1=False actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum"
+)
 
 
 def cut_text(text: str, kind: Kind = "shell", uses_gpu: bool = False) -> tuple[JobCut, cutting.CutLaunch]:
@@ -272,6 +295,82 @@ def test_rows_over_more_ranks_than_there_are_processes_are_over_fewer() -> None:
     assert "--ds.ring_attn_size 2" in launch.command and cut.ring_size == 2
     assert "rows over 8 ranks: 2 processes start here, and a row is over 2" in cut.remarks
     assert "--train.batch_size 4 " in launch.command  # of 2 rows each, 2 batches, on ranks that share them
+
+
+def test_verls_actor_alone_is_updated() -> None:
+    """The launch's own command composes the configuration; a driver takes it over, and what is left out is said."""
+    cut, launch = cut_text(VERL_GRPO)
+    assert launch.command.startswith("python3 -m verl.trainer.main_ppo ") and launch.command.endswith(" $@")
+    for text in (
+        f"actor_rollout_ref.model.path={STAGE}/model",
+        "actor.ppo_mini_batch_size=6 ",  # of prompts: 6 responses of each of 2 ranks
+        "rollout.n=2 ",
+        "trainer.n_gpus_per_node=2 trainer.nnodes=1 ",
+        "use_kl_loss=False",
+        "param_offload=False",
+        f" hydra.run.dir={STAGE}/output/hydra",
+        "use_remove_padding=True",
+    ):
+        assert text in launch.command, text
+    assert cut.driver == "verl" and cut.environ["ATTNCHECK_DRIVER"] == "verl" and cut.emulates_flash_attn
+    assert cut.environ["ATTNCHECK_DOCUMENTS"] == f"{STAGE}/documents.json"
+    assert "no Ray" in cut.remarks[0] and "KL term" in cut.remarks[1] and len(cut.remarks) == 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "normalisation", "policy"),
+    [
+        ("", "step_tokens", PolicyGradient()),
+        ("actor_rollout_ref.actor.loss_agg_mode=token-sum", "step_tokens", PolicyGradient(is_sum=True)),
+        (
+            "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm "
+            "actor_rollout_ref.actor.loss_scale_factor=1024",
+            "document_sums",
+            PolicyGradient(divisor=1024.0),
+        ),
+        (
+            "actor_rollout_ref.actor.policy_loss.loss_mode=gpg actor_rollout_ref.rollout.temperature=0.7 "
+            "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean",
+            "document_tokens",
+            PolicyGradient(of_ratio=False, temperature=0.7),
+        ),
+    ],
+)
+def test_verls_loss_is_the_launchs_own(settings: str, normalisation: str, policy: PolicyGradient) -> None:
+    """The aggregation, the kind of loss and the temperature are read from the launch."""
+    cut, _ = cut_text(VERL_GRPO.replace("$@", settings))
+    assert cut.objective.normalisations == (normalisation,) and cut.objective.policy == policy
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "actor_rollout_ref.actor.strategy=megatron",
+        "model_engine=veomni",
+        "actor_rollout_ref.actor.policy_loss.loss_mode=clip_cov",
+        "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-sum-norm",
+        "algorithm.rollout_correction.bypass_mode=True",
+        "actor_rollout_ref.rollout.temperature=$(choose)",
+    ],
+)
+def test_what_verls_actor_may_do_otherwise_is_refused(settings: str) -> None:
+    """A loss or an engine that nobody has read is no rehearsal."""
+    with pytest.raises(cutting.NothingToRehearse, match="rehearsed"):
+        cut_text(VERL_GRPO.replace("$@", settings))
+
+
+def test_openrlhfs_actor_runs_without_ray() -> None:
+    """`ray job submit` is left out; what the actor does not need is off, and the KL term, which is said."""
+    cut, launch = cut_text(OPENRLHF_PPO)
+    assert launch.command.startswith("python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 1 ")
+    assert "--train.batch_size 12 --rollout.micro_batch_size 2 --rollout.batch_size 6 " in launch.command
+    assert "use_loss" not in launch.command and "enable_sleep" not in launch.command
+    assert "--ds.packing_samples" in launch.command and f"--actor.model_name_or_path {STAGE}/model" in launch.command
+    assert launch.cut.environ["A"] == "1"  # of Ray's runtime environment
+    assert cut.driver == "openrlhf" and cut.objective.policy == PolicyGradient() and "KL term" in cut.remarks[-1]
+    cut, _ = cut_text(f"{OPENRLHF_PPO[:-1]} --actor.policy_loss_type gspo --rollout.temperature 0.6")
+    assert cut.objective.normalisations == ("document_tokens",)
+    assert cut.objective.policy == PolicyGradient(temperature=0.6)
 
 
 @pytest.mark.parametrize("text", ["engine=megatron", "engine=veomni"])

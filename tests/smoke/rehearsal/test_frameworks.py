@@ -30,6 +30,14 @@ PACKED_LLAMAFACTORY = launches.LLAMAFACTORY + "neat_packing: true\n"
 AXOLOTL = launches.AXOLOTL.replace("gradient_accumulation_steps: 4", "gradient_accumulation_steps: 1")
 FULL_AXOLOTL = AXOLOTL.replace("adapter: qlora\n", "").replace("load_in_4bit: true\n", "")
 ULYSSES = launches.MS_SWIFT.replace("--packing true", "--packing true --sequence_parallel_size 2")
+GPG = "actor_rollout_ref.actor.policy_loss.loss_mode=gpg actor_rollout_ref.actor.loss_agg_mode=token-sum"
+FLOAT32 = (
+    "+actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp32 actor_rollout_ref.rollout.temperature=0.7 "
+    "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
+    "actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"
+)
+OPENRLHF_PADDED = launches.OPENRLHF_PPO.replace("--ds.packing_samples", "--actor.loss_agg_mode seq-mean-token-mean")
+OPENRLHF_PADDED = OPENRLHF_PADDED.replace("--ds.zero_stage 2", "--ds.zero_stage 3")
 RING = f"{launches.OPENRLHF.rstrip()} --ds.ring_attn_size 2\n"
 VERL = launches.VERL.replace("ulysses_sequence_parallel_size=2", "ulysses_sequence_parallel_size=1")
 CLEAN: Mapping[str, tuple[str, str]] = {
@@ -64,12 +72,20 @@ CLEAN: Mapping[str, tuple[str, str]] = {
         f"{launches.TRL_DPO.rstrip()} --padding_free --attn_implementation flash_attention_2",
     ),
     "ms-swift-ulysses": ("ms_swift", ULYSSES),
+    "openrlhf-ppo": ("openrlhf", launches.OPENRLHF_PPO),
+    "openrlhf-ppo-padded": ("openrlhf", OPENRLHF_PADDED),
+    "verl-grpo": ("verl", launches.VERL_GRPO),
+    "verl-grpo-padded": ("verl", launches.VERL_GRPO.replace("use_remove_padding=True", "use_remove_padding=False")),
+    "verl-dapo": ("verl", launches.VERL_DAPO),
+    "verl-gpg-sum": ("verl", launches.VERL_GRPO.replace("$@", GPG)),
+    "verl-grpo-float32": ("verl", launches.VERL_GRPO.replace("$@", FLOAT32)),
     "openrlhf-ring": ("openrlhf", RING),
     "openrlhf-ring-zero-3": ("openrlhf", f"{RING.rstrip()} --ds.zero_stage 3\n"),
     "verl-no-padding": ("verl", VERL),
     "verl-padded-model": ("verl", VERL.replace("use_remove_padding=True", "use_remove_padding=False")),
     "verl-ulysses": ("verl", launches.VERL),
 }
+VERL_TOKEN_MEAN = "loss = verl_F.masked_sum(loss_mat, loss_mask) / batch_num_tokens * dp_size"
 # launch, what is planted as "module\nold\nnew", the finding's code, what its message says
 FAULTS: Mapping[str, tuple[str, str, str, str]] = {
     "llamafactory-mask": (
@@ -160,6 +176,92 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "loss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens",
         "ATN433",
         "divided by the number of ranks once too often",
+    ),
+    "openrlhf-ppo-micro-batches": (
+        "openrlhf-ppo",
+        "openrlhf.models.loss\nreturn (loss * loss_mask).sum() / batch_num_tokens * dp_size\n"
+        "return masked_mean(loss, loss_mask, dim=None)",
+        "ATN433",
+        "the mean over each batch's target tokens, averaged over batches",
+    ),
+    "openrlhf-ppo-log-probabilities": (
+        "openrlhf-ppo",
+        "openrlhf.models.actor\naction_log_probs = log_probs[:, -action_mask.shape[1] :] * action_mask.float()\n"
+        "action_log_probs = log_probs.roll(-1, 1)[:, -action_mask.shape[1] :] * action_mask.float()",
+        "ATN433",
+        "each token has that of the token after it",
+    ),
+    "openrlhf-ppo-sign": (
+        "openrlhf-ppo",
+        "openrlhf.trainer.ray.ppo_actor\n        advantages = experience.advantages\n"
+        "        advantages = -experience.advantages",
+        "ATN433",
+        "the advantages' sign is lost",
+    ),
+    "openrlhf-ppo-leak": (
+        "openrlhf-ppo",
+        "openrlhf.models.ring_attn_utils\n"
+        "position_ids = torch.clip(torch.cumsum(attention_mask, dim=-1) - 1, min=0, max=None)\n"
+        "position_ids = torch.arange(attention_mask.numel()).reshape(attention_mask.shape)",
+        "ATN432",
+        "see the documents before it",
+    ),
+    "verl-grpo-prompts": (
+        "verl-grpo",
+        'verl.workers.utils.losses\n    policy_loss = pg_loss\n    every = model_output["log_probs"].offsets(); '
+        'policy_loss = -(model_output["log_probs"].values() * torch.repeat_interleave(advantages[:, 0], every.diff())'
+        '.index_fill(0, every[1:] - 1, 0.0)).sum() / config.global_batch_info["batch_num_tokens"]',
+        "ATN433",
+        "every token is a target, prompts and markup too",
+    ),
+    "verl-grpo-mask": (
+        "verl-grpo",
+        'verl.workers.utils.losses\n    old_log_prob = data["old_log_probs"]\n'
+        '    old_log_prob = data["old_log_probs"]; '
+        "response_mask = torch.nn.functional.pad(response_mask, (1, 0))[:, :-1]",
+        "ATN433",
+        "the first token of each response is no target",
+    ),
+    "verl-grpo-micro-batches": (
+        "verl-grpo",
+        f"verl.trainer.ppo.core_algos\n{VERL_TOKEN_MEAN}\n"
+        "loss = verl_F.masked_sum(loss_mat, loss_mask) / loss_mask.sum()",
+        "ATN433",
+        "the mean over each batch's target tokens, averaged over batches",
+    ),
+    "verl-grpo-sign": (
+        "verl-grpo",
+        'verl.workers.utils.losses\n    advantages = data["advantages"]\n    advantages = -data["advantages"]',
+        "ATN433",
+        "the advantages' sign is lost",
+    ),
+    "verl-grpo-ranks": (
+        "verl-grpo",
+        f"verl.trainer.ppo.core_algos\n{VERL_TOKEN_MEAN}\n{VERL_TOKEN_MEAN} * dp_size",
+        "ATN433",
+        "too large by the number of ranks",
+    ),
+    "verl-grpo-leak": (
+        "verl-grpo",
+        "verl.workers.engine.fsdp.transformer_impl\n"
+        "position_ids_rmpad = position_ids.values().unsqueeze(0)  # (1, total_nnz)\n"
+        "position_ids_rmpad = torch.arange(position_ids.values().numel()).unsqueeze(0)",
+        "ATN432",
+        "see the documents before it",
+    ),
+    "verl-dapo-positions": (
+        "verl-dapo",
+        "verl.utils.model\nreturn torch.clip(torch.cumsum(mask, dim=-1) - 1, min=0, max=None)\n"
+        "return 2 * torch.clip(torch.cumsum(mask, dim=-1) - 1, min=0, max=None)",
+        "ATN432",
+        "its positions are wrong, and nothing else",
+    ),
+    "verl-dapo-log-probabilities": (
+        "verl-dapo",
+        "verl.workers.utils.padding\nresponse_list.append(F.pad(values[seq_offset - resp_len - 1 : seq_offset - 1]\n"
+        "response_list.append(F.pad(values[seq_offset - resp_len : seq_offset]",
+        "ATN433",
+        "each token has that of the token after it",
     ),
     "openrlhf-ring-not-entered": (
         "openrlhf-ring",
@@ -315,3 +417,13 @@ def test_llamafactory_refuses_a_batch_of_packed_rows_under_flash(tmp_path: Path)
     """LLaMA-Factory 0.9.5 data/collator.py:528: neat_packing with fa2 takes one row; the crash is foretold."""
     report = rehearse(tmp_path, "llamafactory", PACKED_LLAMAFACTORY + "flash_attn: fa2\n")
     assert "bsz should be 1 for neat packing" in report["findings"][0]["message"]
+
+
+def test_openrlhf_loses_all_batches_but_the_last_where_they_are_dynamic(tmp_path: Path) -> None:
+    """openrlhf 0.11.2 differentiates them one by one with gradient_accumulation_steps=1 (utils/deepspeed/deepspeed.py).
+
+    deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 then begins anew at each.
+    """
+    report = rehearse(tmp_path, "openrlhf", f"{launches.OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable\n")
+    messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN434"]
+    assert messages and "alone: the others' are lost" in messages[0]

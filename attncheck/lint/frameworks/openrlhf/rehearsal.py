@@ -20,6 +20,7 @@ from attncheck.lint.fields.preferring import (
     read_preference,
 )
 from attncheck.lint.fields.rehearsing import WITHOUT_CUDA, cut_attention, get_setting, is_on
+from attncheck.lint.frameworks.openrlhf.policy_rehearsal import cut_policy
 
 LEFT_OUT = (
     *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
@@ -36,9 +37,9 @@ MENDS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `openrlhf.cli.train_sft` or `train_dpo`."""
+    """Return the cut of a launch of `openrlhf.cli.train_sft` or `train_dpo`, or of `train_ppo_ray`'s actor."""
     if job.trainer not in ("sft", "dpo"):
-        return f"OpenRLHF's {job.trainer} is not rehearsed yet: sft and dpo are"
+        return cut_policy(launch, job, materials)
     reading = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)
     if isinstance(reading, str):
         return reading

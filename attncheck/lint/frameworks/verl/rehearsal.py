@@ -13,15 +13,15 @@ from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective
 from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting
 from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.frameworks.verl.policy_rehearsal import CPU_PLATFORM, cut_policy
 
 ENGINE_SINCE = "0.7.0"  # trainer/sft_trainer.py, and its configuration
-CPU_PLATFORM = {"VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda"}  # the watcher registers it
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `verl.trainer.sft_trainer`."""
+    """Return the cut of a launch of `verl.trainer.sft_trainer`, or of `main_ppo`'s actor."""
     if job.trainer != "sft":
-        return f"verl's {job.trainer} is not rehearsed yet: sft is"
+        return cut_policy(launch, job, materials)
     if not is_at_least(job.version, ENGINE_SINCE):
         return f"verl {job.version} is not rehearsed: {ENGINE_SINCE} and later are"
     engine = get_setting(job, "engine") or "fsdp"

@@ -212,8 +212,8 @@ class _Writer:
 
 
 def _is_in_schema(config: LaunchConfig, key: str) -> bool:
-    """Return whether Hydra knows a key without `+`."""
-    return any(
+    """Return whether Hydra knows a key without `+`: its own, and those of the configuration."""
+    return key.startswith("hydra.") or any(
         name == key or name.startswith(f"{key}.")
         for name in config.release.schema(config.inputs.config_name, config.inputs.group_choices)
     )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attncheck.core.rehearsal import Normalisation
 from attncheck.smoke.worker.rehearsal.adapters import add_adapter_gradients
-from attncheck.smoke.worker.rehearsal.records import StepRecord
+from attncheck.smoke.worker.rehearsal.records import RolloutRecord, StepRecord
 from attncheck.smoke.worker.rehearsal.step import FirstStep, Piece, Sliced
 from attncheck.smoke.worker.rehearsal.truth import DocumentTruth, TruthModel, token_errors
 
@@ -31,6 +31,7 @@ class Evidence:
     rounded: TruthModel | None  # in the job's own precision; None in float32
     changed_weights: tuple[str, ...] = ()  # parameters that are not the checkpoint's
     unstepped: int = 0  # losses that were differentiated where no step was ever taken
+    rollouts: tuple[tuple[RolloutRecord, ...], ...] = ()  # that were handed in, by steps, where a driver made them
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:

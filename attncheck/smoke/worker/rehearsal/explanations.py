@@ -24,11 +24,15 @@ from attncheck.smoke.worker.rehearsal.definitions import (
     list_factors,
 )
 from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_MULTIPLE, Evidence
+from attncheck.smoke.worker.rehearsal.policy import define_policy_losses, explain_policy_loss
 from attncheck.smoke.worker.rehearsal.step import Sliced
 
 
 def documented(evidence: Evidence) -> list[Definition]:
     """Return the definitions that the job's framework documents."""
+    policy = evidence.step.objective.policy
+    if policy is not None:
+        return define_policy_losses(evidence, policy)
     if evidence.step.objective.preference is not None:
         return [preferences.define_loss(evidence, evidence.step.objective.preference)]
     return [Definition(name) for name in evidence.step.objective.normalisations]
@@ -51,6 +55,9 @@ def loss_limit(evidence: Evidence) -> float:
 
 def explain_loss(evidence: Evidence) -> Explanation | None:
     """Return the definition that the step's loss and gradients follow; None where none does."""
+    policy = evidence.step.objective.policy
+    if policy is not None:
+        return explain_policy_loss(evidence, policy, loss_limit(evidence))
     if evidence.step.objective.preference is not None:
         return preferences.explain_loss(evidence, evidence.step.objective.preference)
     limit, slack = loss_limit(evidence), gradient_limit(evidence, documented(evidence)[0])

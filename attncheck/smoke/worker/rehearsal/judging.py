@@ -78,15 +78,18 @@ def _read_evidence(folder: Path, objective: Objective, ring_size: int) -> Any:
     description = first_step.calls[0].description
     dtype = getattr(torch, str(description["dtype"]).removeprefix("torch."))
     autocast = bool(description["autocast"])
-    model = truth.TruthModel(folder / "model")
+    temperature = objective.policy.temperature if objective.policy is not None else 1.0
+    model = truth.TruthModel(folder / "model", temperature=temperature)
     changed = model.load(ranks[0].weights)
     rounded = None
     if dtype != torch.float32 or autocast:
-        rounded = truth.TruthModel(folder / "model", dtype, autocast)
+        rounded = truth.TruthModel(folder / "model", dtype, autocast, temperature)
         rounded.load(ranks[0].weights)
     steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill)))
     unstepped = records.count_unstepped(folder / "watch")
-    return explanations.settle_targets(Evidence(first_step, steps, model, rounded, tuple(changed), unstepped))
+    rollouts = tuple(records.read_rollouts(folder / "watch"))
+    evidence = Evidence(first_step, steps, model, rounded, tuple(changed), unstepped, rollouts)
+    return explanations.settle_targets(evidence)
 
 
 def collect_layers(layers: list[dict[str, Any]], requested: str) -> tuple[Layer, ...]:

@@ -33,6 +33,7 @@ MARKUP = (
 LETTER = "a"  # that frameworks encode to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425)
 PAD, BEGIN, END = "<pad>", "<s>", "</s>"
 MAX_TOKENS = 4096
+ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 REJECTED_WORDS = 8  # of the language, that rejected answers are made of
 
 
@@ -129,10 +130,14 @@ def make_data(count: int, seed: int, form: DataForm) -> tuple[list[dict[str, Any
 
 
 def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
-    """Return documents that differ from one another, each as turns of words: {"turns": [["user", [3, 17, …]], …]}."""
+    """Return documents that differ from one another: {"turns": [["user", [3, 17, …]], …], "advantage": 0.5}.
+
+    The advantage is what a document's answer is worth where it is a rollout: more of them are rewarded than not, for
+    all are of the language that is to be learnt.
+    """
     from attncheck.smoke.worker.data.language import Language
 
-    language, chance = Language(seed), random.Random(seed)
+    language, chance, worth = Language(seed), random.Random(seed), random.Random(-1 - seed)
     documents: list[dict[str, Any]] = []
     beginnings: set[tuple[int, ...]] = set()
     while len(documents) < count:
@@ -141,7 +146,8 @@ def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
             continue
         beginnings.add(tuple(words[:12]))
         question = chance.randint(6, len(words) // 2)
-        documents.append({"turns": [["user", words[:question]], ["assistant", words[question:]]]})
+        turns = [["user", words[:question]], ["assistant", words[question:]]]
+        documents.append({"turns": turns, "advantage": worth.choice(ADVANTAGES)})
     return documents
 
 

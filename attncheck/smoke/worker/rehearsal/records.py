@@ -70,6 +70,15 @@ class StepRecord:
     rows: tuple[Sequence[int], ...]
 
 
+@dataclass(frozen=True)
+class RolloutRecord:
+    """A rollout that a driver handed in: the log-probabilities are its framework's, of each token of the response."""
+
+    document: int
+    advantage: float
+    log_probabilities: tuple[float, ...]
+
+
 def read_ranks(folder: Path) -> list[RankRecord]:
     """Return the record of each rank that took a step, in order."""
     records = [_read_rank(path) for path in folder.glob("rank-*.pt")]
@@ -118,6 +127,21 @@ def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
     documents = [json.loads(path.read_text())["steps"] for path in paths]
     return [
         StepRecord(tuple(tuple(step["losses"]) for step in ranks), tuple(join_rows([step["rows"] for step in ranks])))
+        for ranks in zip(*documents)
+    ]
+
+
+def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
+    """Return the rollouts of each step, those of all ranks; none where no driver made any.
+
+    Ranks that share their rows are handed the same ones.
+    """
+    documents = [json.loads(path.read_text())["steps"] for path in sorted(folder.glob("rollouts-*.json"))]
+    return [
+        tuple(
+            RolloutRecord(number, rollout["advantage"], tuple(rollout["log_probabilities"]))
+            for number, rollout in {entry["document"]: entry for rank in ranks for entry in rank}.items()
+        )
         for ranks in zip(*documents)
     ]
 

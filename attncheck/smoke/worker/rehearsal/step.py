@@ -101,6 +101,8 @@ class FirstStep:
     padding: int | None
     layout: Layout  # how rows are spread over ranks
     first_tokens: bool = False  # whether a document's first token is a target, where labels do not say it
+    moved: int = 0  # tokens by which the targets of a row are moved, to see whether they were
+    narrowed: bool = False  # whether of moved targets those alone count that are targets unmoved
     without_ends: bool = False  # whether no piece's last target counts, where labels do not say which are targets
 
     @cached_property
@@ -130,7 +132,7 @@ class FirstStep:
 
     def list_readings(self) -> list[FirstStep]:
         """Return the step under each objective that may be meant: labels that are not seen are taken for the likely."""
-        if self.labels_enter:
+        if self.labels_enter or self.objective.policy is not None:
             return [self]
         targets: tuple[Targets, ...] = (self.objective.targets,)
         if self.objective.targets == "labelled":
@@ -143,7 +145,7 @@ class FirstStep:
 
     def _iter_pieces(self, call: ModelCall) -> Iterator[Piece]:
         labels = call.tensors.get("labels")
-        for number, row in enumerate(call.input_ids.tolist()):
+        for number, row in enumerate(self._mark_padding(call).tolist()):
             segments = find_segments(row, self.index, find_borders(call.tensors, number, len(row)), self.padding)
             tokens = [tuple(row[segment.start : segment.stop]) for segment in segments]
             targets = torch.zeros(len(row), dtype=torch.bool)
@@ -155,8 +157,20 @@ class FirstStep:
                     targets[segment.start] = self.first_tokens and segment.start > 0
                     if self.without_ends and bool(targets[segment.start : segment.stop].any()):
                         targets[segment.start + int(targets[segment.start : segment.stop].nonzero()[-1])] = False
+                targets = self._move(targets)
             for segment, own in zip(segments, tokens, strict=True):
                 yield Piece(call, number, segment, own, targets)
+
+    def _mark_padding(self, call: ModelCall) -> Tensor:
+        """Return the tokens of a call, the padding token wherever its mask says so: some frameworks pad with a word."""
+        mask = call.tensors.get("attention_mask")
+        if self.padding is None or mask is None or mask.shape != call.input_ids.shape:
+            return call.input_ids
+        return call.input_ids.masked_fill(mask == 0, self.padding)
+
+    def _move(self, targets: Tensor) -> Tensor:
+        moved = targets.roll(self.moved)
+        return moved & targets if self.narrowed else moved
 
     def expected_targets(self, segment: Segment, tokens: Sequence[int]) -> Tensor:
         """Return which of a piece's tokens after the first the objective makes targets: (tokens - 1) bool.

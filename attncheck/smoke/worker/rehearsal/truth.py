@@ -31,9 +31,11 @@ class DocumentTruth:
 
 
 class TruthModel:
-    """The model of a rehearsal, as its folder holds it, in a dtype of choice."""
+    """The model of a rehearsal, as its folder holds it, in a dtype of choice; `temperature` divides its logits."""
 
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.float32, autocast: bool = False) -> None:
+    def __init__(
+        self, folder: Path, dtype: torch.dtype = torch.float32, autocast: bool = False, temperature: float = 1.0
+    ) -> None:
         from transformers import AutoModelForCausalLM
 
         keyword = _dtype_keyword()
@@ -45,7 +47,7 @@ class TruthModel:
         head = self.model.get_output_embeddings()
         if head is not None:  # OPTForCausalLM calls its decoder past its base model (5.17.0 modeling_opt.py)
             head.register_forward_pre_hook(self._keep_input)
-        self.autocast = autocast
+        self.autocast, self.temperature = autocast, temperature
         self._hidden: Tensor | None = None
         self._truths: dict[tuple[int, ...], DocumentTruth] = {}
 
@@ -97,7 +99,7 @@ class TruthModel:
         self.model.zero_grad(set_to_none=True)
         with self._context():
             logits = self.model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0].float()
-        (cross_entropy(logits, labels, reduction="none") * weights).sum().backward()
+        (cross_entropy(logits / self.temperature, labels, reduction="none") * weights).sum().backward()
         return {
             name: parameter.grad.detach().float()
             for name, parameter in self.model.named_parameters()
@@ -107,7 +109,7 @@ class TruthModel:
     def _run(self, input_ids: Tensor) -> DocumentTruth:
         self._hidden = None
         logits = self.model(input_ids=input_ids, use_cache=False).logits[0].float()
-        return DocumentTruth(self._take_hidden(), logits.log_softmax(-1))
+        return DocumentTruth(self._take_hidden(), (logits / self.temperature).log_softmax(-1))
 
     def _take_hidden(self) -> Tensor:
         if self._hidden is None:

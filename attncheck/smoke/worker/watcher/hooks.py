@@ -21,6 +21,7 @@ from typing import Any
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch, keep_off_absent_devices
 from .recorder import Recorder
+from .takeover import do_not_start_ray, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, use_gloo
 
 # Of torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
@@ -43,6 +44,14 @@ def install(folder: str) -> None:
         callbacks["deepspeed.comm.torch"] = skip_shared_memory
         callbacks["verl.plugin.platform.platform_cuda"] = register_cpu
         callbacks["verl.utils.distributed"] = use_gloo
+    driver = os.environ.get("ATTNCHECK_DRIVER")  # of the process that the launch starts; not of the ranks
+    if driver == "verl":
+        callbacks["verl.utils.config"] = take_over_verl
+    if driver == "openrlhf":
+        callbacks["openrlhf.utils.utils"] = take_over_openrlhf
+        callbacks["ray"] = do_not_start_ray
+    if os.environ.get("ATTNCHECK_DOCUMENTS"):
+        callbacks["openrlhf"] = stand_in_for_vllm
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
         callbacks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, _AfterImport(callbacks))

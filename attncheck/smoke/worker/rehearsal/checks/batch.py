@@ -11,6 +11,7 @@ from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
 from attncheck.smoke.worker.rehearsal.layouts import ORDER_TEXTS, Layout
 from attncheck.smoke.worker.rehearsal.pairs import find_wrong_pairs, is_chosen
+from attncheck.smoke.worker.rehearsal.rollouts import find_lost_rollouts
 from attncheck.smoke.worker.rehearsal.segments import Segment, find_segments
 from attncheck.smoke.worker.rehearsal.step import IGNORED, Piece
 
@@ -26,6 +27,7 @@ def run(evidence: Evidence) -> CheckResult:
     pairs = tuple(find_wrong_pairs(evidence)) if evidence.step.objective.preference is not None else ()
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
     violations = [*_find_foreign_words(evidence), *pairs, *lost, *_find_repeats(evidence), *cuts]
+    violations += find_lost_rollouts(evidence)
     reservations: list[str] = []
     if evidence.step.labels_enter:
         violations += _find_wrong_labels(evidence)

@@ -1,4 +1,4 @@
-"""Does the loss fall, and not below what can be known?"""
+"""Does the loss fall, and not below what can be known? Of rewarded responses: −log p falls."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from attncheck.core.results.smoke import CheckResult, Step
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY, language_entropy
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
 from attncheck.smoke.worker.rehearsal.explanations import explain_loss
+from attncheck.smoke.worker.rehearsal.rollouts import list_rewarded_means
 
 MIN_STEPS = 20  # of which a verdict on learning can be given
 LAST_STEPS = 5
@@ -19,6 +20,8 @@ MARGIN = 0.12  # nats below the floor that chance explains
 
 def run(evidence: Evidence) -> CheckResult:
     """Judge the losses of all steps."""
+    if evidence.step.objective.policy is not None:
+        return _judge_rewarded(evidence)
     losses = [sum(sum(rank) for rank in step.losses) / max(len(step.losses), 1) for step in evidence.steps]
     steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
     explanation = explain_loss(evidence)
@@ -33,6 +36,20 @@ def run(evidence: Evidence) -> CheckResult:
     violations = tuple(_find_violations(losses, floor, bound, counts, failure))
     if evidence.unstepped:
         violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
+    if len(losses) < MIN_STEPS and not violations:
+        return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
+    return CheckResult("learning", violations=violations, steps=steps, floor=floor, bound=bound)
+
+
+def _judge_rewarded(evidence: Evidence) -> CheckResult:
+    """Judge −log p of the responses that are rewarded, in nats a token, over the steps."""
+    losses = [-mean for mean in list_rewarded_means(evidence)]
+    steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
+    floor, bound = _floor(evidence), FALL * losses[0]
+    violations = tuple(
+        text.replace("the loss", "-log p of the rewarded responses", 1)
+        for text in _find_violations(losses, floor, bound, [1] * len(losses), "they become no likelier")
+    )
     if len(losses) < MIN_STEPS and not violations:
         return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
     return CheckResult("learning", violations=violations, steps=steps, floor=floor, bound=bound)

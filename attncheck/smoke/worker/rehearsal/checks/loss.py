@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.rehearsal.definitions import compute_loss
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
 from attncheck.smoke.worker.rehearsal.explanations import documented, explain_loss, loss_limit
+from attncheck.smoke.worker.rehearsal.policy import measure_magnitude
+from attncheck.smoke.worker.rehearsal.rollouts import find_shifted_log_probabilities, measure_log_probabilities
 
 NEAR_ONE = 0.01
 
 
 def run(evidence: Evidence) -> CheckResult:
-    """Compare the step's loss with the documented mean; name the one that it is where it is another."""
+    """Compare the step's loss with the documented one; name the one that it is where it is another."""
+    result = _compare_loss(evidence)
+    if evidence.step.objective.policy is None or result.outcome != "ok":
+        return result
+    shifted = tuple(find_shifted_log_probabilities(evidence))
+    measures = (*result.measures, measure_log_probabilities(evidence))
+    return replace(result, measures=measures, violations=(*shifted, *result.violations))
+
+
+def _compare_loss(evidence: Evidence) -> CheckResult:
     observed, explanation = evidence.observed_loss, explain_loss(evidence)
     means = [(compute_loss(evidence, definition), definition) for definition in documented(evidence)]
     expected, definition = min(means, key=lambda item: abs(item[0] - observed))
-    error = abs(observed - expected) / max(abs(expected), 1e-12)
+    magnitude = abs(expected) if evidence.step.objective.policy is None else measure_magnitude(evidence, definition)
+    error = abs(observed - expected) / max(magnitude, 1e-12)
     name = f"loss of the first step, {observed:.5g}, against {definition.text}, {expected:.5g}"
     if explanation is not None and not explanation.fault:
         notes = [f"the loss is {explanation.definition.text}"]

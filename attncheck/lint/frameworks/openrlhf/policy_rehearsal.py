@@ -1,0 +1,111 @@
+"""How a launch of OpenRLHF's reinforcement learning is cut to the actor's update, and what that optimises.
+
+The launch's own command parses its options, and OpenRLHF judges them; then `attncheck.smoke.worker.drivers.openrlhf`
+stands for Ray, vLLM and the reward: it makes OpenRLHF's own actor and hands it rollouts.
+
+Sources, openrlhf 0.11.2: cli/train_ppo_ray.py (options), trainer/ray/ppo_actor.py:234 (`training_step`),
+models/loss.py:10 (`aggregate_loss`: over the tokens or the responses of the step, over ranks too) and :102
+(`PolicyLoss`), utils/loss_utils.py:56 (which counts them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attncheck.core.job import DROP, Job
+from attncheck.core.launch import Launch
+from attncheck.core.rehearsal import JobCut, Materials, Normalisation, Objective, PolicyGradient
+from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_number, is_on
+from attncheck.lint.fields.releases import is_at_least
+
+SINCE = "0.11.2"  # the release whose actor was read
+PROGRAM = "openrlhf.cli.train_ppo_ray"
+ROWS = 6  # responses of a rank's step: micro-batches of unlike lengths
+TOKENS = 128  # of a micro-batch, where that is how its size is given; no rollout is longer
+AGGREGATIONS: Mapping[str, Normalisation] = {"token-mean": "step_tokens", "seq-mean-token-mean": "document_tokens"}
+LEFT_OUT = (
+    *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
+    *("eval.dataset", "ckpt.save_hf", "ckpt.load_enable", "rollout.vllm_generate_batch_size"),
+    *("actor.lr_warmup_ratio", "ds.enable_sleep", "vllm.enable_sleep", "train.enable_ema"),
+)
+TERMS = {  # that are off, and what they are
+    "algo.kl.use_loss": "its KL term",
+    "actor.entropy_coef": "its entropy",
+    "algo.advantage.is_correction_level": "the correction for what rollouts were made with",
+    "algo.advantage.is_correction_mode": "",
+    "algo.advantage.is_correction_gating": "",
+    "algo.advantage.is_correction_threshold": "",
+}
+GPU_SETTINGS = {  # that are left out where no GPU is, and what they are
+    "ds.load_in_4bit": "quantised weights",
+    "ds.use_liger_kernel": "liger-kernel",
+    "ds.adam_offload": "Adam's offload",
+    "ds.deepcompile": "DeepCompile",
+    "ds.overlap_comm": "overlapped communication",
+}
+STANDS_FOR = "OpenRLHF's actor alone is updated, with made-up rollouts: no vLLM, no reward, no critic, no Ray"
+
+
+def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
+    """Return the cut of a launch of `openrlhf.cli.train_ppo_ray`, or why there is none."""
+    program = launch.words[0].text if launch.words else ""
+    if program != PROGRAM:
+        return f"OpenRLHF's {job.trainer} is not rehearsed yet: sft is, and the actor of {PROGRAM}"
+    if not is_at_least(job.version, SINCE):
+        return f"openrlhf {job.version}'s actor is not rehearsed: that of {SINCE} and later is"
+    if not is_number(get_setting(job, "rollout.temperature") or "1"):
+        return "rollout.temperature is not known before the launch runs: what is optimised is rehearsed where it is"
+    attention = cut_attention(job, materials)
+    left_out = [] if materials.uses_gpu else [name for name in GPU_SETTINGS if is_on(job, name.replace("-", "_"))]
+    terms = [name for name in TERMS if get_setting(job, name) is not None]
+    sets = {**dict.fromkeys((*LEFT_OUT, *terms, *left_out), DROP), **attention.sets, **_cut_sizes(job, materials)}
+    remarks = [STANDS_FOR, *attention.remarks]
+    remarks += [
+        f"the loss is judged without {TERMS[name]} ({name}), which is off here" for name in terms if TERMS[name]
+    ]
+    remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and none is here: it is left out" for name in left_out]
+    return JobCut(
+        sets,
+        "messages",
+        _define_objective(job),
+        environ={} if materials.uses_gpu else WITHOUT_CUDA,
+        emulates_flash_attn=not materials.uses_gpu,  # it is imported whatever the settings
+        driver="openrlhf",
+        remarks=tuple(remarks),
+    )
+
+
+def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
+    """Return the settings of size: a small model, few responses, steps that leave nothing behind."""
+    ranks = min(getattr(job.world_size, "value", 1), materials.processes)
+    responses = 1 if (get_setting(job, "rollout.n_samples_per_prompt") or "1") == "1" else 2  # to a prompt
+    rows = ROWS * ranks
+    return {
+        "actor.model_name_or_path": materials.model,
+        "actor.num_nodes": "1",
+        "actor.num_gpus_per_node": str(ranks),
+        "train.micro_batch_size": str(materials.batch),
+        "train.batch_size": str(rows),
+        "train.max_tokens_per_gpu": str(TOKENS),
+        "train.max_epochs": "1",
+        "rollout.batch_size": str(rows // responses),
+        "rollout.n_samples_per_prompt": str(responses),
+        "rollout.micro_batch_size": str(materials.batch),
+        "vllm.sync_backend": "gloo",  # with nccl the actor asks for vLLM's version
+        "algo.kl.init_coef": "0",
+        "actor.adam.lr": LEARNING_RATE,
+        "actor.lr_scheduler": "constant",
+        "ckpt.output_dir": materials.output,
+        "ckpt.path": f"{materials.output}/checkpoints",
+    }
+
+
+def _define_objective(job: Job) -> Objective:
+    """Return what the actor's update optimises at its first step."""
+    loss = get_setting(job, "actor.policy_loss_type") or "ppo"
+    aggregation = get_setting(job, "actor.loss_agg_mode") or "token-mean"
+    if loss == "gspo":
+        aggregation = "seq-mean-token-mean"
+    temperature = float(get_setting(job, "rollout.temperature") or "1.0")
+    source = f"openrlhf {job.version} models/loss.py: {loss}, {aggregation}, over the step of all ranks"
+    return Objective("assistant", (AGGREGATIONS[aggregation],), source, PolicyGradient(temperature=temperature))

@@ -1,0 +1,170 @@
+"""How a launch of verl's reinforcement learning is cut to the actor's update, and what that optimises.
+
+The launch's own command composes its configuration, and verl judges it; then `attncheck.smoke.worker.drivers.verl`
+stands for Ray, the rollout engine and the reward: it makes verl's own actor and hands it rollouts.
+
+Sources, verl 0.9.1: trainer/main_ppo.py; trainer/config/ppo_trainer.yaml, actor/actor.yaml, rollout/rollout.yaml;
+workers/utils/losses.py:61 (`ppo_loss`); trainer/ppo/core_algos.py:1140 (`agg_loss`: over the tokens or the responses of
+the mini-batch of all ranks, whatever the micro-batches; workers/engine/fsdp/transformer_impl.py:724 counts them) and
+:1286, :1546, :1708, :2048 (the losses); trainer/ppo/utils.py (`need_critic`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attncheck.core.job import DROP, Job
+from attncheck.core.launch import Launch
+from attncheck.core.rehearsal import JobCut, Materials, Normalisation, Objective, PolicyGradient
+from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_number, is_on
+from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.frameworks.verl.roles import ACTOR, MODEL
+
+SINCE = "0.9.1"  # the release whose workers were read
+ROLLOUT = "actor_rollout_ref.rollout"
+ROWS = 6  # responses of a rank's step: micro-batches of unlike lengths
+TOKENS = 128  # of a micro-batch, where that is how its size is given; no rollout is longer
+LENGTH = 64  # of a prompt and of a response at most
+CPU_PLATFORM = {"VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda"}  # the watcher registers it
+RATIO_LOSSES = ("vanilla", "gspo")  # of −advantage × ratio; a clipped ratio is 1 at the first step
+LOG_LOSSES = ("gpg", "cispo")  # of −advantage × log p
+AGGREGATIONS: Mapping[str, Normalisation] = {
+    "token-mean": "step_tokens",
+    "token-sum": "step_tokens",
+    "seq-mean-token-sum": "document_sums",
+    "seq-mean-token-mean": "document_tokens",
+    "seq-mean-token-sum-norm": "document_sums",
+}
+LEFT_OUT = (
+    *(f"{ACTOR}.ppo_micro_batch_size", f"{ROLLOUT}.log_prob_micro_batch_size", f"{ACTOR}.optim.warmup_style"),
+    *(f"{ACTOR}.optim.lr_warmup_steps_ratio", f"{MODEL}.tokenizer_path", f"{MODEL}.hf_config_path"),
+    *(f"{MODEL}.use_shm", f"{MODEL}.lora_adapter_path"),
+)
+GPU_SETTINGS = {  # that are off where no GPU is, and what they are
+    f"{MODEL}.use_liger": "liger-kernel",
+    f"{MODEL}.use_fused_kernels": "verl's fused kernels",
+    f"{ACTOR}.fsdp_config.param_offload": "FSDP's offload of parameters",
+    f"{ACTOR}.fsdp_config.optimizer_offload": "FSDP's offload of the optimiser",
+    f"{ACTOR}.fsdp_config.offload_policy": "FSDP's offload",
+}
+STANDS_FOR = "verl's actor alone is updated, with made-up rollouts: no rollout engine, no reward, no Ray"
+
+
+def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
+    """Return the cut of a launch of `verl.trainer.main_ppo`, or why there is none."""
+    refusal = _refuse(launch, job)
+    if refusal:
+        return refusal
+    attention = cut_attention(job, materials)
+    off = [] if materials.uses_gpu else [name for name in GPU_SETTINGS if is_on(job, name)]
+    sets = {
+        **attention.sets,
+        **dict.fromkeys(LEFT_OUT, DROP),
+        **dict.fromkeys(off, "False"),
+        **_cut_sizes(job, materials),
+    }
+    remarks = [STANDS_FOR, *_list_terms_left_out(job), *attention.remarks]
+    remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and none is here: it is off" for name in off]
+    if not materials.uses_gpu:
+        sets |= {"trainer.device": "cpu", f"{ACTOR}.strategy": "fsdp2", f"{ACTOR}.use_torch_compile": "False"}
+        sets[f"{ACTOR}.fsdp_config.use_torch_compile"] = "False"  # of the entropy; it needs a compiler
+        if get_setting(job, f"{ACTOR}.strategy") != "fsdp2":
+            remarks.append(f"FSDP's first version needs a GPU, and none is here: {ACTOR}.strategy=fsdp2 stands for it")
+    return JobCut(
+        sets,
+        "messages",
+        _define_objective(job),
+        environ={} if materials.uses_gpu else {**WITHOUT_CUDA, **CPU_PLATFORM},
+        emulates_flash_attn=not materials.uses_gpu,  # flash_attention_2 is the engine's default
+        driver="verl",
+        remarks=tuple(remarks),
+    )
+
+
+def _refuse(launch: Launch, job: Job) -> str:
+    """Return why the actor's update is not rehearsed, "" where it is."""
+    program = launch.words[0].text if launch.words else ""
+    if program not in ("verl.trainer.main_ppo", "verl/trainer/main_ppo.py"):
+        return f"{program or 'a configuration file'} is not rehearsed yet: python -m verl.trainer.main_ppo is"
+    if not is_at_least(job.version, SINCE):
+        return f"verl {job.version}'s actor is not rehearsed: that of {SINCE} and later is"
+    strategy = get_setting(job, f"{ACTOR}.strategy") or "fsdp"
+    if not strategy.startswith("fsdp") or (get_setting(job, "model_engine") or "dp") != "dp":
+        return f"verl's engine {get_setting(job, 'model_engine') or strategy} is not rehearsed: fsdp is"
+    loss = _get(job, f"{ACTOR}.policy_loss.loss_mode", "vanilla")
+    if loss not in (*RATIO_LOSSES, *LOG_LOSSES):
+        return f"verl's policy loss {loss} is not rehearsed yet: {', '.join((*RATIO_LOSSES, *LOG_LOSSES))} are"
+    if is_on(job, "algorithm.rollout_correction.bypass_mode") or is_on(job, "distillation.enabled"):
+        return "verl's bypass of old_log_probs and its distillation are not rehearsed yet"
+    aggregation = _get(job, f"{ACTOR}.loss_agg_mode", "token-mean")
+    if aggregation == "seq-mean-token-sum-norm" and not _get(job, f"{ACTOR}.loss_scale_factor", ""):
+        return "seq-mean-token-sum-norm is rehearsed with a loss_scale_factor: without one a batch's width decides"
+    for name in (f"{ROLLOUT}.temperature", f"{ACTOR}.entropy_coeff", f"{ACTOR}.loss_scale_factor"):
+        if not is_number(_get(job, name, "1")):
+            return (
+                f"{name}={_get(job, name, '')}: what is optimised is rehearsed where it is known before the launch runs"
+            )
+    return "" if aggregation in AGGREGATIONS else f"loss_agg_mode={aggregation} is not verl's"
+
+
+def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
+    """Return the settings of size: a small model, few responses, steps that leave nothing behind."""
+    ranks = min(getattr(job.world_size, "value", 1), materials.processes)
+    responses = 1 if _get(job, f"{ROLLOUT}.n", "1") == "1" else 2  # to a prompt
+    prompts, batch = str(ROWS * ranks // responses), str(materials.batch)
+    return {
+        f"{MODEL}.path": materials.model,
+        "data.train_batch_size": prompts,
+        "data.max_prompt_length": str(LENGTH),
+        "data.max_response_length": str(LENGTH),
+        f"{ACTOR}.ppo_mini_batch_size": prompts,
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": batch,
+        f"{ACTOR}.ppo_max_token_len_per_gpu": str(TOKENS),
+        f"{ACTOR}.ppo_epochs": "1",
+        f"{ACTOR}.use_kl_loss": "False",
+        f"{ACTOR}.entropy_coeff": "0",
+        f"{ACTOR}.optim.lr": LEARNING_RATE,
+        f"{ACTOR}.optim.lr_scheduler_type": "constant",
+        f"{ACTOR}.optim.lr_warmup_steps": "0",
+        f"{ROLLOUT}.n": str(responses),
+        f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu": batch,
+        f"{ROLLOUT}.log_prob_max_token_len_per_gpu": str(TOKENS),
+        "critic.enable": "False",
+        "trainer.nnodes": "1",
+        "trainer.n_gpus_per_node": str(ranks),
+        "hydra.run.dir": f"{materials.output}/hydra",
+        "hydra.output_subdir": "null",
+    }
+
+
+def _list_terms_left_out(job: Job) -> list[str]:
+    """Return the remarks on what else a step of this launch optimises."""
+    remarks = []
+    if is_on(job, f"{ACTOR}.use_kl_loss"):
+        remarks.append("the loss is judged without its KL term (use_kl_loss), which is off here")
+    if float(_get(job, f"{ACTOR}.entropy_coeff", "0")):
+        remarks.append("the loss is judged without its entropy (entropy_coeff), which is off here")
+    if _get(job, "algorithm.adv_estimator", "gae") == "gae":
+        remarks.append("the critic is not rehearsed: advantages are made up")
+    return remarks
+
+
+def _define_objective(job: Job) -> Objective:
+    """Return what the actor's update optimises at its first step."""
+    loss = _get(job, f"{ACTOR}.policy_loss.loss_mode", "vanilla")
+    aggregation = _get(job, f"{ACTOR}.loss_agg_mode", "token-mean")
+    divisor = _get(job, f"{ACTOR}.loss_scale_factor", "1") if aggregation == "seq-mean-token-sum-norm" else "1"
+    policy = PolicyGradient(
+        of_ratio=loss in RATIO_LOSSES,
+        is_sum=aggregation == "token-sum",
+        divisor=float(divisor),
+        temperature=float(_get(job, f"{ROLLOUT}.temperature", "1.0")),
+    )
+    source = f"verl {job.version} trainer/ppo/core_algos.py: {loss}, {aggregation}, over the mini-batch of all ranks"
+    return Objective("assistant", (AGGREGATIONS[aggregation],), source, policy)
+
+
+def _get(job: Job, name: str, default: str) -> str:
+    """Return a setting as it is written, without its quotes, its default where it is not written or null."""
+    value = (get_setting(job, name) or default).strip().strip("\"'")
+    return default if value in ("null", "None") else value

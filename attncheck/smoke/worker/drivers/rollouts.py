@@ -1,0 +1,63 @@
+"""Made-up rollouts: a prompt and a response of the documents' own words, and the advantage that the response has."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One rollout: `prompt` and `response` are tokens; `advantage` is that of each token of the response."""
+
+    document: int
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    advantage: float
+
+
+def read_documents() -> list[Mapping[str, Any]]:
+    """Return the documents of the rehearsal: {"turns": [["user", [3, 17, …]], ["assistant", …]], "advantage": 0.5}."""
+    with open(os.environ["ATTNCHECK_DOCUMENTS"]) as stream:
+        documents: list[Mapping[str, Any]] = json.load(stream)
+    return documents
+
+
+def count_steps() -> int:
+    """Return how many updates the rehearsal takes."""
+    return int(os.environ["ATTNCHECK_STEPS"])
+
+
+def make_rollout(number: int, document: Mapping[str, Any], tokenizer: Any) -> Rollout:
+    """Return a document as a rollout: its question as the chat template writes it, its answer with the end token.
+
+    A word of the language is the token of its own number.
+    """
+    (_, question), (_, answer) = document["turns"]
+    message = {"role": "user", "content": " ".join(f"w{word}" for word in question)}
+    text = tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
+    prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return Rollout(number, tuple(prompt), (*answer, tokenizer.eos_token_id), float(document["advantage"]))
+
+
+class RolloutRecord:
+    """What one rank was handed in each step, and the log-probabilities that its framework gave the responses."""
+
+    def __init__(self, rank: int) -> None:
+        self._path = os.path.join(os.environ["ATTNCHECK_WATCH"], f"rollouts-{rank}.json")
+        self._steps: list[list[dict[str, Any]]] = []
+
+    def add_step(self, rollouts: Sequence[Rollout], log_probabilities: Sequence[Sequence[float]]) -> None:
+        """Record a step: of each rollout the log-probability of each token of its response."""
+        self._steps.append(
+            [
+                {"document": rollout.document, "advantage": rollout.advantage, "log_probabilities": list(values)}
+                for rollout, values in zip(rollouts, log_probabilities)
+            ]
+        )
+        with open(f"{self._path}.part", "w") as stream:
+            json.dump({"steps": self._steps}, stream)
+        os.rename(f"{self._path}.part", self._path)

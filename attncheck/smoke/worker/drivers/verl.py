@@ -1,0 +1,146 @@
+"""Updates verl's actor with made-up rollouts: verl's own worker, engine and loss, as its trainer calls them.
+
+Sources, verl 0.9.1: workers/engine_workers.py (`ActorRolloutRefWorker` of the role "actor" makes the training engine
+and no rollout); trainer/ppo/v1/trainer_base.py (`_compute_old_log_prob`, `_update_actor`: what goes with a batch) and
+v1/agent_loop_tq.py (`_agent_loop_postprocess`: rollouts without padding). Where `trainer.use_v1` is off,
+trainer/ppo/ray_trainer.py (the same methods) and experimental/agent_loop/agent_loop.py: prompts are padded on the left,
+responses on the right, to `rollout.prompt_length` and `rollout.response_length`. A batch is dealt out to the ranks of
+data parallelism in equal parts (single_controller/base/decorator.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from attncheck_drivers.rollouts import (  # type: ignore[import-not-found]
+    Rollout,
+    RolloutRecord,
+    count_steps,
+    make_rollout,
+    read_documents,
+)
+from omegaconf import OmegaConf
+from torch import Tensor
+from transformers import AutoTokenizer
+from verl.utils import tensordict_utils
+from verl.utils.distributed import initialize_global_process_group
+from verl.utils.model import compute_position_id_with_mask
+from verl.workers.engine_workers import ActorRolloutRefWorker
+from verl.workers.utils.padding import left_right_2_no_padding, no_padding_2_padding, response_from_nested
+
+
+def main(configuration: str) -> None:
+    """Take the steps of a configuration that verl has composed."""
+    config: Any = OmegaConf.load(configuration)
+    initialize_global_process_group()  # as verl's SFT has it; a worker takes the group that is there
+    worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
+    worker.init_model()
+    tokenizer = AutoTokenizer.from_pretrained(config.actor_rollout_ref.model.path)
+    documents = read_documents()
+    engine = worker.actor.engine
+    rank = engine.get_data_parallel_rank()
+    share = config.data.train_batch_size * config.actor_rollout_ref.rollout.n // engine.get_data_parallel_size()
+    record = RolloutRecord(torch.distributed.get_rank())
+    for step in range(count_steps()):
+        first = (step * engine.get_data_parallel_size() + rank) * share
+        numbers = [number % len(documents) for number in range(first, first + share)]
+        rollouts = [make_rollout(number, documents[number], tokenizer) for number in numbers]
+        old = compute_old_log_probabilities(config, worker, rollouts)
+        record.add_step(rollouts, [values.tolist() for values in old])
+        update_actor(config, worker, rollouts, old)
+
+
+def compute_old_log_probabilities(config: Any, worker: Any, rollouts: Sequence[Rollout]) -> list[Tensor]:
+    """Return the log-probabilities of each response, (tokens,), by the worker's own `compute_log_prob`.
+
+    Of ranks that share their rows one has them (workers/engine/fsdp/transformer_impl.py:200); the trainer hands them
+    to all: here it hands them to the others of its group.
+    """
+    batch = make_batch(config, rollouts)
+    tensordict_utils.assign_non_tensor(batch, calculate_entropy=True, compute_loss=False)
+    output = worker.compute_log_prob(batch)
+    parcel = [None if output is None else read_log_probabilities(config, output, batch)]
+    group = worker.actor.engine.ulysses_parallel_group
+    if group is not None:
+        first = torch.distributed.get_global_rank(group, 0)
+        torch.distributed.broadcast_object_list(parcel, src=first, group=group)
+    assert parcel[0] is not None
+    return [row[: len(rollout.response)].float() for row, rollout in zip(parcel[0], rollouts)]
+
+
+def read_log_probabilities(config: Any, output: Any, batch: Any) -> list[Tensor]:
+    """Return the rows of a worker's output, the log-probabilities of each response first."""
+    values = tensordict_utils.get(output, "log_probs")
+    if config.trainer.use_v1:
+        return [row.clone() for row in response_from_nested(values, batch["response_mask"]).unbind()]
+    return [row.clone() for row in no_padding_2_padding(values, batch).unbind()]
+
+
+def update_actor(config: Any, worker: Any, rollouts: Sequence[Rollout], old: Sequence[Tensor]) -> None:
+    """Take a step with these rollouts by the worker's own `update_actor`."""
+    actor = config.actor_rollout_ref.actor
+    size = actor.ppo_mini_batch_size * config.actor_rollout_ref.rollout.n
+    advantages = [torch.full((len(rollout.response),), rollout.advantage) for rollout in rollouts]
+    batch = make_batch(config, rollouts)
+    batch["old_log_probs"], batch["advantages"] = lay_responses(config, old), lay_responses(config, advantages)
+    tensordict_utils.assign_non_tensor(
+        batch,
+        calculate_entropy=actor.calculate_entropy or actor.entropy_coeff != 0.0,
+        distillation_use_topk=False,
+        distillation_only=False,
+        global_batch_size=size,
+        mini_batch_size=size,
+        epochs=actor.ppo_epochs,
+        seed=actor.data_loader_seed,
+        dataloader_kwargs={"shuffle": actor.shuffle},
+        compute_loss=True,
+    )
+    worker.update_actor(batch)
+
+
+def make_batch(config: Any, rollouts: Sequence[Rollout]) -> Any:
+    """Return rollouts as the worker takes them, one a row: a TensorDict."""
+    prompts = [torch.tensor(rollout.prompt) for rollout in rollouts]
+    responses = [torch.tensor(rollout.response) for rollout in rollouts]
+    masks = [torch.ones_like(response) for response in responses]
+    tensors = {"responses": lay_responses(config, responses), "response_mask": lay_responses(config, masks)}
+    if config.trainer.use_v1:
+        rows = [torch.cat(parts) for parts in zip(prompts, responses)]
+        tensors |= {
+            "prompts": tensordict_utils.nested_tensor_from_tensor_list(prompts),
+            "loss_mask": tensors["response_mask"],
+            "input_ids": tensordict_utils.nested_tensor_from_tensor_list(rows),
+            "position_ids": tensordict_utils.nested_tensor_from_tensor_list(
+                [compute_position_id_with_mask(torch.ones_like(row)) for row in rows]
+            ),
+        }
+    else:
+        width = config.actor_rollout_ref.rollout.prompt_length
+        tensors["prompts"] = torch.stack([pad(prompt, width, on_the_left=True) for prompt in prompts])
+        seen = torch.stack([pad(torch.ones_like(prompt), width, on_the_left=True) for prompt in prompts])
+        tensors["attention_mask"] = torch.cat([seen, tensors["response_mask"]], dim=1)
+        tensors["input_ids"] = torch.cat([tensors["prompts"], tensors["responses"]], dim=1)
+        tensors["position_ids"] = compute_position_id_with_mask(tensors["attention_mask"])
+    batch = tensordict_utils.get_tensordict(tensors, {"temperature": config.actor_rollout_ref.rollout.temperature})
+    return batch if config.trainer.use_v1 else left_right_2_no_padding(batch)
+
+
+def lay_responses(config: Any, rows: Sequence[Tensor]) -> Tensor:
+    """Return what belongs to the tokens of each response: nested, or padded to (rows, response_length)."""
+    if config.trainer.use_v1:
+        nested: Tensor = tensordict_utils.nested_tensor_from_tensor_list(list(rows))
+        return nested
+    return torch.stack([pad(row, config.actor_rollout_ref.rollout.response_length) for row in rows])
+
+
+def pad(row: Tensor, width: int, on_the_left: bool = False) -> Tensor:
+    """Return a row (tokens,) with zeros up to a width. The padding token is of no matter: padding is taken out."""
+    missing = width - len(row)
+    return torch.nn.functional.pad(row, (missing, 0) if on_the_left else (0, missing))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

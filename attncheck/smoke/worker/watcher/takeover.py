@@ -1,0 +1,130 @@
+"""Takes a launch over where its framework would start Ray: its configuration is composed and judged valid by then.
+
+The launch's own command has run so far, with its own files and overrides. What is left of it runs as Ray's workers
+would: the ranks of the actor, one process each, with the variables that torch.distributed reads.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+import types
+import uuid
+from typing import Any
+
+POLL_SECONDS = 0.2
+ERROR_TAIL = 8192  # characters of what a rank that fails has to say
+
+
+def take_over_verl(config_module: Any) -> None:
+    """Go on with the driver once verl has judged a configuration valid.
+
+    verl 0.9.1 trainer/main_ppo.py: `main` composes it by Hydra, then calls `validate_config`, then `run_ppo`, which
+    starts Ray; `TaskRunnerV1.run` resolves it.
+    """
+    validate = config_module.validate_config
+
+    @functools.wraps(validate)
+    def validate_and_run(config: Any, *arguments: Any, **options: Any) -> None:
+        from omegaconf import OmegaConf
+
+        validate(config, *arguments, **options)
+        path = os.path.join(os.environ["ATTNCHECK_WATCH"], "configuration.yaml")
+        OmegaConf.save(config, path, resolve=True)
+        sys.exit(run_ranks("attncheck_drivers.verl", path, config.trainer.n_gpus_per_node))
+
+    config_module.validate_config = validate_and_run
+
+
+def take_over_openrlhf(utils: Any) -> None:
+    """Go on with the driver once OpenRLHF asks for its strategy.
+
+    openrlhf 0.11.2 cli/train_ppo_ray.py: options are parsed and judged, then `train` starts Ray unless it runs, and
+    calls `get_strategy` of utils/utils.py.
+    """
+
+    def save_and_run(args: Any) -> None:
+        path = os.path.join(os.environ["ATTNCHECK_WATCH"], "options.pickle")
+        with open(path, "wb") as stream:
+            pickle.dump(args, stream)
+        world_size = args.actor.num_nodes * args.actor.num_gpus_per_node
+        sys.exit(run_ranks("attncheck_drivers.openrlhf", path, world_size, isolates=True))
+
+    utils.get_strategy = save_and_run
+
+
+def do_not_start_ray(ray: Any) -> None:
+    """Let a launch think that Ray runs."""
+    ray.is_initialized = lambda: True
+
+
+def stand_in_for_vllm(openrlhf: Any) -> None:
+    """Let OpenRLHF import what it generates with where that is not installed: nothing is generated.
+
+    openrlhf 0.11.2 trainer/ray/vllm_engine.py:7.
+    """
+    if importlib.util.find_spec("vllm") is not None:
+        return
+    attributes: dict[str, dict[str, Any]] = {
+        "vllm": {"__version__": "0.16.0"},
+        "vllm.inputs": {"TokensPrompt": dict},
+        "vllm.utils": {"random_uuid": uuid.uuid4},
+    }
+    for name, values in attributes.items():
+        sys.modules[name] = types.ModuleType(name)
+        vars(sys.modules[name]).update(values)
+
+
+def run_ranks(module: str, configuration: str, world_size: int, isolates: bool = False) -> int:
+    """Run a driver in as many processes, and return the exit status of the one that fails first: it ends the others.
+
+    Its errors alone are printed: a rank that waits for it says that it is gone. `isolates` lets each see its own GPU
+    alone, as Ray does.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {name: value for name, value in os.environ.items() if name != "ATTNCHECK_DRIVER"}
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(world_size)}
+    environment["LOCAL_WORLD_SIZE"] = str(world_size)
+    devices = _list_devices(world_size) if isolates else []
+    processes, errors = [], [f"{configuration}-errors-{rank}" for rank in range(world_size)]
+    for rank, path in enumerate(errors):
+        with open(path, "wb") as stream:
+            own = {**environment, **_place_rank(rank, devices)}
+            processes.append(subprocess.Popen([sys.executable, "-m", module, configuration], env=own, stderr=stream))
+    while True:
+        statuses = [process.poll() for process in processes]
+        failed = [rank for rank, status in enumerate(statuses) if status]
+        if failed or None not in statuses:
+            break
+        time.sleep(POLL_SECONDS)
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+    if not failed:
+        return 0
+    first = min(failed, key=lambda rank: os.stat(errors[rank]).st_mtime)
+    with open(errors[first], errors="replace") as stream:
+        sys.stderr.write(stream.read()[-ERROR_TAIL:])
+    return processes[first].returncode
+
+
+def _list_devices(world_size: int) -> list[str]:
+    """Return the GPUs of the ranks as CUDA_VISIBLE_DEVICES names them; none where the launch has none."""
+    if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
+        return []
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return visible.split(",") if visible else [str(number) for number in range(world_size)]
+
+
+def _place_rank(rank: int, devices: list[str]) -> dict[str, str]:
+    if not devices:
+        return {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    return {"RANK": str(rank), "LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": devices[rank]}
