@@ -147,5 +147,5 @@ class JobCut:
     remarks: tuple[str, ...] = ()  # what stands for something else here
     ring_size: int = 1  # ranks that share a row here
     whole_rows: str = ""  # why a rank has its rows whole on this machine, whatever the launch says; "": it need not
-    mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend documents that mix, the likeliest first
+    mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend what mixes, the likeliest first
     rank_mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend a loss that is another over several ranks

@@ -26,7 +26,7 @@ def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str], ranks:
     for problem in read.job.problems:  # what lint says is wrong, in the launch's own settings
         if problem.sets and problem.consequence == ("refuses" if "run" in failed else "wrong"):
             yield dict(problem.sets)
-    for sets in cut.mends if "documents" in failed else ():
+    for sets in cut.mends if "documents" in failed or (cut.driver and "gradients" in failed) else ():
         is_switched_off = DROP in sets.values()  # of an option that the launch gives
         if not set(sets) & {"packing"} or is_switched_off or plan.packed or plan.packing == "mask_2d":
             yield dict(sets)

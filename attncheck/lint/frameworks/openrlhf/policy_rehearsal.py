@@ -43,6 +43,9 @@ GPU_SETTINGS = {  # that are left out where no GPU is, and what they are
     "ds.deepcompile": "DeepCompile",
     "ds.overlap_comm": "overlapped communication",
 }
+# Below stage 3 deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 begins anew at each batch of a step that
+# utils/deepspeed/deepspeed.py:451 gives gradient_accumulation_steps=1.
+DYNAMIC_MENDS = ({"ds.zero_stage": "3"}, {"train.dynamic_batch_enable": DROP})
 STANDS_FOR = "OpenRLHF's actor alone is updated, with made-up rollouts: no vLLM, no reward, no critic, no Ray"
 
 
@@ -72,6 +75,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=not materials.uses_gpu,  # it is imported whatever the settings
         driver="openrlhf",
         remarks=tuple(remarks),
+        mends=DYNAMIC_MENDS if is_on(job, "train.dynamic_batch_enable") else (),
     )
 
 
