@@ -1,6 +1,7 @@
 """A script of a user's own on transformers' Trainer, as its examples write it, for releases from 4.45 on.
 
-PLANTED_FAULT "order" makes the order of the data another one in each run, "backward" the gradients, "late" one step's.
+PLANTED_FAULT "order" makes the order of the data another one in each run, "backward" the gradients, "late" one step's;
+"positions" loses the position_ids of flattened rows.
 """
 
 # mypy: ignore-errors
@@ -73,6 +74,9 @@ def main() -> None:
         calls = []
         model.model.layers[0].mlp.up_proj.weight.register_hook(lambda gradient: spoil(gradient, calls))
     collator = DataCollatorWithFlattening() if options.flattening else DataCollatorForSeq2Seq(tokenizer)
+    if FAULT == "positions":
+        flatten = collator
+        collator = lambda rows: {name: value for name, value in flatten(rows).items() if name != "position_ids"}
     documents = Documents(options.data_path, tokenizer, options.max_length)
     Trainer(model, arguments, data_collator=collator, train_dataset=documents).train()
 

@@ -1,0 +1,89 @@
+"""On GPUs: a script of a user's own on transformers' Trainer, rehearsed with flash-attn, on one GPU and on two."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run
+
+SCRIPT = Path(__file__).parent / "scripts" / "trainer.py"
+OPTIONS = (
+    "trainer.py --model_name_or_path Qwen/Qwen2.5-7B --data_path data.jsonl --output_dir out --bf16 true "
+    "--per_device_train_batch_size 4 --gradient_accumulation_steps 8 --learning_rate 2e-5 --max_length 2048"
+)
+FLATTENED = f"{OPTIONS} --flattening true --attn_implementation flash_attention_2"
+
+
+def require_gpus(count: int) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("accelerate")
+    if torch.cuda.device_count() < count:
+        if os.environ.get("ATTNCHECK_REQUIRE_GPU") == "1":
+            pytest.fail(f"ATTNCHECK_REQUIRE_GPU=1, and there are {torch.cuda.device_count()} GPUs")
+        pytest.skip("no GPU here" if count == 1 else "there are not two GPUs here")
+
+
+def rehearse(attncheck: Run, folder: Path, options: str, launcher: str = "", fault: str = "") -> dict[str, Any]:
+    shutil.copy(SCRIPT, folder)
+    environment = {**os.environ, "PLANTED_FAULT": fault}
+    command = [sys.executable, *launcher.split(), *options.split()]
+    process = attncheck("smoke", "--no-fix", "--format", "json", "--", *command, timeout=500, env=environment)
+    assert process.stdout, process.stderr
+    report: dict[str, Any] = json.loads(process.stdout)
+    return report
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "options",
+    [
+        FLATTENED,
+        FLATTENED.replace("flash_attention_2", "sdpa"),
+        OPTIONS,
+        f"{FLATTENED} --gradient_checkpointing true",
+    ],
+)
+def test_a_launch_that_is_right_passes(options: str, attncheck: Run, tmp_path: Path, marker: str) -> None:
+    require_gpus(1)
+    report = rehearse(attncheck, tmp_path, options)
+    results = report["rehearsal"]["launches"][0]["results"]
+    assert report["findings"] == []
+    assert {result["outcome"] for result in results} == {"ok"}, results
+    assert report["rehearsal"]["measured_on"]["device"] == "cuda"
+    if "flash_attention_2" in options:
+        documents = next(result for result in results if result["check"] == "documents")
+        assert any("flash_attn" in name for layer in documents["layers"] for name in layer["ran"]), documents["layers"]
+
+
+@pytest.mark.gpu
+def test_positions_that_are_lost_are_named(attncheck: Run, tmp_path: Path, marker: str) -> None:
+    require_gpus(1)
+    report = rehearse(attncheck, tmp_path, FLATTENED, fault="positions")
+    findings = [finding for finding in report["findings"] if finding["code"] == "ATN432"]
+    assert findings and "see the documents before it in the row" in findings[0]["message"]
+
+
+@pytest.mark.gpu
+def test_a_launch_that_asks_for_determinism_is_alike_twice(attncheck: Run, tmp_path: Path, marker: str) -> None:
+    require_gpus(1)
+    report = rehearse(attncheck, tmp_path, f"{FLATTENED} --full_determinism true")
+    results = report["rehearsal"]["launches"][0]["results"]
+    [repeat] = [result for result in results if result["check"] == "repeat"]
+    assert repeat["outcome"] == "ok" and not repeat["violations"], repeat
+
+
+@pytest.mark.multigpu
+def test_two_gpus_train_as_one(attncheck: Run, tmp_path: Path, marker: str) -> None:
+    require_gpus(2)
+    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2"
+    report = rehearse(attncheck, tmp_path, FLATTENED, launcher)
+    launch = report["rehearsal"]["launches"][0]
+    assert (report["findings"], launch["ranks"]) == ([], 2)
+    assert {result["outcome"] for result in launch["results"]} == {"ok"}, launch["results"]
