@@ -6,9 +6,9 @@ All at 8,192 tokens a rank, 32/8 heads, head_dim 128, bf16, causal. Sources:
   from the zigzag's alike. The diagonal that is a token shorter is flash_attention_2_varlen's share of
   flash_attention_2: flash-attn has one kernel for lengths that are multiples of its tile and one for others.
 - Eight H200, NVLS off: ring-flash-attn's benchmark_kvpacked_func.py.
-- Eight H800: the README of zhuzilin/ring-flash-attention at 01c8baf. No block but its flash-attn is known there: an
-  H200's blocks, scaled by it. Copies as the data sheets' memory bandwidths, 3.35 of 4.8 TB/s; NVLink as the H800's
-  data sheet has it, 200 GB/s one way.
+- Eight H800, eight A100: the README of zhuzilin/ring-flash-attention at 01c8baf. No block but its flash-attn is known
+  there: an H200's blocks, scaled by it. Copies as the data sheets' memory bandwidths, 3.35 and 2.039 (A100 80 GB) of
+  4.8 TB/s; NVLink as the data sheets have it, 200 and 300 GB/s one way.
 """
 
 from __future__ import annotations
@@ -93,7 +93,22 @@ EIGHT_H800 = RecordedRing(
     (2.97 * 616.2 / 591.5, 11.51 * 162.8 / 154.7),
     0.15,
 )
-RECORDED = (FOUR_H200, EIGHT_H200, EIGHT_H800)
+EIGHT_A100 = RecordedRing(
+    "eight A100",
+    8,
+    (373.4, 94.7),
+    {
+        "ring_flash_attn": (24.0, 6.2),
+        "zigzag_ring_flash_attn": (38.2, 10.6),
+        "stripe_flash_attn": (32.5, 9.75),
+    },
+    4260.0 * 2.039 / 4.8,
+    LinkRate("nvlink", 300.0, 90.0, 300.0),
+    (2.97 * 616.2 / 373.4, 11.51 * 162.8 / 94.7),
+    0.155,
+)
+RECORDED = (FOUR_H200, EIGHT_H200, EIGHT_H800, EIGHT_A100)
+MEASURED_BLOCKS = RECORDED[:3]  # an A100's blocks stand to its flash-attn in other proportions than a Hopper's
 # llama3 on four H200, `--sweep heads-k-stride`, forward + backward, by stride: iterations/s, and MiB beyond its inputs.
 LLAMA3_RATES = {1: 35.9, 2: 37.9, 4: 39.1, 8: 39.5}
 LLAMA3_MIB = {1: 334, 2: 474, 4: 756, 8: 1220}
