@@ -5,11 +5,11 @@ from __future__ import annotations
 import venv
 import zipfile
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
-import pip
-
-PIP_FOLDER = Path(pip.__file__).parent
+# Not imported: setuptools gives distutils up in a process that imports pip, and torch compiles nothing there any more.
+PIP_FOLDER = Path(str(metadata.distribution("pip").locate_file("pip")))
 
 
 def write_wheel(
