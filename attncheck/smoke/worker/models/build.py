@@ -70,7 +70,8 @@ def build_model(
     except NotImplementedError as error:  # xlnet's and prophetnet's classes have fields that cannot be set
         raise Unbuildable(f"smoke cannot cut {source.name} small: {error}") from None
     if _width_sets_head_dim(transformers, source, config):
-        config = cut_heads(config) if source.cuts_heads else widen_config(config)
+        narrow = cut_heads(config) if source.cuts_heads else None
+        config = narrow if narrow is not None and _can_be_made(transformers, narrow, seed) else widen_config(config)
     if sharp_weights:
         for level in (config, decoder_config(config)):
             set_number(level, "initializer_range", SHARP_STD)
@@ -94,6 +95,15 @@ def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -
         except (ValueError, RuntimeError, AttributeError):
             _width_sets_head_dim_cache[key] = True
     return _width_sets_head_dim_cache[key]
+
+
+def _can_be_made(transformers: Any, config: Any, seed: int) -> bool:
+    """Return whether the class takes a configuration: blenderbot's decoder has heads of its own."""
+    try:
+        _instantiate_model(transformers, copy.deepcopy(config), {"attn_implementation": "eager"}, seed)
+    except (ValueError, RuntimeError, AttributeError):
+        return False
+    return True
 
 
 def _prepare_for_training(model: Any, dtype: torch.dtype, device: Any) -> nn.Module:

@@ -228,7 +228,7 @@ def load_model(options):
 
 
 def spoil_model(model) -> None:
-    layer = model.model.layers[0]
+    layer = model.model.layers[0] if FAULT else None
     if FAULT == "layer_detached":
         layer.register_forward_hook(lambda module, inputs, output: output.detach())
     if FAULT == "gradient_scaled_in_a_layer":
