@@ -89,18 +89,22 @@ def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -
     if key not in _width_sets_head_dim_cache:
         try:
             model = _instantiate_model(transformers, copy.deepcopy(config), {"attn_implementation": "eager"}, 0)
-            with torch.no_grad():
-                model(input_ids=torch.zeros(1, 4, dtype=torch.long), use_cache=False)
+            _run_once(model)
             _width_sets_head_dim_cache[key] = not has_configured_heads(model, config)
         except (ValueError, RuntimeError, AttributeError):
             _width_sets_head_dim_cache[key] = True
     return _width_sets_head_dim_cache[key]
 
 
+def _run_once(model: Any) -> None:
+    with torch.no_grad():
+        model(input_ids=torch.zeros(1, 4, dtype=torch.long), use_cache=False)
+
+
 def _can_be_made(transformers: Any, config: Any, seed: int) -> bool:
-    """Return whether the class takes a configuration: blenderbot's decoder has heads of its own."""
+    """Return whether a class takes so few heads: blenderbot's decoder has its own number, codegen wants four."""
     try:
-        _instantiate_model(transformers, copy.deepcopy(config), {"attn_implementation": "eager"}, seed)
+        _run_once(_instantiate_model(transformers, copy.deepcopy(config), {"attn_implementation": "eager"}, seed))
     except (ValueError, RuntimeError, AttributeError):
         return False
     return True

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attncheck.core import codec
 from attncheck.core.rehearsal import Objective
 from attncheck.core.results.smoke import CheckResult, Layer, judge_result
+
+if TYPE_CHECKING:
+    from attncheck.smoke.worker.rehearsal.records import RankRecord
 
 CHECKS = ("batch", "documents", "loss", "gradients", "learning")
 # What is wrong wherever another check's question is answered wrongly: the cause alone is named.
@@ -45,7 +48,8 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
         if item == "documents" and evidence is not None and result.outcome == "ok":
             record = evidence.step.ranks[0]
             requested = str(record.calls[0].description["attn_implementation"])
-            result = replace(result, layers=collect_layers(list(record.layers), requested))
+            notes = (*result.notes, *describe_patches(record))
+            result = replace(result, layers=collect_layers(list(record.layers), requested), notes=notes)
         result = skip_what_follows(result, failed)
         failed += [item] * (judge_result(result) == "fail")
         send({"item": item, "answer": codec.to_plain(result)})
@@ -90,6 +94,15 @@ def _read_evidence(folder: Path, objective: Objective, ring_size: int) -> Any:
     rollouts = tuple(records.read_rollouts(folder / "watch"))
     evidence = Evidence(first_step, steps, model, rounded, tuple(changed), unstepped, rollouts)
     return explanations.settle_targets(evidence)
+
+
+def describe_patches(record: RankRecord) -> Iterator[str]:
+    """Yield which functions compute the model and its loss, and which packages that patch models the process holds."""
+    description = record.calls[0].description
+    loss = description.get("loss_function")
+    yield f"the model's forward is {description['forward']}" + (f", its loss function {loss}" if loss else "")
+    if record.packages:
+        yield f"of packages that patch models, in the process: {', '.join(record.packages)}"
 
 
 def collect_layers(layers: list[dict[str, Any]], requested: str) -> tuple[Layer, ...]:

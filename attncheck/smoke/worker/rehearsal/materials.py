@@ -33,6 +33,7 @@ MARKUP = (
 LETTER = "a"  # that frameworks encode to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425)
 PAD, BEGIN, END = "<pad>", "<s>", "</s>"
 MAX_TOKENS = 4096
+MAX_PARAMETERS = 1_000_000_000
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 REJECTED_WORDS = 8  # of the language, that rejected answers are made of
 
@@ -110,6 +111,9 @@ def save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder:
     from attncheck.smoke.worker.models import build
 
     model: Any = build.build_model(architecture, "eager", torch.float32, "cpu", MAX_TOKENS, seed, sharp_weights=True)
+    parameters: int = sum(parameter.numel() for parameter in model.parameters())
+    if parameters > MAX_PARAMETERS:
+        raise build.Unbuildable(f"{architecture.name} is not small when cut: {parameters / 1e9:.1f} billion parameters")
     for config in (model.config, getattr(model, "generation_config", None)):
         if config is not None:
             config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, tokenizer.bos_token_id
@@ -117,7 +121,7 @@ def save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder:
     model.config._attn_implementation_internal = None  # the job chooses
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return sum(parameter.numel() for parameter in model.parameters())
+    return parameters
 
 
 def make_data(count: int, seed: int, form: DataForm) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
