@@ -75,6 +75,11 @@ BUGS = {
     "biogpt packed": Bug("trl", "biogpt", f"{PACKED_TRL} sdpa", LEAK, (KNOWN_MODEL,)),
     "xglm packed under eager": Bug("trl", "xglm", f"{PACKED_TRL} eager", LEAK, (KNOWN_MODEL,)),
     "bloom packed": Bug("trl", "bloom", f"{PACKED_TRL} eager", LEAK, (KNOWN_MODEL,)),
+    # 5.17.0 integrations/sdpa_attention.py has no softcap (models/gemma2/modeling_gemma2.py hands it on).
+    "gemma2 without its softcap": Bug(
+        "trl", "gemma2", f"{TRL} --attn_implementation sdpa --bf16 false", LEAK,
+        ("its scores are not capped", r"known: .* \(ATN310\)"), "--attn_implementation eager",
+    ),
     # doge's load-balancing loss reads router logits that the model does not return: a first step is never taken.
     "doge trains not at all": Bug("trl", "doge", TRL, "ATN435", (r"IndexError: tuple index out of range",)),
     # 4.45.2 trainer.py `training_step`: each batch's mean over gradient_accumulation_steps (huggingface#34191).

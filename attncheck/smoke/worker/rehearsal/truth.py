@@ -5,7 +5,7 @@ Nothing in it rests on packing, padding, masks of several documents, a fused ker
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+SOFTCAP = "attn_logit_softcapping"  # gemma2's, vaultgemma's (transformers 5.17.0 models/gemma2/modeling_gemma2.py:245)
 SAME_WEIGHTS = 0.01  # relative difference of a parameter that a cast to bfloat16 explains
 
 
@@ -59,13 +60,23 @@ class TruthModel:
                 self._truths[key] = self._run(torch.tensor([key]))
         return self._truths[key]
 
-    def hidden_of_row(self, row: Sequence[int], positions: Sequence[int], visible: Tensor, scale: float = 1) -> Tensor:
+    def hidden_of_row(
+        self,
+        row: Sequence[int],
+        positions: Sequence[int],
+        visible: Tensor,
+        scale: float = 1,
+        without_softcap: bool = False,
+    ) -> Tensor:
         """Return the hidden states (tokens, hidden size) of a row where token i sees token j if `visible[i, j]`.
 
         `scale` times the model's own is the scale of the scores.
         """
         self._hidden = None
-        with torch.no_grad(), self._context(), self._scale_scores(scale):
+        changes: dict[str, Callable[[float], float | None]] = {"scaling": lambda own: own * scale}
+        if without_softcap:
+            changes[SOFTCAP] = lambda cap: None
+        with torch.no_grad(), self._context(), self._change_layers(changes):
             self.model(
                 input_ids=torch.tensor([list(row)]),
                 position_ids=torch.tensor([list(positions)]),
@@ -124,18 +135,27 @@ class TruthModel:
         if self._hidden is None:
             self._hidden = arguments[0][0].detach().float()
 
+    @property
+    def has_softcap(self) -> bool:
+        """Whether its layers cap their scores."""
+        return any(isinstance(getattr(module, SOFTCAP, None), float) for module in self.model.modules())
+
     @contextmanager
-    def _scale_scores(self, scale: float) -> Iterator[None]:
-        """Scale the scores of every attention layer while this is open (transformers 4.48 and later: `scaling`)."""
-        modules = [module for module in self.model.modules() if isinstance(getattr(module, "scaling", None), float)]
-        scalings = [module.scaling for module in modules]
-        for module in modules:
-            module.scaling *= scale
+    def _change_layers(self, changes: Mapping[str, Callable[[float], float | None]]) -> Iterator[None]:
+        """Change numbers that attention layers hold while this is open (transformers 4.48 and later: `scaling`)."""
+        originals = [
+            (module, name, value)
+            for module in self.model.modules()
+            for name in changes
+            if isinstance(value := getattr(module, name, None), float)
+        ]
+        for module, name, value in originals:
+            setattr(module, name, changes[name](value))
         try:
             yield
         finally:
-            for module, scaling in zip(modules, scalings, strict=True):
-                module.scaling = scaling
+            for module, name, value in originals:
+                setattr(module, name, value)
 
     def load(self, weights: Mapping[str, Tensor]) -> list[str]:
         """Take the weights that a job starts from where they are not the folder's; return the names of those."""

@@ -164,6 +164,9 @@ def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, 
             f"its scores are {scale:.3g} times what they must be: attention's softmax_scale is another",
             evidence.truth.hidden_of_row(row, positions, visible, scale),
         )
+    if evidence.truth.has_softcap:
+        uncapped = evidence.truth.hidden_of_row(row, positions, visible, without_softcap=True)
+        yield "its scores are not capped: attention takes no notice of the model's softcap", uncapped
     actual = _hidden(piece)
     assert actual is not None
     wrong = token_errors(actual, evidence.describe(piece).hidden) > evidence.hidden_limit
