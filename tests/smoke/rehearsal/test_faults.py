@@ -7,7 +7,6 @@ what is said about it must match.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,18 +121,6 @@ CLEAN: dict[str, tuple[str, int]] = {
 }
 SEEDS = range(5)
 CLEAN_EVERY_TIME = (("two ranks, packed", 0), ("autocast", 1))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    server = ForkServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    return {}
 
 
 def prepare(stages: dict[int, Path], factory: pytest.TempPathFactory, seed: int) -> Path:

@@ -6,7 +6,6 @@ A fault is a line of `scripts/train_pairs.py` that PLANTED_FAULT makes wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,18 +87,6 @@ CLEAN: dict[str, tuple[str, int]] = {
 }
 SEEDS = range(5)
 CLEAN_EVERY_TIME = (("padded, labels seen", 0),)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    server = ForkServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    return {}
 
 
 Stages = dict[int, Path]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,13 +28,6 @@ FAULTS: dict[str, tuple[str, str, int]] = {
     "rollout_doubled": ("ATN431", r"1 of 6 rollouts of the step did not go into the model whole", 1),
 }
 EVERY_TIME = ("prompts_counted", "first_token_lost", "advantage_of_another", "too_large_by_ranks", "rollout_doubled")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    server = ForkServer()
-    yield server
-    server.close()
 
 
 @pytest.fixture(scope="module")

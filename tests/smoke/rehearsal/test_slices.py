@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,18 +62,6 @@ CLEAN: dict[str, tuple[str, int]] = {
     "two groups, zigzag": (f"--ring_size 2 {ZIGZAG}", 4),
 }
 EVERY_TIME = ("slices_alone",)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    server = ForkServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    return {}
 
 
 @dataclass(frozen=True)
