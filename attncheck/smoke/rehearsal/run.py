@@ -45,7 +45,7 @@ CODES = {
 }
 MESSAGES = {
     "batch": "the batches are not the documents",
-    "documents": "documents see what they must not",
+    "documents": "documents are not computed as each alone would be",
     "loss": "the loss is not the one that is documented",
     "gradients": "the gradients are not those of the loss",
     "run": "the launch ends with an error",

@@ -1,9 +1,9 @@
-"""A launch's documents see one another, padding, or what follows.
+"""A launch's documents are not computed as each alone would be.
 
 What it checks: `attncheck smoke LAUNCH` holds every token's last hidden state in the first step of the launch against
 eager attention in float32 on the token's document alone. Where they differ, it computes what the token would have to
 see for such a value: the documents before it, padding, what follows, wrong positions, the slice of one rank alone where
-rows are spread over ranks; and names what fits.
+rows are spread over ranks, or another scale, window or softcap of the scores; and names what fits.
 
 Why it matters: packed documents that see one another, or positions that run on, train another model than the one that
 is served, and no log shows it.
