@@ -115,11 +115,13 @@ def test_buttons_copy_and_say_so(browser: Browser, tmp_path: Path) -> None:
     show(browser, tmp_path, report)
     texts = {".fix .copy": report.findings[0].fixes[0].text, "#bug-report ~ .code .copy": "# attncheck gate"}
     for selector, text in texts.items():
+        browser.run("document.getElementById('announced').textContent = ''")  # what the button before has announced
         browser.click(selector)
         assert wait_for(browser, "document.getElementById('announced').textContent === 'copied'")
         assert browser.run("return document.activeElement.className") == "copy", "the focus stays where it was"
         browser.run("const a = document.createElement('textarea'); document.body.append(a); a.id = 'pasted'; a.focus()")
         browser.command("Input.dispatchKeyEvent", {"type": "keyDown", "key": "v", "commands": ["paste"]})
+        assert wait_for(browser, "document.getElementById('pasted').value !== ''")
         pasted = browser.run("const a = document.getElementById('pasted'), t = a.value; a.remove(); return t")
         assert pasted.startswith(text)
     assert browser.read_errors() == []
