@@ -372,6 +372,8 @@ def test_openrlhfs_actor_runs_without_ray() -> None:
     cut, _ = cut_text(f"{OPENRLHF_PPO[:-1]} --actor.policy_loss_type gspo --rollout.temperature 0.6")
     assert cut.objective.normalisations == ("document_tokens",)
     assert cut.objective.policy == PolicyGradient(temperature=0.6)
+    with pytest.raises(cutting.NothingToRehearse, match="loss_agg_mode seq-mean is not OpenRLHF's: token-mean"):
+        cut_text(f"{OPENRLHF_PPO[:-1]} --actor.loss_agg_mode seq-mean")
 
 
 @pytest.mark.parametrize("text", ["engine=megatron", "engine=veomni"])
@@ -393,6 +395,13 @@ def test_the_emulated_flash_attn_is_laid_as_a_package(tmp_path: Path) -> None:
     from attncheck.smoke.rehearsal import execution
 
     execution._lay_flash_attn(tmp_path)
-    for name in ("__init__", "flash_attn_interface", "bert_padding", "utils/distributed", "emulation/block"):
+    for name in (
+        "__init__",
+        "flash_attn_interface",
+        "bert_padding",
+        "utils/distributed",
+        "layers/rotary",
+        "emulation/block",
+    ):
         assert (tmp_path / "flash_attn" / f"{name}.py").is_file(), name
     assert "Version: 2.8.3" in (tmp_path / "flash_attn-2.8.3.dist-info" / "METADATA").read_text()

@@ -58,6 +58,9 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         return f"openrlhf {job.version}'s actor is not rehearsed: that of {SINCE} and later is"
     if not is_number(get_setting(job, "rollout.temperature") or "1"):
         return "rollout.temperature is not known before the launch runs: what is optimised is rehearsed where it is"
+    aggregation = _read_aggregation(job)
+    if aggregation not in AGGREGATIONS:
+        return f"actor.loss_agg_mode {aggregation} is not OpenRLHF's: {', '.join(AGGREGATIONS)} are"
     attention = cut_attention(job, materials)
     left_out = [] if materials.uses_gpu else [name for name in GPU_SETTINGS if is_on(job, name.replace("-", "_"))]
     terms = [name for name in TERMS if get_setting(job, name) is not None]
@@ -104,12 +107,15 @@ def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
     }
 
 
+def _read_aggregation(job: Job) -> str:
+    if get_setting(job, "actor.policy_loss_type") == "gspo":
+        return "seq-mean-token-mean"
+    return get_setting(job, "actor.loss_agg_mode") or "token-mean"
+
+
 def _define_objective(job: Job) -> Objective:
     """Return what the actor's update optimises at its first step."""
-    loss = get_setting(job, "actor.policy_loss_type") or "ppo"
-    aggregation = get_setting(job, "actor.loss_agg_mode") or "token-mean"
-    if loss == "gspo":
-        aggregation = "seq-mean-token-mean"
+    loss, aggregation = get_setting(job, "actor.policy_loss_type") or "ppo", _read_aggregation(job)
     temperature = float(get_setting(job, "rollout.temperature") or "1.0")
     source = f"openrlhf {job.version} models/loss.py: {loss}, {aggregation}, over the step of all ranks"
     return Objective("assistant", (AGGREGATIONS[aggregation],), source, PolicyGradient(temperature=temperature))

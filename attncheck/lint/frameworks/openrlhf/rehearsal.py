@@ -20,19 +20,12 @@ from attncheck.lint.fields.preferring import (
     read_preference,
 )
 from attncheck.lint.fields.rehearsing import WITHOUT_CUDA, cut_attention, get_setting, is_on
-from attncheck.lint.frameworks.openrlhf.policy_rehearsal import cut_policy
+from attncheck.lint.frameworks.openrlhf.policy_rehearsal import GPU_SETTINGS, cut_policy
 
 LEFT_OUT = (
     *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
     *("eval.dataset", "ckpt.save_hf", "ckpt.load_enable", "data.dataset_probs", "data.dataset_split"),
 )
-GPU_SETTINGS = {  # that are left out where no GPU is, and what they are
-    "ds.load_in_4bit": "quantised weights",
-    "ds.use_liger_kernel": "liger-kernel",
-    "ds.adam_offload": "Adam's offload",
-    "ds.deepcompile": "DeepCompile",
-    "ds.overlap_comm": "overlapped communication",
-}
 MENDS = ({"packing": "off"},)
 
 
