@@ -25,7 +25,7 @@ from attncheck.doctor import engine
 from attncheck.lint import run as lint
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
-from attncheck.smoke.rehearsal import cutting, execution, known, mends
+from attncheck.smoke.rehearsal import cutting, execution, extensions, known, mends
 from attncheck.smoke.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.smoke.run import collect_evidence, summarize_training
 from attncheck.workers import execution as workers
@@ -259,6 +259,7 @@ def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> e
         stage.target.python,
         cut_launch.cut.environ,
         cut_launch.cut.emulates_flash_attn,
+        extensions.find_built(stage.read.snapshot, os.environ),
         steps,
         stage.target.seconds * LAUNCH_FACTOR,
         lambda text: stage.report_progress(prefix + text),

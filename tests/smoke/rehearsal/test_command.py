@@ -94,7 +94,8 @@ def test_a_command_that_is_right_gives_no_finding(
     status, report = rehearse(attncheck, make_environment(tmp_path_factory), "--", *command.split())
     results = report["rehearsal"]["launches"][0]["results"]
     assert (status, report["findings"]) == (0, []), report["findings"]
-    assert {result["outcome"] for result in results} == {"ok"} and len(results) == 6
+    assert {result["outcome"] for result in results} == {"ok"} and len(results) == 6, results
+    assert report["rehearsal"]["measured_on"]["device"] == "cpu"
     assert list_files(project) == before
 
 

@@ -40,6 +40,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             if evidence is None:
                 objective = codec.read(Objective, message["objective"])
                 evidence = _read_evidence(Path(message["stage"]), objective, int(message.get("ring_size", 1)))
+                send({"device": evidence.step.calls[0].description["device"]})  # that the launch trained on
             if not evidence.judged_pieces:
                 raise ValueError("no token that went in is a document's: other data, or another tokenizer")
             result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)

@@ -12,7 +12,7 @@ PATCHING_PACKAGES = ("liger_kernel", "ring_flash_attn", "unsloth", "cut_cross_en
 
 
 def describe_model(model: Any) -> dict[str, Any]:
-    """Return what is known of a model as it is called: attention, mode, dropouts, patches."""
+    """Return what is known of a model as it is called: device, attention, mode, dropouts, patches."""
     import torch
 
     dropouts = {
@@ -26,11 +26,20 @@ def describe_model(model: Any) -> dict[str, Any]:
         "attn_implementation": str(getattr(model.config, "_attn_implementation", "") or ""),
         "use_cache": bool(getattr(model.config, "use_cache", False)),
         "dtype": str(next(iter(model.parameters())).dtype),
+        "device": _describe_device(next(iter(model.parameters())).device),
         "dropouts": dropouts,
         "forward": _name_function(getattr(model, "forward", None)),
         "loss_function": _name_function(getattr(model, "loss_function", None)),
         "gradient_checkpointing": bool(getattr(model, "is_gradient_checkpointing", False)),
     }
+
+
+def _describe_device(device: Any) -> dict[str, str]:
+    """Return the kind and name of a device, and torch's version."""
+    import torch
+
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    return {"kind": device.type, "name": name, "torch": str(torch.__version__)}
 
 
 def _find_attention_dropouts(model: Any) -> dict[str, float]:
