@@ -15,12 +15,22 @@ if TYPE_CHECKING:
     from attncheck.gate.policy import Policy
 
 
-def read_installed_files(interpreter: Interpreter, model: str | None, policy: Policy) -> Snapshot:
-    """Return the snapshot of the environment and the model as far as their files tell; nothing is imported."""
+def read_installed_files(
+    interpreter: Interpreter, model: str | None, policy: Policy, counts_gpus: bool = False
+) -> Snapshot:
+    """Return the snapshot of the environment and the model as far as their files tell; nothing is imported.
+
+    Where it `counts_gpus`, the driver is asked for them too.
+    """
     from attncheck.doctor.probes.collect import collect_snapshot
 
     return collect_snapshot(
-        interpreter.python, ("static",), model, None, policy.timeout, selection=interpreter.selection
+        interpreter.python,
+        ("static", "device") if counts_gpus else ("static",),
+        model,
+        None,
+        policy.timeout,
+        selection=interpreter.selection,
     )
 
 
@@ -54,6 +64,7 @@ def measure_and_exit(
     model: str | None,
     verbose: bool,
     policy: Policy,
+    counts_gpus: bool = False,
 ) -> NoReturn:
     """Run `measure(snapshot, report_progress)`, write its report, and exit with its code."""
     from attncheck.core.report import InterruptedRun
@@ -61,7 +72,9 @@ def measure_and_exit(
 
     try:
         report = with_progress(
-            lambda report_progress: measure(read_installed_files(interpreter, model, policy), report_progress)
+            lambda report_progress: measure(
+                read_installed_files(interpreter, model, policy, counts_gpus), report_progress
+            )
         )
     except InterruptedRun as interrupt:
         print_message(f"attncheck: {INTERRUPTED}; this is what was measured")

@@ -239,6 +239,8 @@ class CheckRunner:
         yield smoke.run(self.snapshot(), request, self.target, self.report_progress)
 
     def _run_rehearsal(self) -> Iterator[Report]:
+        if self.target.uses_gpu and not self.has_full_snapshot:  # ranks are started for each GPU
+            self._snapshot = self._collect(("static", "device"), self._model_names()[0])
         sources = (*self.file_sources, *self.command_sources)
         request = rehearsal.Request(sources, self.inputs.read_model, lambda source: self.inputs.read_file)
         for source in sources:

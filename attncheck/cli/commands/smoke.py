@@ -131,6 +131,7 @@ def smoke(
             None,
             verbose,
             policy,
+            counts_gpus=target.uses_gpu,
         )
     request = smoke.Request(
         plan=make_training_plan(policy, plan, seed, ranks.ring_size),

@@ -178,3 +178,22 @@ def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
             dashes = word.text[: len(word.text) - len(word.text.lstrip("-"))]
             spelling = word.text.partition("=")[0].lstrip("-")
             yield edit_word(launch, target, f"{dashes}{spelling}={wanted}" if equals else wanted)
+    yield from _edit_accelerate(launch, processes)
+
+
+def _edit_accelerate(launch: Launch, processes: int) -> Iterator[Edit]:
+    """Yield the edits by which accelerate starts no more processes than there is room for.
+
+    Its own configuration file may count them, over which options win, and --multi_gpu refuses to start one process
+    alone: accelerate 1.15.0 commands/launch.py:1208.
+    """
+    words = launch.launcher_words
+    if "accelerate" not in launch.launchers or not words:
+        return
+    names = {word.text.partition("=")[0].lstrip("-").replace("-", "_"): word for word in words}
+    in_file = {entry.name: entry.value for entry in launch.launcher_entries}.get("num_processes", "")
+    if "num_processes" not in names and in_file.isdecimal() and int(in_file) > processes:
+        place = edit_word(launch, words[-1], "")
+        yield replace(place, span=(place.span[1], place.span[1]), text=f" --num_processes={processes}")
+    if processes < 2 and "multi_gpu" in names:
+        yield edit_word(launch, names["multi_gpu"], "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -111,14 +113,21 @@ VERL_DAPO = VERL_GRPO.replace("ppo_micro_batch_size_per_gpu=32", "use_dynamic_bs
 )
 
 
-def cut_text(text: str, kind: Kind = "shell", uses_gpu: bool = False) -> tuple[JobCut, cutting.CutLaunch]:
-    """Return how a launch is cut, and what would run."""
+def cut_text(
+    text: str,
+    kind: Kind = "shell",
+    uses_gpu: bool = False,
+    processes: int = 2,
+    files: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[JobCut, cutting.CutLaunch]:
+    """Return how a launch is cut, and what would run; `files` are those beside it."""
     name = "run.sh" if kind == "shell" else "x.yaml"
     snapshot = s.laptop()
-    (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not here"), lambda path: None)
-    materials = cutting.make_materials(read, STAGE, 30, uses_gpu, 2)
+    sources = {path: Source(path, content, "yaml") for path, content in files.items()}
+    (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not here"), sources.get)
+    materials = cutting.make_materials(read, STAGE, 30, uses_gpu, processes)
     cut = cutting.cut_job(read, materials)
-    return cut, cutting.cut_launch(read, cut, {}, STAGE, 2)
+    return cut, cutting.cut_launch(read, cut, {}, STAGE, processes)
 
 
 def read_file(launch: cutting.CutLaunch) -> dict[str, str]:
@@ -287,6 +296,29 @@ def test_verl_reads_parquet_on_a_cpu_of_its_own() -> None:
     assert "trainer.device=cpu" in launch.command and "wandb" not in launch.command
     assert cut.environ["VERL_PLATFORM"] == "cpu" and len(cut.remarks) == 2 and cut.emulates_flash_attn
     assert cut.ring_size == 2 and "data.train_batch_size=2 " in launch.command  # both ranks have the same rows
+
+
+ACCELERATE = "accelerate launch {options} --module trl.scripts.sft --model_name_or_path a/b --dataset_name own/data\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "processes", "expected"),
+    [
+        ("--multi_gpu --num_processes 8", 2, "accelerate launch --multi_gpu --num_processes 2 --module trl"),
+        ("--num_processes=8 --multi_gpu", 1, "accelerate launch --num_processes=1 --module trl"),
+        ("--config_file a.yaml", 2, "accelerate launch --config_file a.yaml --module --num_processes=2 trl"),
+        ("--config_file a.yaml --num_processes 2", 2, "accelerate launch --config_file a.yaml --num_processes 2 --mod"),
+        ("--config_file a.yaml", 8, "accelerate launch --config_file a.yaml --module trl"),
+    ],
+)
+def test_accelerate_starts_no_more_processes_than_there_is_room_for(
+    options: str, processes: int, expected: str
+) -> None:
+    """accelerate 1.15.0 commands/launch.py:1208: --multi_gpu refuses one process; options win over its file."""
+    text = ACCELERATE.format(options=options)
+    file = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\nnum_processes: 8\n"
+    _, launch = cut_text(text, processes=processes, files={"a.yaml": file})
+    assert launch.command.startswith(expected)
 
 
 def test_rows_over_more_ranks_than_there_are_processes_are_over_fewer() -> None:

@@ -118,9 +118,12 @@ CLEAN: dict[str, tuple[str, int]] = {
     "two ranks, packed": (PACKED, 2),
     "two ranks, summed": ("--reduction sum", 2),
     "two ranks, gradients divided": (f"--reduction gradients {PACKED}", 2),
+    "one rank, flat parameters": ("--fsdp flat", 1),
+    "two ranks, flat parameters": (f"--fsdp flat --bf16 {PACKED}", 2),
+    "two ranks, sharded parameters": (f"--fsdp original {PACKED}", 2),
 }
 SEEDS = range(5)
-CLEAN_EVERY_TIME = (("two ranks, packed", 0), ("autocast", 1))
+CLEAN_EVERY_TIME = (("two ranks, packed", 0), ("autocast", 1), ("two ranks, flat parameters", 0))
 
 
 def prepare(stages: dict[int, Path], factory: pytest.TempPathFactory, seed: int) -> Path:
@@ -155,6 +158,18 @@ def test_a_fault_is_named_where_labels_do_not_go_into_the_model(
     folder = prepare(stages, tmp_path_factory, 0)
     results = rehearse(server, folder, tmp_path / "watch", "--loss hidden_labels", name)
     assert re.search(FAULTS[name].pattern, list_failures(results)["ATN433"])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("form", ["flat", "original"])
+@pytest.mark.parametrize("name", ["layer_detached", "gradients_zeroed_between_batches", "mean_of_ranks"])
+def test_a_fault_is_named_where_fsdp_holds_the_parameters(
+    name: str, form: str, server: ForkServer, stages: Stages, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    fault = FAULTS[name]
+    folder = prepare(stages, tmp_path_factory, 0)
+    results = rehearse(server, folder, tmp_path / "watch", f"--fsdp {form}", name, ranks=2)
+    assert re.search(fault.pattern, list_failures(results)[fault.code])
 
 
 CLEAN_RUNS = [

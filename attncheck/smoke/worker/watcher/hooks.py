@@ -20,6 +20,7 @@ from typing import Any
 
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch, keep_off_absent_devices
+from .fsdp import watch_fsdp
 from .recorder import Recorder
 from .takeover import do_not_start_ray, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, use_gloo
@@ -37,6 +38,7 @@ def install(folder: str) -> None:
         "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
         "transformers.utils.import_utils": allow_in_import_utils,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
+        "torch.distributed.fsdp.fully_sharded_data_parallel": functools.partial(watch_fsdp, recorder.take_gradients),
         "deepspeed.runtime.engine": functools.partial(watch_engine, recorder.take_gradients),
     }
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):

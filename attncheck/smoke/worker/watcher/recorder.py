@@ -12,11 +12,13 @@ import inspect
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from .attention import AttentionWatch
 from .deepspeed import is_partitioned, read_gradient
 from .describe import describe_adapters, describe_model, describe_process
+from .fsdp import is_flat, read_gradients
 
 PLAIN_TYPES = (bool, int, float, str)
 MAX_CALLS = 256  # that are kept until a first step, which may never come
@@ -133,14 +135,10 @@ class Recorder:
         model = self.models[self.calls[-1]["model"]]
         self.gradients = {}
         trainable = []
-        for name, parameter in model.named_parameters():
-            if not parameter.requires_grad:
-                continue
-            gradient = read_gradient(parameter) if is_partitioned(parameter) else parameter.grad
+        for name, gradient in read_gradients(model) if is_flat(model) else _read_gradients(model):
             if gradient is not None:
                 self.gradients[name] = _keep(_gather(gradient).float())
-            if gradient is not None or not is_partitioned(parameter):  # else whether it has one cannot be seen
-                trainable.append(name)
+            trainable.append(name)
         self._write_first_step(trainable)
 
     def _write_first_step(self, trainable: list[str]) -> None:
@@ -194,6 +192,17 @@ def _name_arguments(model: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
 def _has_trained_parameters(model: Any) -> bool:
     """Return whether a model is one that is trained: a reference model that is frozen is not."""
     return any(parameter.requires_grad for parameter in model.parameters())
+
+
+def _read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each trained parameter by name, with its gradient or None; every rank takes part."""
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if not is_partitioned(parameter):
+            yield name, parameter.grad
+        elif (gradient := read_gradient(parameter)) is not None:  # else whether it has one cannot be seen
+            yield name, gradient
 
 
 def _name_autocast() -> str:

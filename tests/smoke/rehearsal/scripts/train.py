@@ -17,6 +17,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -45,6 +47,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--shuffle", action="store_true")
     parser.add_argument("--gradient_checkpointing", action="store_true")
+    parser.add_argument("--fsdp", choices=("flat", "original"))
     return parser.parse_args()
 
 
@@ -274,11 +277,36 @@ def reduce_gradients(model, options, total: int, world_size: int) -> None:
             parameter.grad.mul_(world_size / total)
 
 
+def wrap(model, options, world_size: int):
+    """Return the model with what brings its gradients together over ranks."""
+    if options.fsdp:
+        layers = ModuleWrapPolicy({type(model.model.layers[0])})
+        return FullyShardedDataParallel(
+            model, auto_wrap_policy=layers, use_orig_params=options.fsdp == "original", device_id=torch.device("cpu")
+        )
+    if world_size == 1 or options.reduction == "sum" or FAULT in ("ranks_apart", "summed_over_ranks"):
+        return model
+    return torch.nn.parallel.DistributedDataParallel(model)
+
+
+def start_ranks(options, rank: int, world_size: int) -> None:
+    if world_size > 1:
+        dist.init_process_group("gloo")
+    elif options.fsdp:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=rank, world_size=world_size)
+
+
+def clip(model, wrapped) -> None:
+    if isinstance(wrapped, FullyShardedDataParallel):
+        wrapped.clip_grad_norm_(0.1)
+    else:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+
 def main() -> None:
     options = parse_options()
     rank, world_size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    if world_size > 1:
-        dist.init_process_group("gloo")
+    start_ranks(options, rank, world_size)
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
     rows = make_rows(read_documents(options.data_path, tokenizer, options.answers_only), options)
@@ -286,10 +314,7 @@ def main() -> None:
         random.Random(0).shuffle(rows)
     own_rows = rows if FAULT == "same_rows_on_every_rank" else rows[rank::world_size]
     model = load_model(options)
-    synchronises = world_size > 1 and options.reduction != "sum"
-    wrapped = model
-    if synchronises and FAULT not in ("ranks_apart", "summed_over_ranks"):
-        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    wrapped = wrap(model, options, world_size)
     trained = load_model(options) if FAULT == "optimiser_of_another_model" else model
     rate = 0.0 if FAULT == "learning_rate_zero" else options.learning_rate
     optimiser = torch.optim.AdamW(trained.parameters(), lr=rate, weight_decay=0.0)
@@ -334,12 +359,12 @@ def main() -> None:
             scaler.scale(loss).backward()
         reduce_gradients(model, options, int(total), world_size)
         scaler.unscale_(optimiser)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        clip(model, wrapped)
         if FAULT != "never_steps":
             scaler.step(optimiser)
             scaler.update()
-        model.zero_grad()
-    if world_size > 1:
+        wrapped.zero_grad()
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 
