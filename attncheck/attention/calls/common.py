@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -102,10 +103,25 @@ def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
 @contextlib.contextmanager
 def deterministic_algorithms(enabled: bool, warn_only: bool = False) -> Iterator[None]:
     """Turn torch.use_deterministic_algorithms on for a block, where `enabled`."""
+    if not enabled:
+        yield
+        return
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    if enabled:
-        torch.use_deterministic_algorithms(True, warn_only=warn_only)
+    _set_deterministic_algorithms(True, warn_only)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        _set_deterministic_algorithms(*before)
+
+
+def _set_deterministic_algorithms(enabled: bool, warn_only: bool) -> None:
+    """Do what torch.use_deterministic_algorithms does, without importing a compiler that nobody asked for.
+
+    torch 2.13.0 `torch/__init__.py` sets `torch._inductor.config.deterministic`, then calls this; the import alone took
+    1.4 s on two cores and 7 s of every worker's start on a GPU's host.
+    """
+    set_for_kernels = getattr(torch._C, "_set_deterministic_algorithms", None)
+    if set_for_kernels is None or "torch._inductor.config" in sys.modules:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+    else:
+        set_for_kernels(enabled, warn_only=warn_only)

@@ -68,6 +68,17 @@ class Repeater:
             if not self.backend.compiles and not self.backend.refuse(small, self.device):
                 score_backend(self.backend, self._run_backend(inputs, "default"), reference)
 
+    def compile(self, case: Case) -> None:
+        """Call a backend that compiles for each shape once as `begin` will, so that it holds up nobody then.
+
+        Compiling takes tens of seconds of the host's time and next to none of the GPU's.
+        """
+        with contextlib.suppress(Exception):  # the case itself will say what is wrong
+            if not self.backend.refuse(case, self.device):
+                if case.layout == "dense":
+                    self._compare_in_batch(case)
+                self._run_backend(make_inputs(case, self.device.kind), "default")
+
     def measure(self, case: Case, mode: Mode) -> Repeats:
         """Return what repeating `case` in `mode` showed. Raises nothing that the backend raised."""
         return self.begin(case, mode)()

@@ -82,6 +82,10 @@ def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
     backend, cases, started = backends.load()[0][message["backend"]], read_cases(message), {}
     repeater = Repeater(backend, device, message["repeats"])
     folder, report_waiting = message["folder"], partial(send, {"waiting": "turn"})
+    if device.kind == "cuda" and backend.compiles:
+        for item in message["items"]:
+            send({"started": item})  # at whose cost it dies or hangs
+            repeater.compile(cases[item.partition("@")[0]])
     with hold_turn(folder, report_waiting, shared=True):
         if device.kind == "cuda":
             repeater.load_kernels(next(iter(cases.values())))
