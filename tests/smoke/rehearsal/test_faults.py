@@ -196,6 +196,7 @@ def test_a_script_that_is_right_gives_no_finding(
         ("", f"{PACKED} --first_tokens", "batch", r"first tokens of documents have a label"),
         ("end_unlabelled", "", "batch", r"does not learn to stop"),  # of a script's own labels nothing is documented
         ("other_weights", "", "documents", r"are not the checkpoint's when training starts"),
+        ("other_weights", "--fsdp flat", "documents", r"are not the checkpoint's when training starts"),
     ],
 )
 def test_what_may_be_meant_is_a_warning(

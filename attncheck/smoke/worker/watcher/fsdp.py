@@ -1,8 +1,8 @@
-"""Reads the gradients that FSDP (version 1) holds in flat parameters, of which every rank has a part.
+"""Reads the weights and gradients that FSDP (version 1) holds in flat parameters, of which every rank has a part.
 
 Source: torch 2.13.0 `distributed/fsdp/_flat_param.py`: `FlatParamHandle` (`sharded_grad`, `_get_unflat_views`,
-`_fully_sharded_module`) and `FlatParameter` (`_fqns`, from that module on; `_params`, where use_orig_params keeps the
-model's own). FSDP2's gradients are DTensors, which gather themselves.
+`_fully_sharded_module`) and `FlatParameter` (`_local_shard`; `_fqns`, from that module on; `_params`, where
+use_orig_params keeps the model's own). FSDP2's gradients are DTensors, which gather themselves.
 """
 
 from __future__ import annotations
@@ -45,35 +45,47 @@ def read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
 
     Every rank takes part.
     """
-    for prefix, module in model.named_modules():
-        handle = _handles.get(id(module))
-        if handle is None or not handle.flat_param.requires_grad:
-            continue
+    for prefix, handle in _iter_handles(model):
         flat = handle.flat_param
-        names = [clean_name(f"{prefix}.{name}" if prefix else name) for name in flat._fqns]
-        trained = [own.requires_grad for own in flat._params or ()] or [True] * len(names)
-        gradients = _unflatten(handle)
-        for name, is_trained, gradient in zip(names, trained, gradients or [None] * len(names)):
+        if not flat.requires_grad:
+            continue
+        trained = [own.requires_grad for own in flat._params or ()] or [True] * len(flat._fqns)
+        gradients = [None] * len(trained) if handle.sharded_grad is None else _unflatten(handle, handle.sharded_grad)
+        for name, is_trained, gradient in zip(_list_names(prefix, handle), trained, gradients):
             if is_trained:
                 yield name, gradient
 
 
-def clean_name(name: str) -> str:
-    """Return a parameter's name without what FSDP and checkpointing put into it."""
+def read_weights(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each parameter of such a model by its own name, whole; every rank takes part."""
+    for prefix, handle in _iter_handles(model):
+        part = handle.flat_param._local_shard.detach()  # in the dtype that is trained, whatever forward computes in
+        yield from zip(_list_names(prefix, handle), _unflatten(handle, part))
+
+
+def _iter_handles(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name of each module whose parameters are flat, with their handle; "" for the model itself."""
+    for name, module in model.named_modules():
+        handle = _handles.get(id(module))
+        if handle is not None:
+            yield name, handle
+
+
+def _list_names(prefix: str, handle: Any) -> list[str]:
+    """Return the names of a handle's parameters in the model, without what FSDP and checkpointing put into them."""
+    names = [f"{prefix}.{name}" if prefix else name for name in handle.flat_param._fqns]
     for wrapper in WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
+        names = [name.replace(wrapper, "") for name in names]
+    return names
 
 
-def _unflatten(handle: Any) -> list[Any] | None:
-    """Return the gradients of a handle's parameters, whole; None where it has none."""
+def _unflatten(handle: Any, part: Any) -> list[Any]:
+    """Return what the parameters of a handle have, whole, from this rank's part of it all in one row."""
     import torch
 
-    gradient = handle.sharded_grad
-    if gradient is None:
-        return None
+    whole = part
     if handle.uses_sharded_strategy:
-        part = gradient.to(handle.device).contiguous()  # FSDP may keep it on the CPU
-        gradient = part.new_empty(part.numel() * handle.world_size)
-        torch.distributed.all_gather_into_tensor(gradient, part, group=handle.process_group)
-    return list(handle._get_unflat_views(gradient[: handle.flat_param._unpadded_unsharded_size.numel()]))
+        part = part.to(handle.device).contiguous()  # FSDP may keep it on the CPU
+        whole = part.new_empty(part.numel() * handle.world_size)
+        torch.distributed.all_gather_into_tensor(whole, part, group=handle.process_group)
+    return list(handle._get_unflat_views(whole[: handle.flat_param._unpadded_unsharded_size.numel()]))

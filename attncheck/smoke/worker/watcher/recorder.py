@@ -18,7 +18,7 @@ from typing import Any
 from .attention import AttentionWatch
 from .deepspeed import is_partitioned, read_gradient
 from .describe import describe_adapters, describe_model, describe_process
-from .fsdp import is_flat, read_gradients
+from .fsdp import is_flat, read_gradients, read_weights
 
 PLAIN_TYPES = (bool, int, float, str)
 MAX_CALLS = 256  # that are kept until a first step, which may never come
@@ -86,7 +86,8 @@ class Recorder:
         if self.attention is None:
             self.attention = AttentionWatch(model)
             self.attention.start()
-            self.weights = {name: _keep(_gather(value.detach())) for name, value in model.named_parameters()}
+            weights = read_weights(model) if is_flat(model) else model.named_parameters()
+            self.weights = {name: _keep(_gather(value.detach())) for name, value in weights}
         self.calls.append(
             {
                 "model": self.models.index(model),
