@@ -104,6 +104,7 @@ class Materials:
     uses_gpu: bool  # whether there is one
     processes: int = 1  # that the launch may start at most
     ring_size: int = 1  # ranks that share a row
+    full_model: bool = False  # the model is the user's own, whole, with its tokenizer
 
     def alias(self, model: str) -> str:
         """Return a path for the small model that ends as the name of the user's own model does."""

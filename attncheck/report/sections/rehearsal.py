@@ -34,7 +34,7 @@ def describe_launch(launch: RehearsedLaunch) -> str:
     """Return a launch and how it was run, in one line."""
     parts = [
         f"{launch.location}: {launch.framework} {launch.version} {launch.trainer}",
-        f"a small {launch.model}",
+        f"the whole {launch.model}" if launch.full_model else f"a small {launch.model}",
         f"{launch.ranks} {'rank' if launch.ranks == 1 else 'ranks'}",
         f"{launch.steps} steps",
         f"{launch.seconds:.0f} s",

@@ -136,9 +136,9 @@ def describe_training(result: CheckResult) -> str:
     losses = [step.loss for step in result.steps]
     speed = sorted(step.tokens_per_s for step in result.steps)[len(result.steps) // 2]
     peak = max(step.peak_memory_bytes for step in result.steps)
+    wanted = f", wanted below {result.bound:.2f}" if result.bound else ""
     parts = [
-        f"loss {losses[0]:.2f} → {losses[-1]:.2f} in {len(losses)} steps, wanted below {result.bound:.2f}, "
-        f"cannot be below {result.floor:.2f}",
+        f"loss {losses[0]:.2f} → {losses[-1]:.2f} in {len(losses)} steps{wanted}, cannot be below {result.floor:.2f}",
         *([f"{speed:,.0f} tokens/s"] * bool(speed)),
         *([f"{peak / (1 << 20):,.0f} MiB"] * bool(peak)),
     ]

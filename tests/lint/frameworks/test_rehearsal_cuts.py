@@ -74,6 +74,9 @@ OPENRLHF_DPO = """deepspeed --num_gpus 8 --module openrlhf.cli.train_dpo --data.
    --train.micro_batch_size 2 --model.model_name_or_path meta-llama/Meta-Llama-3-8B --model.beta 0.1 \\
    --ref.model_name_or_path own/reference --ds.packing_samples --ckpt.output_dir ./checkpoint --data.max_len 2048
 """
+TRL = """trl sft --model_name_or_path Qwen/Qwen2.5-7B --dataset_name own/data --output_dir out --max_length 4096 \\
+   --per_device_train_batch_size 4 --gradient_accumulation_steps 8 --learning_rate 2e-5 --packing
+"""
 TRL_DPO = """trl dpo --model_name_or_path Qwen/Qwen2.5-7B-Instruct --dataset_name trl-lib/ultrafeedback_binarized \\
    --output_dir out --per_device_train_batch_size 4 --gradient_accumulation_steps 8 --learning_rate 5e-7 --beta 0.05 \\
    --no_remove_unused_columns --eval_strategy steps --eval_steps 50
@@ -111,12 +114,14 @@ VERL_DAPO = VERL_GRPO.replace("ppo_micro_batch_size_per_gpu=32", "use_dynamic_bs
 )
 
 
-def cut_text(text: str, kind: Kind = "shell", uses_gpu: bool = False) -> tuple[JobCut, cutting.CutLaunch]:
+def cut_text(
+    text: str, kind: Kind = "shell", uses_gpu: bool = False, full_model: bool = False
+) -> tuple[JobCut, cutting.CutLaunch]:
     """Return how a launch is cut, and what would run."""
     name = "run.sh" if kind == "shell" else "x.yaml"
     snapshot = s.laptop()
     (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not here"), lambda path: None)
-    materials = cutting.make_materials(read, STAGE, 30, uses_gpu, 2)
+    materials = cutting.make_materials(read, STAGE, 30, uses_gpu, 2, full_model)
     cut = cutting.cut_job(read, materials)
     return cut, cutting.cut_launch(read, cut, {}, STAGE, 2)
 
@@ -374,6 +379,40 @@ def test_openrlhfs_actor_runs_without_ray() -> None:
     assert cut.objective.policy == PolicyGradient(temperature=0.6)
     with pytest.raises(cutting.NothingToRehearse, match="loss_agg_mode seq-mean is not OpenRLHF's: token-mean"):
         cut_text(f"{OPENRLHF_PPO[:-1]} --actor.loss_agg_mode seq-mean")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "kept"),
+    [
+        (TRL, "shell", "--learning_rate 2e-5 "),
+        (LLAMAFACTORY, "yaml", "learning_rate: 1.0e-5"),
+        (AXOLOTL, "yaml", "learning_rate: 0.0002"),
+        (OPENRLHF, "shell", ""),
+        (VERL, "shell", "optim.lr=1e-5"),
+    ],
+)
+def test_a_whole_model_is_trained_at_the_launchs_own_rate(text: str, kind: Kind, kept: str) -> None:
+    """What is trained already would be lost at the rate that a small model of random weights learns at."""
+    _, launch = cut_text(text, kind, full_model=True)
+    written = "\n".join((launch.command, *launch.files.values()))
+    assert kept in written and "0.005" not in written and f"{STAGE}/model" in written
+
+
+def test_a_whole_models_own_tokenizer_keeps_what_is_said_of_it() -> None:
+    """A chat template, an eos_token and the checkpoint's dtype are left as they are written."""
+    text = TRL.replace("--output_dir", "--eos_token '<|im_end|>' --chat_template_path own.jinja --output_dir")
+    for option in ("--eos_token", "--chat_template_path own.jinja"):
+        assert option in cut_text(text, full_model=True)[1].command and option not in cut_text(text)[1].command
+    chat = AXOLOTL.replace("type: alpaca", "type: chat_template\nchat_template: gemma")
+    assert read_file(cut_text(chat, "yaml", full_model=True)[1])["chat_template"] == "gemma"
+    assert "--torch_dtype" not in cut_text(MS_SWIFT.replace("--torch_dtype bfloat16 ", ""), full_model=True)[1].command
+
+
+@pytest.mark.parametrize("text", [VERL_GRPO, OPENRLHF_PPO])
+def test_an_actor_is_not_rehearsed_whole(text: str) -> None:
+    """Rollouts are made of the small model's words."""
+    with pytest.raises(cutting.NothingToRehearse, match="with a small model alone: leave out --full-model"):
+        cut_text(text, full_model=True)
 
 
 @pytest.mark.parametrize("text", ["engine=megatron", "engine=veomni"])

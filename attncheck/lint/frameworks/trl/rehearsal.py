@@ -54,9 +54,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "dataset_train_split": DROP,
         "dataset_num_proc": DROP,
         "max_length": str(materials.max_length),
-        "eos_token": DROP,
-        "chat_template_path": DROP,
     }
+    if not materials.full_model:  # of whose tokenizer they are
+        sets |= dict.fromkeys(("eos_token", "chat_template_path"), DROP)
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
     return JobCut(

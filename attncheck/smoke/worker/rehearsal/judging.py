@@ -23,7 +23,10 @@ PACKAGE = "attncheck.smoke.worker.rehearsal.checks"
 
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Serve a job whose items are names of checks; `message` has the folder and the objective."""
+    """Serve a job whose items are names of checks; `message` has the folder and the objective.
+
+    With `message["full_model"]` the model is the user's own.
+    """
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
@@ -39,7 +42,8 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
         try:
             if evidence is None:
                 objective = codec.read(Objective, message["objective"])
-                evidence = _read_evidence(Path(message["stage"]), objective, int(message.get("ring_size", 1)))
+                ring_size, full_model = int(message.get("ring_size", 1)), bool(message["full_model"])
+                evidence = _read_evidence(Path(message["stage"]), objective, ring_size, full_model)
             if not evidence.judged_pieces:
                 raise ValueError("no token that went in is a document's: other data, or another tokenizer")
             result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)
@@ -65,35 +69,59 @@ def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult
     )
 
 
-def _read_evidence(folder: Path, objective: Objective, ring_size: int) -> Any:
+def _read_evidence(folder: Path, objective: Objective, ring_size: int, full_model: bool) -> Any:
     import torch
 
     from attncheck.smoke.worker.data import language
-    from attncheck.smoke.worker.rehearsal import explanations, joining, layouts, records, segments, step, truth
+    from attncheck.smoke.worker.rehearsal import (
+        explanations,
+        joining,
+        layouts,
+        padding,
+        records,
+        segments,
+        step,
+        truth,
+        vocabulary,
+    )
     from attncheck.smoke.worker.rehearsal.evidence import Evidence
 
     own_ranks = records.read_ranks(folder / "watch")
-    index = segments.DocumentIndex(segments.read_documents(json.loads((folder / "documents.json").read_text())))
-    padding = json.loads((folder / "model" / "config.json").read_text()).get("pad_token_id")
+    words = vocabulary.load_vocabulary(folder)
+    documents = segments.read_documents(json.loads((folder / "documents.json").read_text()))
+    index = segments.DocumentIndex(documents, words)
+    configuration = json.loads((folder / "model" / "config.json").read_text())
+    filler = padding.choose_filler(own_ranks, words.padding) if full_model else configuration.get("pad_token_id")
     layout = layouts.find_layout(own_ranks, index, ring_size)
-    fill = language.LANGUAGE_VOCABULARY if padding is None else padding
-    ranks = joining.join_ranks(own_ranks, layout, fill)
-    first_step = step.FirstStep(ranks, index, objective, padding, layout)
+    fill = language.LANGUAGE_VOCABULARY if filler is None else filler
+    ranks = joining.join_ranks(own_ranks, layout, fill, words)
+    first_step = step.FirstStep(ranks, index, objective, filler, layout)
     description = first_step.calls[0].description
     dtype = getattr(torch, str(description["dtype"]).removeprefix("torch."))
     autocast = bool(description["autocast"])
     temperature = objective.policy.temperature if objective.policy is not None else 1.0
     model = truth.TruthModel(folder / "model", temperature=temperature)
     changed = model.load(ranks[0].weights)
+    compared = _list_compared(ranks)
+    if full_model:
+        model.watch_gradients(compared)
     rounded = None
     if dtype != torch.float32 or autocast:
         rounded = truth.TruthModel(folder / "model", dtype, autocast, temperature)
         rounded.load(ranks[0].weights)
-    steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill)))
+        if full_model:
+            rounded.watch_gradients(compared)
+    steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill, words)))
     unstepped = records.count_unstepped(folder / "watch")
     rollouts = tuple(records.read_rollouts(folder / "watch"))
-    evidence = Evidence(first_step, steps, model, rounded, tuple(changed), unstepped, rollouts)
+    evidence = Evidence(first_step, steps, model, rounded, tuple(changed), unstepped, rollouts, full_model)
     return explanations.settle_targets(evidence)
+
+
+def _list_compared(ranks: Sequence[RankRecord]) -> set[str]:
+    """Return the parameters whose gradients are asked for: those that were seen, and those below adapters."""
+    names = {name for record in ranks for name in (*record.trainable, *record.gradients)}
+    return names | {f"{adapter.layer}.weight" for record in ranks for adapter in record.adapters}
 
 
 def describe_patches(record: RankRecord) -> Iterator[str]:

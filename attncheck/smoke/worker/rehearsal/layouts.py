@@ -16,7 +16,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
 from attncheck.smoke.worker.rehearsal.segments import MAX_WORDS, SEED_WORDS, DocumentIndex
 
@@ -186,7 +185,7 @@ def _measure_breaks(rows: Sequence[Sequence[int]], index: DocumentIndex) -> floa
 
 def _iter_pieces(row: Sequence[int], index: DocumentIndex) -> Iterator[tuple[int, int, int]]:
     """Yield the pieces of documents into which a row's words fall: document (-1: of none), offset, length."""
-    words = [token for token in row if token < LANGUAGE_VOCABULARY]
+    words = index.vocabulary.read(row)
     position = 0
     while position < len(words):
         piece = index.find_piece(words[position : position + MAX_WORDS])
@@ -201,7 +200,7 @@ def _count_crossing(rows: Sequence[Sequence[int]], layout: Layout, index: Docume
         places = layout.list_places(len(row) // layout.size)
         holder = torch.empty(len(row), dtype=torch.long)
         holder[places] = torch.arange(layout.size)[:, None].expand_as(places)
-        holders = [rank for rank, token in zip(holder.tolist(), row) if token < LANGUAGE_VOCABULARY]
+        holders = [rank for rank, token in zip(holder.tolist(), row) if index.vocabulary.is_word(token)]
         position = 0
         for document, _, length in _iter_pieces(row, index):
             ranks = set(holders[position : position + length])
@@ -211,7 +210,7 @@ def _count_crossing(rows: Sequence[Sequence[int]], layout: Layout, index: Docume
 
 
 def _begins_within(row: Sequence[int], index: DocumentIndex) -> bool:
-    words = [token for token in row if token < LANGUAGE_VOCABULARY]
+    words = index.vocabulary.read(row)
     return bool(words) and index.find_piece(words[:MAX_WORDS])[1] > 0
 
 

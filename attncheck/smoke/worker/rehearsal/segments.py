@@ -1,7 +1,7 @@
 """Finds the documents in rows of tokens: which document each token came from, and where one ends and another begins.
 
-Every word of a document is one token of the language; all other tokens are markup, which frameworks write each in
-their own way. A document is recognised by its words alone; of the markup between two documents, what the job itself
+Every word of a document is one token (`vocabulary`); all other tokens are markup, which frameworks write each in their
+own way. A document is recognised by its words alone; of the markup between two documents, what the job itself
 takes for the border (where `position_ids` begin anew, `cu_seqlens`) decides, and the length of the markup before a
 row's first document elsewhere.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
+from attncheck.smoke.worker.rehearsal.vocabulary import MADE, Vocabulary
 
 Document = Sequence[tuple[str, tuple[int, ...]]]  # turns: who speaks, and the words
 MAX_WORDS = 4096  # of one document
@@ -35,8 +35,8 @@ class Segment:
 class DocumentIndex:
     """Looks documents up by their words."""
 
-    def __init__(self, documents: Sequence[Document]) -> None:
-        self.documents = documents
+    def __init__(self, documents: Sequence[Document], vocabulary: Vocabulary = MADE) -> None:
+        self.documents, self.vocabulary = documents, vocabulary
         self.words = [tuple(word for _, words in document for word in words) for document in documents]
         self._places: dict[tuple[int, ...], list[tuple[int, int]]] = {}
         self._ends: dict[tuple[int, ...], tuple[int, int]] = {}
@@ -93,8 +93,8 @@ def find_segments(
 ) -> list[Segment]:
     """Return the pieces of documents in a row, in order; `borders` are the places where the job begins a document."""
     first, last = _strip_padding(row, padding)
-    places = [place for place in range(first, last) if row[place] < LANGUAGE_VOCABULARY]
-    words = [row[place] for place in places]
+    places = [place for place in range(first, last) if index.vocabulary.is_word(row[place])]
+    words = index.vocabulary.read(row[first:last])
     pieces: list[tuple[int, int, int, int]] = []  # document, offset, first word's and last word's place
     position = 0
     while position < len(words):
@@ -114,7 +114,7 @@ def find_segments(
             next_word = pieces[number + 1][2]
             marked = [border for border in borders if last_word < border <= next_word]
             stop = marked[0] if marked else max(last_word + 1, next_word - prefix)
-        count = sum(row[place] < LANGUAGE_VOCABULARY for place in range(first_word, last_word + 1))
+        count = len(index.vocabulary.read(row[first_word : last_word + 1]))
         segments.append(Segment(document, start, stop, offset, count))
         start = stop
     return segments

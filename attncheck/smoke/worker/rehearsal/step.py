@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from attncheck.core.rehearsal import Objective, Targets
-from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.layouts import Layout
 from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
 from attncheck.smoke.worker.rehearsal.segments import DocumentIndex, Segment, find_borders, find_segments
@@ -145,7 +144,7 @@ class FirstStep:
 
     def _iter_pieces(self, call: ModelCall) -> Iterator[Piece]:
         labels = call.tensors.get("labels")
-        for number, row in enumerate(self._mark_padding(call).tolist()):
+        for number, row in enumerate(self.mark_padding(call).tolist()):
             segments = find_segments(row, self.index, find_borders(call.tensors, number, len(row)), self.padding)
             tokens = [tuple(row[segment.start : segment.stop]) for segment in segments]
             targets = torch.zeros(len(row), dtype=torch.bool)
@@ -161,7 +160,7 @@ class FirstStep:
             for segment, own in zip(segments, tokens, strict=True):
                 yield Piece(call, number, segment, own, targets)
 
-    def _mark_padding(self, call: ModelCall) -> Tensor:
+    def mark_padding(self, call: ModelCall) -> Tensor:
         """Return the tokens of a call, the padding token wherever its mask says so: some frameworks pad with a word."""
         mask = call.tensors.get("attention_mask")
         if self.padding is None or mask is None or mask.shape != call.input_ids.shape:
@@ -181,7 +180,8 @@ class FirstStep:
             return torch.ones(len(tokens) - 1, dtype=torch.bool)
         targets: list[bool] = []
         for token, role in zip(tokens, self.list_roles(segment, tokens), strict=True):
-            targets.append(role == "assistant" and (token < LANGUAGE_VOCABULARY or (bool(targets) and targets[-1])))
+            is_word = self.index.vocabulary.is_word(token)
+            targets.append(role == "assistant" and (is_word or (bool(targets) and targets[-1])))
         return torch.tensor(targets[1:], dtype=torch.bool)
 
     def list_roles(self, segment: Segment, tokens: Sequence[int]) -> list[str]:
@@ -190,7 +190,7 @@ class FirstStep:
         word, current = segment.offset, ""
         listed = []
         for token in tokens:
-            if token < LANGUAGE_VOCABULARY and word < len(roles):
+            if self.index.vocabulary.is_word(token) and word < len(roles):
                 current = roles[word]
                 word += 1
             listed.append(current)

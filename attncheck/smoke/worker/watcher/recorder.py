@@ -21,6 +21,7 @@ from .describe import describe_adapters, describe_model, describe_process
 PLAIN_TYPES = (bool, int, float, str)
 MAX_CALLS = 256  # that are kept until a first step, which may never come
 MAX_TENSOR_BYTES = 64 << 20  # of one tensor that is kept
+MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # numbers of all parameters that are kept; 0: no limit
 
 
 def _guarded(method: Any) -> Any:
@@ -50,6 +51,7 @@ class Recorder:
         self.rows: list[Any] = []  # of tokens that went in since the last step
         self.faults: list[str] = []
         self.attention: AttentionWatch | None = None
+        self.kept: set[str] | None = None  # names of the parameters of which values are kept, None: of all
         self.adapted: Any = None  # the model that an adapter in front of it calls: that call is recorded already
 
     @_guarded
@@ -84,7 +86,10 @@ class Recorder:
         if self.attention is None:
             self.attention = AttentionWatch(model)
             self.attention.start()
-            self.weights = {name: _keep(_gather(value.detach())) for name, value in model.named_parameters()}
+            self.kept = _choose_parameters(model)
+            self.weights = {
+                name: self._keep_own(name, _gather(value.detach())) for name, value in model.named_parameters()
+            }
         self.calls.append(
             {
                 "model": self.models.index(model),
@@ -138,10 +143,14 @@ class Recorder:
                 continue
             gradient = read_gradient(parameter) if is_partitioned(parameter) else parameter.grad
             if gradient is not None:
-                self.gradients[name] = _keep(_gather(gradient).float())
+                self.gradients[name] = self._keep_own(name, _gather(gradient).float())
             if gradient is not None or not is_partitioned(parameter):  # else whether it has one cannot be seen
                 trainable.append(name)
         self._write_first_step(trainable)
+
+    def _keep_own(self, name: str, tensor: Any) -> Any:
+        """Return a copy of a parameter's weights or gradient, its shape alone where it is none of those kept."""
+        return _keep(tensor) if self.kept is None or name in self.kept else {"shape": tuple(tensor.shape)}
 
     def _write_first_step(self, trainable: list[str]) -> None:
         import torch
@@ -185,6 +194,23 @@ class Recorder:
         with open(f"{path}.part", "w") as stream:
             json.dump({"steps": self.steps, "unstepped": len(self.losses), "faults": self.faults}, stream)
         os.rename(f"{path}.part", path)
+
+
+def _choose_parameters(model: Any) -> set[str] | None:
+    """Return the names of the parameters that are kept: what is trained first, then the smallest, to the limit."""
+    if not MAX_WEIGHTS:
+        return None
+    sizes = {
+        name: (not value.requires_grad, getattr(value, "ds_numel", value.numel()))  # the whole one's, under ZeRO 3
+        for name, value in model.named_parameters()
+    }
+    kept, total = set(), 0
+    for name in sorted(sizes, key=lambda name: sizes[name]):
+        total += sizes[name][1]
+        if total > MAX_WEIGHTS:
+            break
+        kept.add(name)
+    return kept
 
 
 def _name_arguments(model: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from attncheck.core.results.smoke import CheckResult
-from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
 from attncheck.smoke.worker.rehearsal.layouts import ORDER_TEXTS, Layout
 from attncheck.smoke.worker.rehearsal.pairs import find_wrong_pairs, is_chosen
@@ -179,7 +178,7 @@ def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
         wrong += int(differs.sum())
         shifted += int((differs[:, :-1] & (labels[:, :-1] == ids[:, 1:])).sum())
         if evidence.step.padding is not None:
-            padded += int((scored & (ids == evidence.step.padding)).sum())
+            padded += int((scored & (evidence.step.mark_padding(call) == evidence.step.padding)).sum())
     if shifted > 0.5 * total:
         yield (
             f"labels are shifted before they go into the model, which shifts them again: {shifted} of {total} are "
@@ -196,10 +195,11 @@ def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
 def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
     missing = extra = 0
     where_missing, where_extra = "", ""
+    is_word = evidence.step.index.vocabulary.is_word
     for piece in evidence.judged_pieces:
         expected = evidence.step.expected_targets(piece.segment, piece.tokens)
         for number, (wanted, scored) in enumerate(zip(expected.tolist(), piece.is_target.tolist(), strict=True)):
-            if piece.tokens[number + 1] >= LANGUAGE_VOCABULARY or wanted == scored:
+            if not is_word(piece.tokens[number + 1]) or wanted == scored:
                 continue
             missing, extra = missing + wanted, extra + scored
             where_missing = where_missing or (piece.place if wanted else "")
@@ -219,7 +219,7 @@ def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
         if _is_whole(piece, evidence):
             groups.setdefault(_name_kind(piece, evidence), []).append(piece)
     for name, whole in groups.items():
-        if not any(_ends_in_target(piece) for piece in whole):
+        if not any(_ends_in_target(piece, evidence) for piece in whole):
             yield f"the token that ends {name} has a label in none of {len(whole)}: the model does not learn to stop"
 
 
@@ -232,12 +232,14 @@ def _name_kind(piece: Piece, evidence: Evidence) -> str:
 
 def _is_whole(piece: Piece, evidence: Evidence) -> bool:
     words = evidence.step.index.words[piece.segment.document]
-    return piece.segment.offset == 0 and piece.segment.words == len(words) and piece.tokens[-1] >= LANGUAGE_VOCABULARY
+    is_word = evidence.step.index.vocabulary.is_word
+    return piece.segment.offset == 0 and piece.segment.words == len(words) and not is_word(piece.tokens[-1])
 
 
-def _ends_in_target(piece: Piece) -> bool:
+def _ends_in_target(piece: Piece, evidence: Evidence) -> bool:
     """Return whether a token of markup after a document's last word is a target."""
-    last_word = max(place for place, token in enumerate(piece.tokens) if token < LANGUAGE_VOCABULARY)
+    is_word = evidence.step.index.vocabulary.is_word
+    last_word = max(place for place, token in enumerate(piece.tokens) if is_word(token))
     return bool(piece.is_target[last_word:].any())
 
 
