@@ -76,6 +76,15 @@ FullModel = Annotated[
         "its architecture.",
     ),
 ]
+RealData = Annotated[
+    bool,
+    option(
+        TRAIN,
+        "--real-data",
+        help="Rehearse LAUNCH on the first rows of its own data, from their file, folder or the local cache, instead "
+        "of made-up documents.",
+    ),
+]
 Only = Annotated[
     list[str] | None,
     option(
@@ -109,6 +118,7 @@ def smoke(
     data_field: DataField = None,
     full: Full = False,
     full_model: FullModel = False,
+    real_data: RealData = False,
     only: Only = None,
     fix: FixOption = True,
     try_packages: TryPackages = False,
@@ -132,7 +142,8 @@ def smoke(
     writer = make_report_writer(output)
     command = context.meta.get(PASSED_COMMAND)
     if command is not None or is_launch(model):
-        launches = make_rehearsal_request(() if model is None else (model,), command, fix, seed, full_model)
+        given = () if model is None else (model,)
+        launches = make_rehearsal_request(given, command, fix, seed, full_model, real_data)
         interpreter = select_interpreter(python)
         target = make_execution_target(interpreter, device, policy)
         measure_and_exit(
@@ -145,6 +156,8 @@ def smoke(
         )
     if full_model:
         raise BadUsage("--full-model is of a launch's rehearsal; a MODEL's real weights are trained with --full")
+    if real_data:
+        raise BadUsage("--real-data is of a launch's rehearsal; a MODEL is trained on a file with --data")
     request = smoke.Request(
         plan=make_training_plan(policy, plan, seed, ranks.ring_size),
         models=(model,) if model is not None else smoke.DEFAULT_MODELS,
@@ -175,7 +188,12 @@ def is_launch(name: str | None) -> bool:
 
 
 def make_rehearsal_request(
-    names: tuple[str, ...], command: tuple[str, ...] | None, fix: bool, seed: int, full_model: bool = False
+    names: tuple[str, ...],
+    command: tuple[str, ...] | None,
+    fix: bool,
+    seed: int,
+    full_model: bool = False,
+    real_data: bool = False,
 ) -> rehearsal.Request:
     """Return the request to rehearse a file's launches, or the command after `--`. Raises `BadUsage`."""
     from attncheck.lint import inputs
@@ -189,6 +207,7 @@ def make_rehearsal_request(
         fix=fix,
         seed=seed,
         full_model=full_model,
+        real_data=real_data,
     )
 
 

@@ -15,6 +15,7 @@ from attncheck.core.rehearsal import JobCut, Materials
 from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
 
 MAX_LENGTH = 256  # tokens of a row
+MAX_REAL_LENGTH = 512  # of a row of the user's own data, which are longer
 MAX_BATCH = 2
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the shapes that stand for a model that is not here, which Ulysses splits
@@ -41,12 +42,18 @@ class CutLaunch:
 
 
 def make_materials(
-    read: ReadLaunch, folder: str, steps: int, uses_gpu: bool, processes: int, full_model: bool = False
+    read: ReadLaunch,
+    folder: str,
+    steps: int,
+    uses_gpu: bool,
+    processes: int,
+    full_model: bool = False,
+    real_data: bool = False,
 ) -> Materials:
     """Return where a launch's model, data and output are, and the sizes that it is cut to."""
     plan = read.job.plan
     ring_size = _choose_ring_size(read, processes)
-    length = min(max(plan.max_length, 128), MAX_LENGTH)
+    length = min(max(plan.max_length, 128), MAX_REAL_LENGTH if real_data else MAX_LENGTH)
     return Materials(
         os.path.join(folder, "model"),
         os.path.join(folder, "data"),
@@ -59,6 +66,7 @@ def make_materials(
         processes - processes % ring_size,
         ring_size,
         full_model,
+        real_data,
     )
 
 
@@ -80,12 +88,29 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     cut = framework.cut(read.recognised.launch, read.job, materials)
     if isinstance(cut, str):
         raise NothingToRehearse(f"{read.job.location}: {cut}")
+    if materials.real_data:
+        cut = _take_own_data(read, cut)
     if materials.full_model:
         cut = _keep_own_model(read, cut)
     if cut.driver:
         names = {"DRIVER": cut.driver, "DOCUMENTS": materials.documents, "STEPS": str(materials.steps)}
         cut = replace(cut, environ={**cut.environ, **{f"ATTNCHECK_{name}": text for name, text in names.items()}})
     return _cut_ring(cut, read.job.plan.ring_size, materials)
+
+
+def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
+    """Return the cut of a launch whose rows are its own: which of their tokens are learnt, their labels say."""
+    name = read.recognised.framework.name
+    if not cut.data:
+        raise NothingToRehearse(
+            f"{read.job.location}: {name}'s {read.job.trainer} is rehearsed with made-up documents alone: --real-data "
+            "is for TRL's sft, with a dataset_name, and for scripts whose data are an option"
+        )
+    if read.job.plan.ring_size > 1:
+        raise NothingToRehearse(
+            f"{read.job.location}: rows over several ranks are put together by made-up words: leave out --real-data"
+        )
+    return replace(cut, objective=replace(cut.objective, targets="labelled"))
 
 
 def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:

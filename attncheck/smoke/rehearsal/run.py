@@ -80,6 +80,7 @@ class Request:
     seed: int = 0
     steps: int = 0  # 0: as many as there must be
     full_model: bool = False  # the user's own model, whole, instead of a small one of its architecture
+    real_data: bool = False  # the first rows of the user's own data instead of made-up documents
 
 
 @dataclass
@@ -146,7 +147,9 @@ def _rehearse(
     with scratch_folder() as folder:
         processes = max(1, len(read.snapshot.visible_devices())) if target.uses_gpu else CPU_PROCESSES
         steps = request.steps or (FULL_STEPS if request.full_model else STEPS)
-        materials = cutting.make_materials(read, folder, steps, target.uses_gpu, processes, request.full_model)
+        materials = cutting.make_materials(
+            read, folder, steps, target.uses_gpu, processes, request.full_model, request.real_data
+        )
         cut = cutting.cut_job(read, materials)
         stage = _Stage(read, folder, materials, target, request, report_progress, {})
         _make_materials(stage, cut)
@@ -173,7 +176,8 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         with open(os.path.join(stage.materials.data, name), "w") as stream:
             stream.write(text)
     is_full = stage.materials.full_model
-    stage.model, remark = (_name_model(stage.read), "") if is_full else _choose_model(stage.read)
+    real_data = _find_data(stage.read, cut) if stage.materials.real_data else ""
+    stage.model, remark = (_name_model(stage.read), "") if is_full or real_data else _choose_model(stage.read)
     stage.remarks = (*cut.remarks, *([remark] if remark else []))
     message = {
         "task": "attncheck.smoke.worker.rehearsal.materials:prepare",
@@ -187,6 +191,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "has_padding_token": True,
         "dtype": "float32",
         "full_model": is_full,
+        "real_data": real_data,
         "is_float32": stage.read.job.plan.precision == "fp32",
     }
     stage.report_progress("laying the model" if is_full else "making a small model and its documents")
@@ -202,8 +207,16 @@ def _name_model(read: ReadLaunch) -> str:
     """Return the name or folder of the launch's model. Raises `Unanswered` where it has none that can be read."""
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if not name:
-        raise Unanswered(f"{read.job.location}: --full-model: which model the launch trains cannot be read from it")
+        raise Unanswered(
+            f"{read.job.location}: which model the launch trains cannot be read from it, nor its tokenizer"
+        )
     return name
+
+
+def _find_data(read: ReadLaunch, cut: JobCut) -> str:
+    """Return the data that a launch names, from the folder into which it changes, if they are there."""
+    path = os.path.join(read.recognised.launch.folder, os.path.expanduser(cut.data))
+    return path if os.path.exists(path) else cut.data
 
 
 def _choose_model(read: ReadLaunch) -> tuple[str, str]:
@@ -266,12 +279,14 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         tried,
         stage.remarks,
         stage.materials.full_model,
+        stage.materials.real_data,
     )
 
 
 def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> execution.Execution:
     """Run a cut launch for so many steps, and report each with the prefix."""
-    limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if stage.materials.full_model else {}
+    is_large = stage.materials.full_model or stage.materials.real_data  # its own words alone make a small model large
+    limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else {}
     return execution.run_launch(
         cut_launch.command,
         stage.folder,
@@ -332,6 +347,7 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "objective": codec.to_plain(cut.objective),
         "ring_size": ring_size,
         "full_model": stage.materials.full_model,
+        "real_data": stage.materials.real_data,
     }
     events = _run_worker(stage, message, CHECKS)
     return [_read_result(events.get(name), name) for name in CHECKS]

@@ -115,13 +115,13 @@ VERL_DAPO = VERL_GRPO.replace("ppo_micro_batch_size_per_gpu=32", "use_dynamic_bs
 
 
 def cut_text(
-    text: str, kind: Kind = "shell", uses_gpu: bool = False, full_model: bool = False
+    text: str, kind: Kind = "shell", uses_gpu: bool = False, full_model: bool = False, real_data: bool = False
 ) -> tuple[JobCut, cutting.CutLaunch]:
     """Return how a launch is cut, and what would run."""
     name = "run.sh" if kind == "shell" else "x.yaml"
     snapshot = s.laptop()
     (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not here"), lambda path: None)
-    materials = cutting.make_materials(read, STAGE, 30, uses_gpu, 2, full_model)
+    materials = cutting.make_materials(read, STAGE, 30, uses_gpu, 2, full_model, real_data)
     cut = cutting.cut_job(read, materials)
     return cut, cutting.cut_launch(read, cut, {}, STAGE, 2)
 
@@ -406,6 +406,34 @@ def test_a_whole_models_own_tokenizer_keeps_what_is_said_of_it() -> None:
     chat = AXOLOTL.replace("type: alpaca", "type: chat_template\nchat_template: gemma")
     assert read_file(cut_text(chat, "yaml", full_model=True)[1])["chat_template"] == "gemma"
     assert "--torch_dtype" not in cut_text(MS_SWIFT.replace("--torch_dtype bfloat16 ", ""), full_model=True)[1].command
+
+
+@pytest.mark.parametrize(
+    ("named", "laid"),
+    [("own/data", f"{STAGE}/data"), ("data/own.jsonl", f"{STAGE}/data/own.jsonl"), ("/srv/sets", f"{STAGE}/data")],
+)
+def test_real_data_are_read_as_the_launch_reads_them(named: str, laid: str) -> None:
+    """A file keeps its name, a folder's files are laid in ours; configuration and split stay as they are written."""
+    text = TRL.replace("own/data", f"{named} --dataset_config small --dataset_train_split first")
+    cut, launch = cut_text(text, real_data=True)
+    assert cut.data == named and f"--dataset_name {laid} " in launch.command and "--max_length 512" in launch.command
+    assert "--dataset_config small" in launch.command and "--dataset_train_split first" in launch.command
+    assert cut.objective.targets == "labelled"
+    script = (
+        f"python train.py --model_name_or_path x --train_file={named} --per_device_train_batch_size 8 --output_dir x"
+    )
+    cut, launch = cut_text(script, real_data=True)
+    assert cut.data == named and f"--train_file={laid} " in launch.command
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [(TRL_DPO, "shell"), (LLAMAFACTORY, "yaml"), (MS_SWIFT, "shell"), (AXOLOTL, "yaml"), (OPENRLHF, "shell")],
+)
+def test_other_launches_are_not_rehearsed_on_their_data(text: str, kind: Kind) -> None:
+    """Where nobody has read how a framework's own data are cut, it is said by name."""
+    with pytest.raises(cutting.NothingToRehearse, match=r"\w+'s \w+ is rehearsed with made-up documents alone"):
+        cut_text(text, kind, real_data=True)
 
 
 @pytest.mark.parametrize("text", [VERL_GRPO, OPENRLHF_PPO])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,18 @@ def save_model(folder: Path, template: str = "", **changes: Any) -> Path:
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def write_data(path: Path, count: int = 400, seed: int = 0) -> Path:
+    """Write rows of a question and an answer, as a user's data have them, and return the file."""
+    chance, words = random.Random(seed), NOUNS.split()[:48]
+    with path.open("w") as stream:
+        for number in range(count):
+            texts = [" ".join(chance.choices(words, k=chance.randint(*span))) for span in ((12, 30), (20, 60))]
+            messages = [{"role": "user", "content": texts[0]}, {"role": "assistant", "content": texts[1]}]
+            row = {"id": number, "prompt": texts[0], "completion": f" {texts[1]}", "messages": messages}
+            stream.write(f"{json.dumps(row)}\n")
+    return path
 
 
 def change_json(path: Path, **values: Any) -> None:

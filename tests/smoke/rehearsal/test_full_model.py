@@ -58,6 +58,7 @@ CASES = (
     Case("truncated", "", "ATN431", r"documents are cut before their end"),
     Case("halves_swapped", "", "ATN431", r"documents are mixed"),
     Case("layer_detached", "", "ATN434", r"no gradient reaches"),
+    Case("padding_seen", "", "ATN432", r"its tokens see padding"),
     Case("nan", "", "ATN436", r"the loss is NaN at step 3"),
     Case("never_steps", "", "ATN436", r"no optimiser took a step"),
 )

@@ -90,12 +90,21 @@ def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: in
     crossing = _count_crossing(rows, layout, index) if after < before else 0
     if not crossing or not (ring_size > 1 or _are_slices(crossing, rows, layout, ranks, index)):
         layout, rows = alone, own_rows
-    if (ring_size > 1 or _shares_attention(ranks)) and _measure_breaks(rows, index) > BROKEN_SHARE:
+    if (ring_size > 1 or shares_attention(ranks)) and _measure_breaks(rows, index) > BROKEN_SHARE:
         raise Unjoinable(
             f"attention is over several ranks, and documents are broken however their slices are put together "
             f"({', '.join(ORDERS)}): the order is another one, or documents are cut"
         )
     return layout
+
+
+def keep_rows_whole(ranks: Sequence[RankRecord]) -> Layout:
+    """Return the layout of rows that no ranks share. Raises `Unjoinable` where attention is over several ranks."""
+    if shares_attention(ranks):
+        raise Unjoinable(
+            "attention is over several ranks: their slices are put together by made-up words, without --real-data"
+        )
+    return Layout(tuple((record.rank,) for record in ranks))
 
 
 def _iter_groupings(ranks: Sequence[int], ring_size: int) -> Iterator[Layout]:
@@ -157,7 +166,7 @@ def join_row(layout: Layout, slices: Sequence[Sequence[int]]) -> list[int]:
     return [int(token) for token in row]
 
 
-def _shares_attention(ranks: Sequence[RankRecord]) -> bool:
+def shares_attention(ranks: Sequence[RankRecord]) -> bool:
     """Return whether attention must be over several ranks: collectives in it may be ZeRO-3's too, of weights."""
     return attention_communicates(ranks) and not any("deepspeed" in record.packages for record in ranks)
 
@@ -222,7 +231,7 @@ def _are_slices(
         return False
     if sum(_begins_within(row, index) for row in rows) <= HEADLESS_SHARE * crossing:
         return True
-    if not _shares_attention(ranks):
+    if not shares_attention(ranks):
         return False
     followers = {rank for group in layout.groups for rank in group[1:]}
     calls = [call for record in ranks if record.rank in followers for call in record.calls]

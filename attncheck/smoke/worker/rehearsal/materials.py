@@ -43,7 +43,8 @@ REJECTED_WORDS = 8  # of the language, that rejected answers are made of
 def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Serve a job of one item: fill `message["stage"]` with model/, documents.json and data/train.jsonl.
 
-    With `message["full_model"]` the model is the one that `message["model"]` names, and its words are written too.
+    With `message["full_model"]` the model is the one that `message["model"]` names, and its words are written too; with
+    `message["real_data"]` the rows are the first ones of the data of that name, and their tokens are written.
     """
     from attncheck.smoke.worker.models import build
 
@@ -54,18 +55,26 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     (item,) = message["items"]
     send({"started": item})
     folder = Path(message["stage"])
-    make_model = prepare_own_model if message["full_model"] else make_small_model
+    real_data = message["real_data"]
+    small = make_small_model_of_own_words if real_data else make_small_model
+    make_model = prepare_own_model if message["full_model"] else small
     try:
         parameters, vocabulary, remarks = make_model(message, folder)
+        if real_data:
+            remarks = [*remarks, lay_own_data(real_data, folder)]
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
+        return
+    answer = {"item": item, "answer": {"parameters": parameters, "remarks": remarks}}
+    if real_data:
+        send(answer)
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
     (folder / "documents.json").write_text(json.dumps(documents))
     with (folder / "data" / "train.jsonl").open("w") as stream:
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)
     write_parquet(rows, folder / "data" / "train.parquet")
-    send({"item": item, "answer": {"parameters": parameters, "remarks": remarks}})
+    send(answer)
 
 
 def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
@@ -80,6 +89,29 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
     return parameters, MADE, []
 
 
+def make_small_model_of_own_words(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
+    """Make a small model for the tokenizer of the user's own, which is laid beside it. Raises `build.Unbuildable`."""
+    from attncheck.smoke.worker.models import build
+    from attncheck.smoke.worker.rehearsal import own_model
+
+    name = message["model"]
+    own_model.lay_tokenizer(name, folder / "model")
+    tokenizer = own_model.load_tokenizer(name, folder / "model")
+    architecture = build.load_architecture(name, full=True)
+    size = max(len(tokenizer), architecture.vocabulary_size)
+    architecture = replace(architecture, weights="", vocabulary_size=size, cuts_heads=True)
+    return save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model", False), MADE, []
+
+
+def lay_own_data(name: str, folder: Path) -> str:
+    """Lay the first rows of the user's data and write their tokens; return the remark. Raises `build.Unbuildable`."""
+    from attncheck.smoke.worker.rehearsal import own_data, own_model
+
+    rows = own_data.lay_data(name, folder / "data")
+    own_data.save_rows(rows, own_model.load_tokenizer("the model", folder / "model"), folder)
+    return f"the data are the first {len(rows)} rows of {name}"
+
+
 def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
     """Lay the user's own model and find words in its tokenizer; return its size, them, and remarks on the copy.
 
@@ -91,6 +123,8 @@ def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vo
     own_model.lay_model(name, folder / "model")
     config, rates = own_model.read_configuration(name, folder / "model")
     parameters = own_model.check_memory(name, config, message["is_float32"])
+    if message["real_data"]:
+        return parameters, MADE, rates
     vocabulary, remarks = own_model.read_vocabulary(name, folder / "model")
     vocabulary.save(folder)
     return parameters, vocabulary, [*rates, *remarks]
@@ -134,7 +168,9 @@ def check_tokenizer(folder: Path) -> None:
         raise build.Unbuildable(f"the tokenizer that this transformers loads for the model makes {tokens} of {text!r}")
 
 
-def save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder: Path) -> int:
+def save_model(
+    architecture: Any, tokenizer: Any, dtype: str, seed: int, folder: Path, saves_tokenizer: bool = True
+) -> int:
     """Save the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`."""
     import torch
 
@@ -150,7 +186,8 @@ def save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder:
             config.pad_token_id = tokenizer.pad_token_id
     model.config._attn_implementation_internal = None  # the job chooses
     model.to(getattr(torch, dtype)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    if saves_tokenizer:
+        tokenizer.save_pretrained(folder)
     return parameters
 
 

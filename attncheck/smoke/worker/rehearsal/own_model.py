@@ -81,6 +81,11 @@ def _copy_or_link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
+def _copy_small(source: str, target: str) -> None:
+    if not source.endswith(LARGE):
+        shutil.copyfile(source, target)
+
+
 def _ignore_checkpoints(folder: str, names: list[str]) -> set[str]:
     """Return what is no part of the model: what a training run left in its folder, and hidden files."""
     return {
@@ -91,11 +96,21 @@ def _ignore_checkpoints(folder: str, names: list[str]) -> set[str]:
     }  # fmt: skip
 
 
-def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
-    """Return the words of the model's tokenizer that documents are made of, and remarks. Raises `Unbuildable`.
+def lay_tokenizer(name: str, folder: Path) -> None:
+    """Fill `folder` with the small files of the model `name`. Raises `Unbuildable` where it is not here."""
+    from attncheck.doctor.probes.payload.model import files
 
-    A chat template is written into the copy where it has none.
-    """
+    fact = files.find_model_folder(name)
+    if "known" not in fact:
+        raise Unbuildable(
+            f"{fact.get('absent') or fact.get('unreadable')}; --real-data takes the model's own tokenizer, and "
+            "downloads nothing: give the model's folder, or download it first, or leave out --real-data"
+        )
+    shutil.copytree(fact["known"], folder, copy_function=_copy_small, ignore=_ignore_checkpoints)
+
+
+def load_tokenizer(name: str, folder: Path) -> Any:
+    """Return the tokenizer in a folder. Raises `Unbuildable` where there is none, or none that ends documents."""
     from transformers import AutoTokenizer
 
     try:
@@ -104,6 +119,15 @@ def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
         raise Unbuildable(f"the tokenizer of {name} cannot be read: {_first_line(error)}") from None
     if tokenizer.eos_token_id is None:
         raise Unbuildable(f"the tokenizer of {name} has no eos_token, with which documents end")
+    return tokenizer
+
+
+def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
+    """Return the words of the model's tokenizer that documents are made of, and remarks. Raises `Unbuildable`.
+
+    A chat template is written into the copy where it has none.
+    """
+    tokenizer = load_tokenizer(name, folder)
     remarks: list[str] = []
     if not getattr(tokenizer, "chat_template", None):
         path = folder / "tokenizer_config.json"

@@ -30,10 +30,13 @@ class Segment:
     stop: int
     offset: int
     words: int
+    inferred: bool = False  # nothing that the job gives says that it begins where it does
 
 
 class DocumentIndex:
     """Looks documents up by their words."""
+
+    is_own = False  # whether the documents are rows of the user's own data
 
     def __init__(self, documents: Sequence[Document], vocabulary: Vocabulary = MADE) -> None:
         self.documents, self.vocabulary = documents, vocabulary
@@ -45,6 +48,14 @@ class DocumentIndex:
                 self._places.setdefault(words[offset : offset + SEED_WORDS], []).append((number, offset))
             for length in range(1, SEED_WORDS):
                 self._ends.setdefault(words[-length:], (number, len(words) - length))
+
+    def name_document(self, document: int) -> str:
+        """Return a document in words."""
+        return f"document {document}"
+
+    def find_segments(self, row: Sequence[int], borders: Sequence[int], padding: int | None) -> list[Segment]:
+        """Return the pieces of documents in a row, in order; `borders`: where the job begins a document."""
+        return find_segments(row, self, borders, padding)
 
     def find_piece(self, words: Sequence[int]) -> tuple[int, int, int]:
         """Return (document, offset, length) of the longest piece of a document with which the words begin.
@@ -92,7 +103,7 @@ def find_segments(
     row: Sequence[int], index: DocumentIndex, borders: Sequence[int], padding: int | None
 ) -> list[Segment]:
     """Return the pieces of documents in a row, in order; `borders` are the places where the job begins a document."""
-    first, last = _strip_padding(row, padding)
+    first, last = strip_padding(row, padding)
     places = [place for place in range(first, last) if index.vocabulary.is_word(row[place])]
     words = index.vocabulary.read(row[first:last])
     pieces: list[tuple[int, int, int, int]] = []  # document, offset, first word's and last word's place
@@ -120,7 +131,7 @@ def find_segments(
     return segments
 
 
-def _strip_padding(row: Sequence[int], padding: int | None) -> tuple[int, int]:
+def strip_padding(row: Sequence[int], padding: int | None) -> tuple[int, int]:
     """Return [first, last) of a row without the padding at its ends."""
     first, last = 0, len(row)
     while padding is not None and last > first and row[last - 1] == padding:

@@ -11,17 +11,20 @@ from attncheck.smoke.worker.rehearsal.evidence import Evidence
 from attncheck.smoke.worker.rehearsal.layouts import ORDER_TEXTS, Layout
 from attncheck.smoke.worker.rehearsal.pairs import find_wrong_pairs, is_chosen
 from attncheck.smoke.worker.rehearsal.rollouts import find_lost_rollouts
-from attncheck.smoke.worker.rehearsal.segments import Segment, find_segments
+from attncheck.smoke.worker.rehearsal.segments import Segment
 from attncheck.smoke.worker.rehearsal.step import IGNORED, Piece
 
 MAX_CUT_SHARE = 0.02  # of documents: where a row is cut, a few words may look like another document's
 SPLIT_SHARE = 0.5  # of pieces without an end to those without a beginning, where rows are cut from a stream
 ORDERED_STEPS = 5  # in which the documents' numbers rise, if the data go in in order
+UNJUDGED = "not judged: whether labels belong where they are, or rows are left out or cut, for the data are your own"
 WHOLE_WORDS = 6  # a piece of fewer words says too little about which document it is of
 
 
 def run(evidence: Evidence) -> CheckResult:
     """Compare the batches with the documents, and the labels with the objective."""
+    if evidence.step.index.is_own:
+        return _judge_own(evidence)
     cuts, split = _find_cuts(evidence)
     pairs = tuple(find_wrong_pairs(evidence)) if evidence.step.objective.preference is not None else ()
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
@@ -39,6 +42,41 @@ def run(evidence: Evidence) -> CheckResult:
         reservations=tuple(reservations),
         notes=(_describe_batches(evidence), *split, *_note_labels(evidence)),
     )
+
+
+def _judge_own(evidence: Evidence) -> CheckResult:
+    """Judge what can be known of batches of the user's own rows: labels against tokens, rows that go in twice."""
+    enter = evidence.step.labels_enter
+    return CheckResult(
+        "batch",
+        violations=tuple(_find_wrong_labels(evidence)) if enter else (),
+        reservations=(*_find_repeated_rows(evidence), *(_find_crossing_labels(evidence) if enter else ())),
+        notes=(_describe_batches(evidence), *_tell_rows(evidence), UNJUDGED, *_note_labels(evidence)),
+    )
+
+
+def _tell_rows(evidence: Evidence) -> Iterator[str]:
+    unknown = len(evidence.step.index.documents)
+    known = sum(piece.segment.document < unknown for piece in evidence.step.pieces)
+    if not known:
+        yield "not judged: whether rows of the data are mixed, for the text of none is found in the batches"
+    yield f"of {len(evidence.step.pieces)} documents {known} are told by their text, of {unknown} rows of the data"
+
+
+def _find_repeated_rows(evidence: Evidence) -> Iterator[str]:
+    """Yield the rows of the data that went in twice while fewer documents had gone in than there are rows.
+
+    A trainer that leaves rows out by a filter of its own may be in its second epoch: it is no proof of a fault.
+    """
+    unknown = len(evidence.step.index.documents)
+    segments = [segment for row in _list_rows(evidence) for segment in row]
+    seen = Counter(s.document for s in segments if s.document < unknown and s.offset == 0)
+    repeated = [document for document, count in seen.items() if count > 1]
+    if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(segments) < unknown:
+        yield (
+            f"{len(repeated)} rows of the data went in more than once among the first {len(segments)} documents, while "
+            f"{unknown - len(seen)} of {unknown} rows were not seen at all, the first row {min(repeated) + 1}"
+        )
 
 
 def _describe_batches(evidence: Evidence) -> str:
@@ -134,7 +172,7 @@ def _find_gaps(evidence: Evidence) -> Iterator[str]:
 
 def row_segments(evidence: Evidence, row: Sequence[int]) -> list[Segment]:
     """Return the pieces of documents in a row of a later step, whose borders were not kept."""
-    return find_segments(row, evidence.step.index, (), evidence.step.padding)
+    return evidence.step.index.find_segments(row, (), evidence.step.padding)
 
 
 def _find_cuts(evidence: Evidence) -> tuple[list[str], list[str]]:

@@ -16,6 +16,7 @@ LAST_STEPS = 5
 FALL = 0.9  # the last losses must be below this share of the first
 NEAR_ONE = 0.01  # the loss is a mean in nats a token, and no multiple of one
 UNJUDGED = "not judged: whether it learns, for the weights are trained ones, at the launch's own rate"
+UNKNOWN = "not judged: whether the loss is below what can be known, for the entropy of your data is not known"
 MARGIN = 0.12  # nats below the floor that chance explains
 
 
@@ -41,7 +42,8 @@ def run(evidence: Evidence) -> CheckResult:
         violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
     if len(losses) < MIN_STEPS and not violations:
         return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
-    return CheckResult("learning", violations=violations, steps=steps, floor=floor, bound=bound)
+    notes = (UNKNOWN,) if evidence.step.index.is_own else ()
+    return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
 
 
 def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> CheckResult:
@@ -52,7 +54,8 @@ def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> Che
         violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
     elif not losses:
         return CheckResult("learning", "skipped", "no step was taken")
-    return CheckResult("learning", violations=violations, notes=(UNJUDGED,), steps=steps, floor=floor)
+    notes = (UNJUDGED, *([UNKNOWN] if evidence.step.index.is_own else []))
+    return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor)
 
 
 def _judge_rewarded(evidence: Evidence) -> CheckResult:
@@ -71,6 +74,8 @@ def _judge_rewarded(evidence: Evidence) -> CheckResult:
 
 def _floor(evidence: Evidence) -> float:
     """Return the least mean loss that a model can have on these targets: markup costs nothing, words their entropy."""
+    if evidence.step.index.is_own:
+        return 0.0  # of which no entropy is known
     words = targets = 0
     is_word = evidence.step.index.vocabulary.is_word
     for piece in evidence.judged_pieces:
