@@ -90,6 +90,9 @@ class Objective:
         return self.policy.describe(mean) if self.policy is not None else mean
 
 
+DATA_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt")  # of files whose first rows can be taken
+
+
 @dataclass(frozen=True)
 class Materials:
     """The folders and numbers that a cut launch is pointed at."""
@@ -104,11 +107,17 @@ class Materials:
     uses_gpu: bool  # whether there is one
     processes: int = 1  # that the launch may start at most
     ring_size: int = 1  # ranks that share a row
+    full_model: bool = False  # the model is the user's own, whole, with its tokenizer
+    real_data: bool = False  # the rows are the user's own
 
     def alias(self, model: str) -> str:
         """Return a path for the small model that ends as the name of the user's own model does."""
         name = os.path.basename(os.path.normpath(model)) if model else "model"
         return os.path.join(os.path.dirname(self.model), "models", name)
+
+    def name_data(self, name: str) -> str:
+        """Return where the first rows of the data of this name are laid: a file of that name, or the data's folder."""
+        return f"{self.data}/{os.path.basename(name)}" if name.endswith(DATA_ENDINGS) else self.data
 
     @property
     def documents(self) -> str:
@@ -147,5 +156,6 @@ class JobCut:
     remarks: tuple[str, ...] = ()  # what stands for something else here
     ring_size: int = 1  # ranks that share a row here
     whole_rows: str = ""  # why a rank has its rows whole on this machine, whatever the launch says; "": it need not
+    data: str = ""  # the file, folder or repository that the launch names, where its rows can be the user's own
     mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend what mixes, the likeliest first
     rank_mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend a loss that is another over several ranks

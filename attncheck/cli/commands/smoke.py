@@ -30,6 +30,7 @@ from attncheck.cli.settings import (
     resolve_policy,
     select_interpreter,
 )
+from attncheck.core.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.smoke.rehearsal import run as rehearsal
@@ -66,6 +67,24 @@ Target = Annotated[
 Full = Annotated[
     bool, option(TRAIN, "--full", help="Train the real weights of MODEL instead of a small model of its shape.")
 ]
+FullModel = Annotated[
+    bool,
+    option(
+        TRAIN,
+        "--full-model",
+        help="Rehearse LAUNCH with its own model, whole, from its folder or the local cache, instead of a small one of "
+        "its architecture.",
+    ),
+]
+RealData = Annotated[
+    bool,
+    option(
+        TRAIN,
+        "--real-data",
+        help="Rehearse LAUNCH on the first rows of its own data, from their file, folder or the local cache, instead "
+        "of made-up documents.",
+    ),
+]
 Only = Annotated[
     list[str] | None,
     option(
@@ -98,6 +117,8 @@ def smoke(
     data: Data = None,
     data_field: DataField = None,
     full: Full = False,
+    full_model: FullModel = False,
+    real_data: RealData = False,
     only: Only = None,
     fix: FixOption = True,
     try_packages: TryPackages = False,
@@ -121,7 +142,8 @@ def smoke(
     writer = make_report_writer(output)
     command = context.meta.get(PASSED_COMMAND)
     if command is not None or is_launch(model):
-        launches = make_rehearsal_request(() if model is None else (model,), command, fix, seed)
+        given = () if model is None else (model,)
+        launches = make_rehearsal_request(given, command, fix, seed, full_model, real_data)
         interpreter = select_interpreter(python)
         target = make_execution_target(interpreter, device, policy)
         measure_and_exit(
@@ -133,6 +155,10 @@ def smoke(
             policy,
             counts_gpus=target.uses_gpu,
         )
+    if full_model:
+        raise BadUsage("--full-model is of a launch's rehearsal; a MODEL's real weights are trained with --full")
+    if real_data:
+        raise BadUsage("--real-data is of a launch's rehearsal; a MODEL is trained on a file with --data")
     request = smoke.Request(
         plan=make_training_plan(policy, plan, seed, ranks.ring_size),
         models=(model,) if model is not None else smoke.DEFAULT_MODELS,
@@ -163,7 +189,12 @@ def is_launch(name: str | None) -> bool:
 
 
 def make_rehearsal_request(
-    names: tuple[str, ...], command: tuple[str, ...] | None, fix: bool, seed: int
+    names: tuple[str, ...],
+    command: tuple[str, ...] | None,
+    fix: bool,
+    seed: int,
+    full_model: bool = False,
+    real_data: bool = False,
 ) -> rehearsal.Request:
     """Return the request to rehearse a file's launches, or the command after `--`. Raises `BadUsage`."""
     from attncheck.lint import inputs
@@ -171,7 +202,13 @@ def make_rehearsal_request(
 
     given = inputs.read_inputs(names, command)
     return rehearsal.Request(
-        given.sources, inputs.make_model_reader(False), inputs.make_readers(given), fix=fix, seed=seed
+        given.sources,
+        inputs.make_model_reader(False),
+        inputs.make_readers(given),
+        fix=fix,
+        seed=seed,
+        full_model=full_model,
+        real_data=real_data,
     )
 
 

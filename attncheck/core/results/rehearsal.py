@@ -28,6 +28,8 @@ class RehearsedLaunch:
     steps: int = 0
     tried: str = ""  # the settings that mend it, in the framework's words
     remarks: tuple[str, ...] = ()
+    full_model: bool = False  # the model was the user's own, whole
+    real_data: bool = False  # the rows were the user's own
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,15 @@ def find_options(launch: Launch, names: Sequence[str]) -> list[str]:
     return [name for name in names if name in written]
 
 
+def get_option(launch: Launch, name: str) -> str:
+    """Return the value that a launch's command gives to an option, "" where it gives none."""
+    for word, following in zip(launch.words, (*launch.words[1:], None)):
+        option, equals, value = word.text.partition("=")
+        if option.startswith("-") and option.lstrip("-").replace("-", "_") == name:
+            return value if equals else following.text if following is not None else ""
+    return ""
+
+
 def find_switches(launch: Launch, names: Sequence[str]) -> list[tuple[str, Word]]:
     """Return the options of these names that a launch's command gives without a value, each with its word."""
     switches = []

@@ -10,7 +10,13 @@ from attncheck.core.results.smoke import deciding_reason, judge_result
 from attncheck.report.lines import Line, column_line, text_line
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block, format_table
 from attncheck.report.sections import SectionView
-from attncheck.report.sections.smoke import describe_layers, describe_result, format_check_name, format_result
+from attncheck.report.sections.smoke import (
+    describe_layers,
+    describe_result,
+    format_check_name,
+    format_result,
+    list_unjudged,
+)
 from attncheck.report.testcases import TestCase, make_testcase
 
 
@@ -34,7 +40,8 @@ def describe_launch(launch: RehearsedLaunch) -> str:
     """Return a launch and how it was run, in one line."""
     parts = [
         f"{launch.location}: {launch.framework} {launch.version} {launch.trainer}",
-        f"a small {launch.model}",
+        f"the whole {launch.model}" if launch.full_model else f"a small {launch.model}",
+        *(["its own data"] * launch.real_data),
         f"{launch.ranks} {'rank' if launch.ranks == 1 else 'ranks'}",
         f"{launch.steps} steps",
         f"{launch.seconds:.0f} s",
@@ -71,7 +78,12 @@ def markdown(report: Report, section: RehearsalSection) -> Iterator[str]:
         for line in (*launch.remarks, *_summarize_layers(launch), launch.objective):
             yield from (escape_line(line), "")
         results = [
-            (format_check_name(result), judge_result(result), describe_result(result)) for result in launch.results
+            (
+                format_check_name(result),
+                judge_result(result),
+                "; ".join((describe_result(result), *list_unjudged(result))),
+            )
+            for result in launch.results
         ]
         yield from format_table(("question", "answer", "because"), results)
         yield from ("", "How it was cut:", "", *format_code_block(launch.diff.rstrip(), "diff"), "")

@@ -113,6 +113,8 @@ def format_result(result: CheckResult, verbose: bool, width: int) -> Iterator[Li
         details += [line for note in notes for line in _wrap_text(note, room)]
         details += describe_layers(result)
         details += describe_steps(result.steps)
+    else:
+        details += [line for note in list_unjudged(result) for line in _wrap_text(note, room)]
     for line in dict.fromkeys(details):
         yield column_line((" " * (10 + NAME_WIDTH), ""), (line, "dim"))
 
@@ -120,6 +122,11 @@ def format_result(result: CheckResult, verbose: bool, width: int) -> Iterator[Li
 def format_check_name(result: CheckResult) -> str:
     """Return a check's name in words."""
     return result.check.replace("_", " ")
+
+
+def list_unjudged(result: CheckResult) -> list[str]:
+    """Return what a check says that it did not judge, which is shown whatever its answer."""
+    return [note for note in result.notes if note.startswith("not judged") and note != describe_result(result)]
 
 
 def describe_result(result: CheckResult) -> str:
@@ -136,9 +143,10 @@ def describe_training(result: CheckResult) -> str:
     losses = [step.loss for step in result.steps]
     speed = sorted(step.tokens_per_s for step in result.steps)[len(result.steps) // 2]
     peak = max(step.peak_memory_bytes for step in result.steps)
+    wanted = f", wanted below {result.bound:.2f}" if result.bound else ""
+    least = f", cannot be below {result.floor:.2f}" if result.floor else ""
     parts = [
-        f"loss {losses[0]:.2f} → {losses[-1]:.2f} in {len(losses)} steps, wanted below {result.bound:.2f}, "
-        f"cannot be below {result.floor:.2f}",
+        f"loss {losses[0]:.2f} → {losses[-1]:.2f} in {len(losses)} steps{wanted}{least}",
         *([f"{speed:,.0f} tokens/s"] * bool(speed)),
         *([f"{peak / (1 << 20):,.0f} MiB"] * bool(peak)),
     ]

@@ -15,12 +15,15 @@ from attncheck.core.rehearsal import JobCut, Materials
 from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
 
 MAX_LENGTH = 256  # tokens of a row
+MAX_REAL_LENGTH = 512  # of a row of the user's own data, which are longer
 MAX_BATCH = 2
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the shapes that stand for a model that is not here, which Ulysses splits
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 PYTHON = re.compile(r"python[\d.]*")
+# Of a model that is trained on from its own weights: at the small model's rate it would lose what it knows.
+RATES = ("learning_rate", "optim.lr", "adam.lr")
 ARGUMENTS = ("$@", "$*")  # of the script, which is rehearsed without any
 
 
@@ -38,11 +41,19 @@ class CutLaunch:
     cut: JobCut
 
 
-def make_materials(read: ReadLaunch, folder: str, steps: int, uses_gpu: bool, processes: int) -> Materials:
+def make_materials(
+    read: ReadLaunch,
+    folder: str,
+    steps: int,
+    uses_gpu: bool,
+    processes: int,
+    full_model: bool = False,
+    real_data: bool = False,
+) -> Materials:
     """Return where a launch's model, data and output are, and the sizes that it is cut to."""
     plan = read.job.plan
     ring_size = _choose_ring_size(read, processes)
-    length = min(max(plan.max_length, 128), MAX_LENGTH)
+    length = min(max(plan.max_length, 128), MAX_REAL_LENGTH if real_data else MAX_LENGTH)
     return Materials(
         os.path.join(folder, "model"),
         os.path.join(folder, "data"),
@@ -54,13 +65,15 @@ def make_materials(read: ReadLaunch, folder: str, steps: int, uses_gpu: bool, pr
         uses_gpu,
         processes - processes % ring_size,
         ring_size,
+        full_model,
+        real_data,
     )
 
 
 def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
     """Return over how many ranks a row is here: as many as the launch says, or a part that there is room for."""
     plan = read.job.plan
-    is_stand_in = not isinstance(read.snapshot.model, Known)
+    is_stand_in = not isinstance(read.snapshot.model, Known)  # never with --full-model
     limit = min(processes, STAND_IN_HEADS) if plan.scheme == "ulysses" and is_stand_in else processes
     return max(size for size in range(1, plan.ring_size + 1) if plan.ring_size % size == 0 and size <= limit)
 
@@ -75,10 +88,39 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     cut = framework.cut(read.recognised.launch, read.job, materials)
     if isinstance(cut, str):
         raise NothingToRehearse(f"{read.job.location}: {cut}")
+    if materials.real_data:
+        cut = _take_own_data(read, cut)
+    if materials.full_model:
+        cut = _keep_own_model(read, cut)
     if cut.driver:
         names = {"DRIVER": cut.driver, "DOCUMENTS": materials.documents, "STEPS": str(materials.steps)}
         cut = replace(cut, environ={**cut.environ, **{f"ATTNCHECK_{name}": text for name, text in names.items()}})
     return _cut_ring(cut, read.job.plan.ring_size, materials)
+
+
+def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
+    """Return the cut of a launch whose rows are its own: which of their tokens are learnt, their labels say."""
+    name = read.recognised.framework.name
+    if not cut.data:
+        raise NothingToRehearse(
+            f"{read.job.location}: {name}'s {read.job.trainer} is rehearsed with made-up documents alone: --real-data "
+            "is for TRL's sft, with a dataset_name, and for scripts whose data are an option"
+        )
+    if read.job.plan.ring_size > 1:
+        raise NothingToRehearse(
+            f"{read.job.location}: rows over several ranks are put together by made-up words: leave out --real-data"
+        )
+    return replace(cut, objective=replace(cut.objective, targets="labelled"))
+
+
+def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
+    """Return the cut of a launch whose model is its own: it is trained at the rate that is written."""
+    if cut.driver:
+        raise NothingToRehearse(
+            f"{read.job.location}: {read.recognised.framework.name}'s {read.job.trainer} is rehearsed with a small "
+            "model alone: leave out --full-model"
+        )
+    return replace(cut, sets={name: value for name, value in cut.sets.items() if name not in RATES})
 
 
 def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:

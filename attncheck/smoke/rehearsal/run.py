@@ -53,6 +53,8 @@ MESSAGES = {
     "repeat": "two runs of the launch differ",
 }
 STEPS = 30
+FULL_STEPS = 10  # of a model of its own size, which is slow, and whose learning is not judged
+MAX_WEIGHTS = 8_000_000  # numbers of such a model whose gradients are kept and compared, of the smallest parameters
 REPEATED_STEPS = 3  # of the second run of a launch that asks for reproducible training
 MAX_SCRIPTS = 200  # beside a launch's own
 DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in twice
@@ -76,7 +78,9 @@ class Request:
     make_reader: Callable[[Source], lint.ReadFile]
     fix: bool = True
     seed: int = 0
-    steps: int = STEPS
+    steps: int = 0  # 0: as many as there must be
+    full_model: bool = False  # the user's own model, whole, instead of a small one of its architecture
+    real_data: bool = False  # the first rows of the user's own data instead of made-up documents
 
 
 @dataclass
@@ -142,7 +146,10 @@ def _rehearse(
 ) -> tuple[RehearsalSection, list[Finding]]:
     with scratch_folder() as folder:
         processes = max(1, len(read.snapshot.visible_devices())) if target.uses_gpu else CPU_PROCESSES
-        materials = cutting.make_materials(read, folder, request.steps, target.uses_gpu, processes)
+        steps = request.steps or (FULL_STEPS if request.full_model else STEPS)
+        materials = cutting.make_materials(
+            read, folder, steps, target.uses_gpu, processes, request.full_model, request.real_data
+        )
         cut = cutting.cut_job(read, materials)
         stage = _Stage(read, folder, materials, target, request, report_progress, {})
         _make_materials(stage, cut)
@@ -168,7 +175,9 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
     for name, text in cut.files.items():
         with open(os.path.join(stage.materials.data, name), "w") as stream:
             stream.write(text)
-    stage.model, remark = _choose_model(stage.read)
+    is_full = stage.materials.full_model
+    real_data = _find_data(stage.read, cut) if stage.materials.real_data else ""
+    stage.model, remark = (_name_model(stage.read), "") if is_full or real_data else _choose_model(stage.read)
     stage.remarks = (*cut.remarks, *([remark] if remark else []))
     message = {
         "task": "attncheck.smoke.worker.rehearsal.materials:prepare",
@@ -181,12 +190,33 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "seed": stage.request.seed,
         "has_padding_token": True,
         "dtype": "float32",
+        "full_model": is_full,
+        "real_data": real_data,
+        "is_float32": stage.read.job.plan.precision == "fp32",
     }
-    stage.report_progress("making a small model and its documents")
+    stage.report_progress("laying the model" if is_full else "making a small model and its documents")
     answers = _run_worker(stage, message, ("materials",))
     event = answers["materials"]
     if event.kind != "answer":
-        raise Unanswered(f"{stage.read.job.location}: no small model could be made: {event.reason}")
+        what = "the model cannot be rehearsed whole" if is_full else "no small model could be made"
+        raise Unanswered(f"{stage.read.job.location}: {what}: {event.reason}")
+    stage.remarks += tuple(event.answer["remarks"])
+
+
+def _name_model(read: ReadLaunch) -> str:
+    """Return the name or folder of the launch's model. Raises `Unanswered` where it has none that can be read."""
+    name = read.job.model or read.recognised.framework.model(read.recognised.launch)
+    if not name:
+        raise Unanswered(
+            f"{read.job.location}: which model the launch trains cannot be read from it, nor its tokenizer"
+        )
+    return name
+
+
+def _find_data(read: ReadLaunch, cut: JobCut) -> str:
+    """Return the data that a launch names, from the folder into which it changes, if they are there."""
+    path = os.path.join(read.recognised.launch.folder, os.path.expanduser(cut.data))
+    return path if os.path.exists(path) else cut.data
 
 
 def _choose_model(read: ReadLaunch) -> tuple[str, str]:
@@ -248,16 +278,20 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         ended.steps,
         tried,
         stage.remarks,
+        stage.materials.full_model,
+        stage.materials.real_data,
     )
 
 
 def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> execution.Execution:
     """Run a cut launch for so many steps, and report each with the prefix."""
+    is_large = stage.materials.full_model or stage.materials.real_data  # its own words alone make a small model large
+    limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else {}
     return execution.run_launch(
         cut_launch.command,
         stage.folder,
         stage.target.python,
-        cut_launch.cut.environ,
+        {**cut_launch.cut.environ, **limit},
         cut_launch.cut.emulates_flash_attn,
         extensions.find_built(stage.read.snapshot, os.environ),
         steps,
@@ -313,6 +347,8 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "stage": stage.folder,
         "objective": codec.to_plain(cut.objective),
         "ring_size": ring_size,
+        "full_model": stage.materials.full_model,
+        "real_data": stage.materials.real_data,
     }
     events = _run_worker(stage, message, CHECKS)
     return [_read_result(events.get(name), name) for name in CHECKS]

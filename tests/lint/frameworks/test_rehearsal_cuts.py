@@ -76,6 +76,9 @@ OPENRLHF_DPO = """deepspeed --num_gpus 8 --module openrlhf.cli.train_dpo --data.
    --train.micro_batch_size 2 --model.model_name_or_path meta-llama/Meta-Llama-3-8B --model.beta 0.1 \\
    --ref.model_name_or_path own/reference --ds.packing_samples --ckpt.output_dir ./checkpoint --data.max_len 2048
 """
+TRL = """trl sft --model_name_or_path Qwen/Qwen2.5-7B --dataset_name own/data --output_dir out --max_length 4096 \\
+   --per_device_train_batch_size 4 --gradient_accumulation_steps 8 --learning_rate 2e-5 --packing
+"""
 TRL_DPO = """trl dpo --model_name_or_path Qwen/Qwen2.5-7B-Instruct --dataset_name trl-lib/ultrafeedback_binarized \\
    --output_dir out --per_device_train_batch_size 4 --gradient_accumulation_steps 8 --learning_rate 5e-7 --beta 0.05 \\
    --no_remove_unused_columns --eval_strategy steps --eval_steps 50
@@ -117,6 +120,8 @@ def cut_text(
     text: str,
     kind: Kind = "shell",
     uses_gpu: bool = False,
+    full_model: bool = False,
+    real_data: bool = False,
     processes: int = 2,
     files: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[JobCut, cutting.CutLaunch]:
@@ -125,7 +130,7 @@ def cut_text(
     snapshot = s.laptop()
     sources = {path: Source(path, content, "yaml") for path, content in files.items()}
     (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not here"), sources.get)
-    materials = cutting.make_materials(read, STAGE, 30, uses_gpu, processes)
+    materials = cutting.make_materials(read, STAGE, 30, uses_gpu, processes, full_model, real_data)
     cut = cutting.cut_job(read, materials)
     return cut, cutting.cut_launch(read, cut, {}, STAGE, processes)
 
@@ -406,6 +411,68 @@ def test_openrlhfs_actor_runs_without_ray() -> None:
     assert cut.objective.policy == PolicyGradient(temperature=0.6)
     with pytest.raises(cutting.NothingToRehearse, match="loss_agg_mode seq-mean is not OpenRLHF's: token-mean"):
         cut_text(f"{OPENRLHF_PPO[:-1]} --actor.loss_agg_mode seq-mean")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "kept"),
+    [
+        (TRL, "shell", "--learning_rate 2e-5 "),
+        (LLAMAFACTORY, "yaml", "learning_rate: 1.0e-5"),
+        (AXOLOTL, "yaml", "learning_rate: 0.0002"),
+        (OPENRLHF, "shell", ""),
+        (VERL, "shell", "optim.lr=1e-5"),
+    ],
+)
+def test_a_whole_model_is_trained_at_the_launchs_own_rate(text: str, kind: Kind, kept: str) -> None:
+    """What is trained already would be lost at the rate that a small model of random weights learns at."""
+    _, launch = cut_text(text, kind, full_model=True)
+    written = "\n".join((launch.command, *launch.files.values()))
+    assert kept in written and "0.005" not in written and f"{STAGE}/model" in written
+
+
+def test_a_whole_models_own_tokenizer_keeps_what_is_said_of_it() -> None:
+    """A chat template, an eos_token and the checkpoint's dtype are left as they are written."""
+    text = TRL.replace("--output_dir", "--eos_token '<|im_end|>' --chat_template_path own.jinja --output_dir")
+    for option in ("--eos_token", "--chat_template_path own.jinja"):
+        assert option in cut_text(text, full_model=True)[1].command and option not in cut_text(text)[1].command
+    chat = AXOLOTL.replace("type: alpaca", "type: chat_template\nchat_template: gemma")
+    assert read_file(cut_text(chat, "yaml", full_model=True)[1])["chat_template"] == "gemma"
+    assert "--torch_dtype" not in cut_text(MS_SWIFT.replace("--torch_dtype bfloat16 ", ""), full_model=True)[1].command
+
+
+@pytest.mark.parametrize(
+    ("named", "laid"),
+    [("own/data", f"{STAGE}/data"), ("data/own.jsonl", f"{STAGE}/data/own.jsonl"), ("/srv/sets", f"{STAGE}/data")],
+)
+def test_real_data_are_read_as_the_launch_reads_them(named: str, laid: str) -> None:
+    """A file keeps its name, a folder's files are laid in ours; configuration and split stay as they are written."""
+    text = TRL.replace("own/data", f"{named} --dataset_config small --dataset_train_split first")
+    cut, launch = cut_text(text, real_data=True)
+    assert cut.data == named and f"--dataset_name {laid} " in launch.command and "--max_length 512" in launch.command
+    assert "--dataset_config small" in launch.command and "--dataset_train_split first" in launch.command
+    assert cut.objective.targets == "labelled"
+    script = (
+        f"python train.py --model_name_or_path x --train_file={named} --per_device_train_batch_size 8 --output_dir x"
+    )
+    cut, launch = cut_text(script, real_data=True)
+    assert cut.data == named and f"--train_file={laid} " in launch.command
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [(TRL_DPO, "shell"), (LLAMAFACTORY, "yaml"), (MS_SWIFT, "shell"), (AXOLOTL, "yaml"), (OPENRLHF, "shell")],
+)
+def test_other_launches_are_not_rehearsed_on_their_data(text: str, kind: Kind) -> None:
+    """Where nobody has read how a framework's own data are cut, it is said by name."""
+    with pytest.raises(cutting.NothingToRehearse, match=r"\w+'s \w+ is rehearsed with made-up documents alone"):
+        cut_text(text, kind, real_data=True)
+
+
+@pytest.mark.parametrize("text", [VERL_GRPO, OPENRLHF_PPO])
+def test_an_actor_is_not_rehearsed_whole(text: str) -> None:
+    """Rollouts are made of the small model's words."""
+    with pytest.raises(cutting.NothingToRehearse, match="with a small model alone: leave out --full-model"):
+        cut_text(text, full_model=True)
 
 
 @pytest.mark.parametrize("text", ["engine=megatron", "engine=veomni"])

@@ -55,8 +55,18 @@ class ForkServer:
         self._process.stdout.close()
 
 
-def make_materials(folder: Path, seed: int = 0, model: str = "llama", form: DataForm = "every") -> Path:
-    """Fill a folder with a small model and documents, as a rehearsal does, and return it."""
+def make_materials(
+    folder: Path,
+    seed: int = 0,
+    model: str = "llama",
+    form: DataForm = "every",
+    full_model: bool = False,
+    real_data: str = "",
+) -> Path:
+    """Fill a folder with a small model and documents, as a rehearsal does, and return it.
+
+    `full_model`: `model` is a user's own, in a folder, and is taken whole; `real_data`: the rows are of this file.
+    """
     (folder / "data").mkdir(parents=True)
     message = {
         "model": model,
@@ -66,6 +76,9 @@ def make_materials(folder: Path, seed: int = 0, model: str = "llama", form: Data
         "seed": seed,
         "has_padding_token": True,
         "dtype": "float32",
+        "full_model": full_model,
+        "real_data": real_data,
+        "is_float32": True,
         "items": ("materials",),
     }
     answers: list[dict[str, Any]] = []
@@ -94,23 +107,34 @@ def rehearse(
     objective: Objective = LABELLED,
     steps: int = STEPS,
     script: Path = SCRIPT,
+    full_model: bool = False,
+    real_data: bool = False,
 ) -> dict[str, CheckResult]:
     """Run the script with a fault over `ranks` processes, and return the result of each check."""
     watch.mkdir(parents=True)
     ended = server.run(make_argv(folder, options, steps, script), {"PLANTED_FAULT": fault}, watch, ranks)
     assert set(ended["statuses"]) == {0}, ended
-    return judge(folder, watch, objective)
+    return judge(folder, watch, objective, full_model, real_data)
 
 
-def judge(folder: Path, watch: Path, objective: Objective) -> dict[str, CheckResult]:
+def judge(
+    folder: Path, watch: Path, objective: Objective, full_model: bool = False, real_data: bool = False
+) -> dict[str, CheckResult]:
     """Return the result of each check of the records in a folder."""
     stage = watch.parent / f"{watch.name}-stage"
     stage.mkdir()
-    for name in ("model", "data", "documents.json"):
-        (stage / name).symlink_to(folder / name)
+    for name in ("model", "data", "documents.json", "vocabulary.json", "rows.json"):
+        if (folder / name).exists():
+            (stage / name).symlink_to(folder / name)
     (stage / "watch").symlink_to(watch)
     answers: list[dict[str, Any]] = []
-    message = {"stage": str(stage), "objective": codec.to_plain(objective), "items": judging.CHECKS}
+    message = {
+        "stage": str(stage),
+        "objective": codec.to_plain(objective),
+        "items": judging.CHECKS,
+        "full_model": full_model,
+        "real_data": real_data,
+    }
     judging.judge(message, answers.append)
     return {answer["item"]: codec.read(CheckResult, answer["answer"]) for answer in answers if "item" in answer}
 

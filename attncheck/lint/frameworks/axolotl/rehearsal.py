@@ -82,7 +82,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "save_strategy": "no",
         "dataloader_num_workers": "0",
     }
-    template, remarks = _cut_template(job) if form == "messages" else ({}, ())
+    template, remarks = _cut_template(job) if form == "messages" and not materials.full_model else ({}, ())
     sets |= template
     whole_rows = "" if materials.uses_gpu or _starts_processes(launch) else "axolotl starts one process on a CPU"
     is_ring = materials.ring_size > 1 and not whole_rows  # its mesh is CUDA's, by name: utils/distributed.py:314

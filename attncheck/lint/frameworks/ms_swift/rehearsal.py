@@ -53,6 +53,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "model_author": DROP,
         "create_checkpoint_symlink": DROP,
     }
+    if materials.full_model:
+        del sets["torch_dtype"]
     source = f"ms-swift {job.version} trainers/seq2seq_trainer.py: transformers' mean over num_items_in_batch"
     return JobCut(
         sets,

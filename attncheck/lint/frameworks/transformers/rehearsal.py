@@ -18,6 +18,7 @@ from attncheck.lint.fields.rehearsing import (
     cut_training_arguments,
     find_options,
     find_switches,
+    get_option,
     keep_taken,
     list_left_out,
 )
@@ -46,7 +47,11 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         return f"which option of {script} names the data is not known (--data_path or --dataset_name would be)"
     options = dict.fromkeys(model[:1], materials.model)
     options |= dict.fromkeys(find_options(launch, TOKENIZER_OPTIONS), materials.model)
-    options |= {data[0]: materials.data_file if data[0] in FILE_OPTIONS else materials.data}
+    named = get_option(launch, data[0])
+    own = materials.name_data(named)
+    options |= {
+        data[0]: own if materials.real_data else materials.data_file if data[0] in FILE_OPTIONS else materials.data
+    }
     options |= dict.fromkeys(find_options(launch, LENGTH_OPTIONS), str(materials.max_length))
     attention = cut_attention(job, materials)
     source = f"transformers {job.version} trainer.py: the mean over num_items_in_batch"
@@ -56,6 +61,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "every",
         Objective("labelled", TRAINER_NORMALISATIONS, source),
         options=options,
+        data=named,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
         mends=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),

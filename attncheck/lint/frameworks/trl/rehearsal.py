@@ -42,6 +42,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if isinstance(reading, str):
         return reading
     form, objective = reading
+    named = get_setting(job, "dataset_name") or ""
     attention = cut_attention(job, materials)
     sets = {
         **cut_training_arguments(job, materials),
@@ -49,20 +50,21 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "learning_rate": choose_learning_rate(objective),
         "model_name_or_path": materials.model,
         "model_revision": DROP,
-        "dataset_name": materials.data,
-        "dataset_config": DROP,
-        "dataset_train_split": DROP,
+        "dataset_name": materials.name_data(named) if materials.real_data else materials.data,
         "dataset_num_proc": DROP,
         "max_length": str(materials.max_length),
-        "eos_token": DROP,
-        "chat_template_path": DROP,
     }
+    if not materials.real_data:
+        sets |= dict.fromkeys(("dataset_config", "dataset_train_split"), DROP)
+    if not (materials.full_model or materials.real_data):  # of whose tokenizer they are
+        sets |= dict.fromkeys(("eos_token", "chat_template_path"), DROP)
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
     return JobCut(
         sets,
         form,
         objective,
+        data=named if job.trainer == "sft" else "",
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
         mends=MENDS if job.trainer == "sft" else DPO_MENDS,

@@ -28,6 +28,17 @@ def switch_off_randomness(model: nn.Module) -> None:
                 setattr(holder, name, 0.0)
 
 
+def find_rates(config: Any) -> dict[tuple[str, str], float]:
+    """Return the rates of a configuration that are on: by the part of it ("": itself) and their name."""
+    parts = {"": config, **{name: value for name, value in vars(config).items() if hasattr(value, "to_dict")}}
+    return {
+        (part, name): value
+        for part, holder in parts.items()
+        for name, value in vars(holder).items()
+        if RATE_NAME.search(name) and _is_rate(value)
+    }
+
+
 def _iter_rate_holders(model: nn.Module) -> Iterator[Any]:
     """Yield a model's modules, and the configurations and parts of configurations that these hold, each once."""
     seen: set[int] = set()

@@ -14,10 +14,13 @@ import torch
 from torch import Tensor
 
 from attncheck.core.rehearsal import NORMALISATION_TEXTS, Normalisation
-from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, ROUNDING_MULTIPLE, Evidence
+from attncheck.smoke.worker.rehearsal.evidence import ROUNDING_MULTIPLE, Evidence
 from attncheck.smoke.worker.rehearsal.step import Sliced
 from attncheck.smoke.worker.testbed import gradient_error
 
+# In float32, relative. Rounding moves single elements across a threshold, which no other rounding shows: 2.3e-4 was seen
+# between sdpa and eager in gemma3n, whose activations are sparse; faults are at 1e-2.
+FP32_GRADIENT_LIMIT = 5e-4
 SCALE_LIMIT = 5e-3  # of the gradients' norm: a factor, which Adam hides, is wrong above it
 
 
@@ -155,10 +158,10 @@ def _flatten(gradient: Tensor | None, like: Tensor) -> Tensor:
 def gradient_limit(evidence: Evidence, definition: Definition) -> float:
     """Return the largest relative error allowed of the gradients: several times what rounding costs those of a loss."""
     if evidence.rounded is None:
-        return FP32_LIMIT
+        return FP32_GRADIENT_LIMIT
     shares = list_shares(evidence, definition)
     rounded, exact = evidence.sum_gradients(shares, rounded=True), evidence.sum_gradients(shares)
-    return max(FP32_LIMIT, ROUNDING_MULTIPLE * gradient_error(rounded, exact))
+    return max(FP32_GRADIENT_LIMIT, ROUNDING_MULTIPLE * gradient_error(rounded, exact))
 
 
 def is_near(value: float, observed: float, limit: float) -> bool:

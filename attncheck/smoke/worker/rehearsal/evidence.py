@@ -28,10 +28,11 @@ class Evidence:
     step: FirstStep
     steps: tuple[StepRecord, ...]
     truth: TruthModel
-    rounded: TruthModel | None  # in the job's own precision; None in float32
+    rounded: TruthModel | None  # in the job's own precision; of float32 in float64; None where that may not fit
     changed_weights: tuple[str, ...] = ()  # parameters that are not the checkpoint's
     unstepped: int = 0  # losses that were differentiated where no step was ever taken
     rollouts: tuple[tuple[RolloutRecord, ...], ...] = ()  # that were handed in, by steps, where a driver made them
+    full_model: bool = False  # the model is the user's own, with its own weights
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:

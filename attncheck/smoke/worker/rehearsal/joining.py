@@ -14,15 +14,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.layouts import ORDERS, Layout, Unjoinable, join_row
 from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
 from attncheck.smoke.worker.rehearsal.segments import find_borders
+from attncheck.smoke.worker.rehearsal.vocabulary import MADE, Vocabulary
 
 IGNORED = -100
 
 
-def join_ranks(ranks: Sequence[RankRecord], layout: Layout, padding: int) -> tuple[RankRecord, ...]:
+def join_ranks(
+    ranks: Sequence[RankRecord], layout: Layout, padding: int, vocabulary: Vocabulary = MADE
+) -> tuple[RankRecord, ...]:
     """Return the records with each row's calls put together under the first rank of its group; the others have none."""
     if layout.size == 1:
         return tuple(replace(record, calls=tuple(map(place_labels, record.calls))) for record in ranks)
@@ -32,11 +34,13 @@ def join_ranks(ranks: Sequence[RankRecord], layout: Layout, padding: int) -> tup
         calls = [by_rank[rank].calls for rank in group]
         if len({len(own) for own in calls}) > 1:
             raise Unjoinable(f"the ranks {', '.join(map(str, group))} share rows and call the model unequally often")
-        joined[group[0]] = tuple(_join_calls(parts, layout, padding) for parts in zip(*calls))
+        joined[group[0]] = tuple(_join_calls(parts, layout, padding, vocabulary) for parts in zip(*calls))
     return tuple(replace(record, calls=joined.get(record.rank, ())) for record in ranks)
 
 
-def join_step_rows(rows: Sequence[Sequence[Sequence[int]]], layout: Layout, padding: int) -> list[list[int]]:
+def join_step_rows(
+    rows: Sequence[Sequence[Sequence[int]]], layout: Layout, padding: int, vocabulary: Vocabulary = MADE
+) -> list[list[int]]:
     """Return the rows of a later step, of which each rank's slices are given in the order of ranks."""
     if layout.size == 1:
         return [list(row) for own in rows for row in own]
@@ -51,10 +55,11 @@ def join_step_rows(rows: Sequence[Sequence[Sequence[int]]], layout: Layout, padd
         if len({len(part) for part in slices}) == 1 and (layout.order != "zigzag" or len(slices[0]) % 2 == 0)
     ]
     longest = 2 * layout.size - 1
-    return [_mark_padding({"input_ids": torch.tensor([row])}, padding, longest)[0].tolist() for row in joined]
+    batches = [{"input_ids": torch.tensor([row])} for row in joined]
+    return [_mark_padding(batch, padding, longest, vocabulary)[0].tolist() for batch in batches]
 
 
-def _join_calls(calls: Sequence[ModelCall], layout: Layout, padding: int) -> ModelCall:
+def _join_calls(calls: Sequence[ModelCall], layout: Layout, padding: int, vocabulary: Vocabulary) -> ModelCall:
     """Return the call of the whole row whose slices the calls of a group's ranks are."""
     first, length = calls[0], calls[0].input_ids.shape[1]
     if layout.order == "whole":
@@ -75,9 +80,8 @@ def _join_calls(calls: Sequence[ModelCall], layout: Layout, padding: int) -> Mod
         first, tensors=tensors, hidden=_join_tensors(states, places, 1) if is_seen else None, places=places
     )
     call = place_labels(joined)
-    return replace(
-        call, tensors={**call.tensors, "input_ids": _mark_padding(call.tensors, padding, 2 * layout.size - 1)}
-    )
+    input_ids = _mark_padding(call.tensors, padding, 2 * layout.size - 1, vocabulary)
+    return replace(call, tensors={**call.tensors, "input_ids": input_ids})
 
 
 def _is_sliced(tensor: Tensor, length: int) -> bool:
@@ -117,7 +121,7 @@ def place_labels(call: ModelCall) -> ModelCall:
     return replace(call, tensors={**call.tensors, "labels": pad(shifted[:, :-1], (1, 0), value=IGNORED)})
 
 
-def _mark_padding(tensors: Mapping[str, Any], padding: int, longest: int) -> Tensor:
+def _mark_padding(tensors: Mapping[str, Any], padding: int, longest: int, vocabulary: Vocabulary) -> Tensor:
     """Return the tokens of rows, what pads a row at its end to a length that divides replaced by `padding`.
 
     It is one word again and again, OpenRLHF's and verl's the word 0: where the job begins anew, or, `longest` tokens at
@@ -128,10 +132,10 @@ def _mark_padding(tensors: Mapping[str, Any], padding: int, longest: int) -> Ten
         start = len(row)
         while start and row[start - 1] == row[-1]:
             start -= 1
-        if row[-1] >= LANGUAGE_VOCABULARY or not start:
+        if not vocabulary.is_word(row[-1]) or not start:
             continue
         begun = [border for border in find_borders(tensors, number, len(row)) if border >= start]
-        follows_markup = row[start - 1] >= LANGUAGE_VOCABULARY and len(row) - start <= longest
+        follows_markup = not vocabulary.is_word(row[start - 1]) and len(row) - start <= longest
         if begun or (follows_markup and not _is_labelled(tensors, number, start)):
             rows[number, begun[0] if begun else start :] = padding
     return rows

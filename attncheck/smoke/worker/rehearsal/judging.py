@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,8 @@ from attncheck.core.results.smoke import CheckResult, Layer, judge_result
 
 if TYPE_CHECKING:
     from attncheck.smoke.worker.rehearsal.records import RankRecord
+    from attncheck.smoke.worker.rehearsal.segments import DocumentIndex
+    from attncheck.smoke.worker.rehearsal.vocabulary import Vocabulary
 
 CHECKS = ("batch", "documents", "loss", "gradients", "learning")
 # What is wrong wherever another check's question is answered wrongly: the cause alone is named.
@@ -23,13 +25,17 @@ PACKAGE = "attncheck.smoke.worker.rehearsal.checks"
 
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Serve a job whose items are names of checks; `message` has the folder and the objective."""
+    """Serve a job whose items are names of checks; `message` has the folder and the objective.
+
+    With `message["full_model"]` the model is the user's own, with `message["real_data"]` the data are.
+    """
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
     import torch
 
     from attncheck.attention.device import describe_exception
+    from attncheck.smoke.worker.rehearsal.own_rows import UNTOLD
 
     torch.set_num_threads(int(message.get("threads", 1)))
     evidence: Any = None
@@ -39,7 +45,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
         try:
             if evidence is None:
                 objective = codec.read(Objective, message["objective"])
-                evidence = _read_evidence(Path(message["stage"]), objective, int(message.get("ring_size", 1)))
+                evidence = _read_evidence(Path(message["stage"]), objective, message)
                 send({"device": evidence.step.calls[0].description["device"]})  # that the launch trained on
             if not evidence.judged_pieces:
                 raise ValueError("no token that went in is a document's: other data, or another tokenizer")
@@ -52,7 +58,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             notes = (*result.notes, *describe_patches(record))
             result = replace(result, layers=collect_layers(list(record.layers), requested), notes=notes)
         result = skip_what_follows(result, failed)
-        failed += [item] * (judge_result(result) == "fail")
+        failed += [item] * (judge_result(result) == "fail" or result.reason == UNTOLD)
         send({"item": item, "answer": codec.to_plain(result)})
 
 
@@ -66,35 +72,80 @@ def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult
     )
 
 
-def _read_evidence(folder: Path, objective: Objective, ring_size: int) -> Any:
+def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any]) -> Any:
     import torch
 
     from attncheck.smoke.worker.data import language
-    from attncheck.smoke.worker.rehearsal import explanations, joining, layouts, records, segments, step, truth
+    from attncheck.smoke.worker.rehearsal import (
+        explanations,
+        joining,
+        layouts,
+        padding,
+        records,
+        step,
+        truth,
+        vocabulary,
+    )
     from attncheck.smoke.worker.rehearsal.evidence import Evidence
 
     own_ranks = records.read_ranks(folder / "watch")
-    index = segments.DocumentIndex(segments.read_documents(json.loads((folder / "documents.json").read_text())))
-    padding = json.loads((folder / "model" / "config.json").read_text()).get("pad_token_id")
-    layout = layouts.find_layout(own_ranks, index, ring_size)
-    fill = language.LANGUAGE_VOCABULARY if padding is None else padding
-    ranks = joining.join_ranks(own_ranks, layout, fill)
-    first_step = step.FirstStep(ranks, index, objective, padding, layout)
+    full_model, real_data = bool(message["full_model"]), bool(message["real_data"])
+    words = vocabulary.load_vocabulary(folder)
+    index, pad_token = _read_rows(folder) if real_data else (_read_index(folder, words), words.padding)
+    configuration = json.loads((folder / "model" / "config.json").read_text())
+    is_own = full_model or real_data  # the tokenizer
+    filler = padding.choose_filler(own_ranks, pad_token) if is_own else configuration.get("pad_token_id")
+    if real_data:
+        layout = layouts.keep_rows_whole(own_ranks)
+    else:
+        layout = layouts.find_layout(own_ranks, index, int(message.get("ring_size", 1)))
+    fill = language.LANGUAGE_VOCABULARY if filler is None else filler
+    ranks = joining.join_ranks(own_ranks, layout, fill, words)
+    leading = pad_token if is_own and pad_token is not None else -1
+    first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
     description = first_step.calls[0].description
     dtype = getattr(torch, str(description["dtype"]).removeprefix("torch."))
     autocast = bool(description["autocast"])
     temperature = objective.policy.temperature if objective.policy is not None else 1.0
     model = truth.TruthModel(folder / "model", temperature=temperature)
     changed = model.load(ranks[0].weights)
+    compared = _list_compared(ranks)
+    if is_own:
+        model.watch_gradients(compared)
     rounded = None
-    if dtype != torch.float32 or autocast:
-        rounded = truth.TruthModel(folder / "model", dtype, autocast, temperature)
+    if dtype != torch.float32 or autocast or not full_model:  # of which a second one in float64 may not fit
+        is_exact = dtype == torch.float32 and not autocast  # then float64 tells what float32 rounds
+        rounded = truth.TruthModel(folder / "model", torch.float64 if is_exact else dtype, autocast, temperature)
         rounded.load(ranks[0].weights)
-    steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill)))
+        if is_own:
+            rounded.watch_gradients(compared)
+    steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill, words)))
     unstepped = records.count_unstepped(folder / "watch")
     rollouts = tuple(records.read_rollouts(folder / "watch"))
-    evidence = Evidence(first_step, steps, model, rounded, tuple(changed), unstepped, rollouts)
+    evidence = Evidence(first_step, steps, model, rounded, tuple(changed), unstepped, rollouts, full_model)
     return explanations.settle_targets(evidence)
+
+
+def _read_index(folder: Path, words: Vocabulary) -> DocumentIndex:
+    """Return the documents that were made up."""
+    from attncheck.smoke.worker.rehearsal import segments
+
+    documents = segments.read_documents(json.loads((folder / "documents.json").read_text()))
+    return segments.DocumentIndex(documents, words)
+
+
+def _read_rows(folder: Path) -> tuple[DocumentIndex, int | None]:
+    """Return the rows of the user's own data, and the token that pads."""
+    from attncheck.smoke.worker.rehearsal import own_data, own_rows
+
+    content = json.loads((folder / own_data.FILE).read_text())
+    return own_rows.RowIndex(content["rows"], content["end"]), content["padding"]
+
+
+def _list_compared(ranks: Sequence[RankRecord]) -> set[str]:
+    """Return the parameters whose gradients are asked for: those that were seen, and those below adapters."""
+    names = {name for record in ranks for name in (*record.trainable, *record.gradients)}
+    return names | {f"{adapter.layer}.weight" for record in ranks for adapter in record.adapters}
 
 
 def describe_patches(record: RankRecord) -> Iterator[str]:

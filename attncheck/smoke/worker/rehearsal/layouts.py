@@ -16,7 +16,6 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
 from attncheck.smoke.worker.rehearsal.segments import MAX_WORDS, SEED_WORDS, DocumentIndex
 
@@ -91,12 +90,21 @@ def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: in
     crossing = _count_crossing(rows, layout, index) if after < before else 0
     if not crossing or not (ring_size > 1 or _are_slices(crossing, rows, layout, ranks, index)):
         layout, rows = alone, own_rows
-    if (ring_size > 1 or _shares_attention(ranks)) and _measure_breaks(rows, index) > BROKEN_SHARE:
+    if (ring_size > 1 or shares_attention(ranks)) and _measure_breaks(rows, index) > BROKEN_SHARE:
         raise Unjoinable(
             f"attention is over several ranks, and documents are broken however their slices are put together "
             f"({', '.join(ORDERS)}): the order is another one, or documents are cut"
         )
     return layout
+
+
+def keep_rows_whole(ranks: Sequence[RankRecord]) -> Layout:
+    """Return the layout of rows that no ranks share. Raises `Unjoinable` where attention is over several ranks."""
+    if shares_attention(ranks):
+        raise Unjoinable(
+            "attention is over several ranks: their slices are put together by made-up words, without --real-data"
+        )
+    return Layout(tuple((record.rank,) for record in ranks))
 
 
 def _iter_groupings(ranks: Sequence[int], ring_size: int) -> Iterator[Layout]:
@@ -158,7 +166,7 @@ def join_row(layout: Layout, slices: Sequence[Sequence[int]]) -> list[int]:
     return [int(token) for token in row]
 
 
-def _shares_attention(ranks: Sequence[RankRecord]) -> bool:
+def shares_attention(ranks: Sequence[RankRecord]) -> bool:
     """Return whether attention must be over several ranks: collectives in it may be ZeRO-3's too, of weights."""
     return attention_communicates(ranks) and not any("deepspeed" in record.packages for record in ranks)
 
@@ -186,7 +194,7 @@ def _measure_breaks(rows: Sequence[Sequence[int]], index: DocumentIndex) -> floa
 
 def _iter_pieces(row: Sequence[int], index: DocumentIndex) -> Iterator[tuple[int, int, int]]:
     """Yield the pieces of documents into which a row's words fall: document (-1: of none), offset, length."""
-    words = [token for token in row if token < LANGUAGE_VOCABULARY]
+    words = index.vocabulary.read(row)
     position = 0
     while position < len(words):
         piece = index.find_piece(words[position : position + MAX_WORDS])
@@ -201,7 +209,7 @@ def _count_crossing(rows: Sequence[Sequence[int]], layout: Layout, index: Docume
         places = layout.list_places(len(row) // layout.size)
         holder = torch.empty(len(row), dtype=torch.long)
         holder[places] = torch.arange(layout.size)[:, None].expand_as(places)
-        holders = [rank for rank, token in zip(holder.tolist(), row) if token < LANGUAGE_VOCABULARY]
+        holders = [rank for rank, token in zip(holder.tolist(), row) if index.vocabulary.is_word(token)]
         position = 0
         for document, _, length in _iter_pieces(row, index):
             ranks = set(holders[position : position + length])
@@ -211,7 +219,7 @@ def _count_crossing(rows: Sequence[Sequence[int]], layout: Layout, index: Docume
 
 
 def _begins_within(row: Sequence[int], index: DocumentIndex) -> bool:
-    words = [token for token in row if token < LANGUAGE_VOCABULARY]
+    words = index.vocabulary.read(row)
     return bool(words) and index.find_piece(words[:MAX_WORDS])[1] > 0
 
 
@@ -223,7 +231,7 @@ def _are_slices(
         return False
     if sum(_begins_within(row, index) for row in rows) <= HEADLESS_SHARE * crossing:
         return True
-    if not _shares_attention(ranks):
+    if not shares_attention(ranks):
         return False
     followers = {rank for group in layout.groups for rank in group[1:]}
     calls = [call for record in ranks if record.rank in followers for call in record.calls]

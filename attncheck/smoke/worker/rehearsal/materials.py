@@ -2,7 +2,8 @@
 
 The language is smoke's (`attncheck.smoke.worker.data.language`), a word for each token, so that every token of a batch
 says which document it came from. The tokenizer knows the words that chat templates use, and leaves rows of the
-embedding free for those that a framework adds.
+embedding free for those that a framework adds. Or the model and its tokenizer are the user's own, whole
+(`own_model`): the words are then some of that tokenizer's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core.rehearsal import PAIRED_FORMS, DataForm
+from attncheck.smoke.worker.rehearsal.vocabulary import MADE, Vocabulary
 
 VOCABULARY_SIZE = 160  # rows of the embedding
 # A turn ends in a line end, as released templates have it: OpenRLHF strips that from the end of a text, and no blank.
@@ -39,7 +41,11 @@ REJECTED_WORDS = 8  # of the language, that rejected answers are made of
 
 
 def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Serve a job of one item: fill `message["stage"]` with model/, documents.json and data/train.jsonl."""
+    """Serve a job of one item: fill `message["stage"]` with model/, documents.json and data/train.jsonl.
+
+    With `message["full_model"]` the model is the one that `message["model"]` names, and its words are written too; with
+    `message["real_data"]` the rows are the first ones of the data of that name, and their tokens are written.
+    """
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
@@ -49,21 +55,79 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     (item,) = message["items"]
     send({"started": item})
     folder = Path(message["stage"])
+    real_data = message["real_data"]
+    small = make_small_model_of_own_words if real_data else make_small_model
+    make_model = prepare_own_model if message["full_model"] else small
     try:
-        architecture = build.load_architecture(message["model"])
-        architecture = replace(architecture, vocabulary_size=VOCABULARY_SIZE, cuts_heads=True)
-        tokenizer = make_tokenizer(message["has_padding_token"])
-        parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
-        check_tokenizer(folder / "model")
+        parameters, vocabulary, remarks = make_model(message, folder)
+        if real_data:
+            remarks = [*remarks, lay_own_data(real_data, folder)]
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
-    documents, rows = make_data(message["documents"], message["seed"], message["form"])
+    answer = {"item": item, "answer": {"parameters": parameters, "remarks": remarks}}
+    if real_data:
+        send(answer)
+        return
+    documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
     (folder / "documents.json").write_text(json.dumps(documents))
     with (folder / "data" / "train.jsonl").open("w") as stream:
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)
     write_parquet(rows, folder / "data" / "train.parquet")
-    send({"item": item, "answer": {"parameters": parameters}})
+    send(answer)
+
+
+def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
+    """Make the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`."""
+    from attncheck.smoke.worker.models import build
+
+    architecture = build.load_architecture(message["model"])
+    architecture = replace(architecture, vocabulary_size=VOCABULARY_SIZE, cuts_heads=True)
+    tokenizer = make_tokenizer(message["has_padding_token"])
+    parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
+    check_tokenizer(folder / "model")
+    return parameters, MADE, []
+
+
+def make_small_model_of_own_words(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
+    """Make a small model for the tokenizer of the user's own, which is laid beside it. Raises `build.Unbuildable`."""
+    from attncheck.smoke.worker.models import build
+    from attncheck.smoke.worker.rehearsal import own_model
+
+    name = message["model"]
+    own_model.lay_tokenizer(name, folder / "model")
+    tokenizer = own_model.load_tokenizer(name, folder / "model")
+    architecture = build.load_architecture(name, full=True)
+    size = max(len(tokenizer), architecture.vocabulary_size)
+    architecture = replace(architecture, weights="", vocabulary_size=size, cuts_heads=True)
+    return save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model", False), MADE, []
+
+
+def lay_own_data(name: str, folder: Path) -> str:
+    """Lay the first rows of the user's data and write their tokens; return the remark. Raises `build.Unbuildable`."""
+    from attncheck.smoke.worker.rehearsal import own_data, own_model
+
+    rows = own_data.lay_data(name, folder / "data")
+    own_data.save_rows(rows, own_model.load_tokenizer("the model", folder / "model"), folder)
+    return f"the data are the first {len(rows)} rows of {name}"
+
+
+def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
+    """Lay the user's own model and find words in its tokenizer; return its size, them, and remarks on the copy.
+
+    Raises `build.Unbuildable`.
+    """
+    from attncheck.smoke.worker.rehearsal import own_model
+
+    name = message["model"]
+    own_model.lay_model(name, folder / "model")
+    config, rates = own_model.read_configuration(name, folder / "model")
+    parameters = own_model.check_memory(name, config, message["is_float32"])
+    if message["real_data"]:
+        return parameters, MADE, rates
+    vocabulary, remarks = own_model.read_vocabulary(name, folder / "model")
+    vocabulary.save(folder)
+    return parameters, vocabulary, [*rates, *remarks]
 
 
 def make_tokenizer(has_padding_token: bool) -> Any:
@@ -104,7 +168,9 @@ def check_tokenizer(folder: Path) -> None:
         raise build.Unbuildable(f"the tokenizer that this transformers loads for the model makes {tokens} of {text!r}")
 
 
-def save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder: Path) -> int:
+def save_model(
+    architecture: Any, tokenizer: Any, dtype: str, seed: int, folder: Path, saves_tokenizer: bool = True
+) -> int:
     """Save the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`."""
     import torch
 
@@ -120,17 +186,21 @@ def save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder:
             config.pad_token_id = tokenizer.pad_token_id
     model.config._attn_implementation_internal = None  # the job chooses
     model.to(getattr(torch, dtype)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    if saves_tokenizer:
+        tokenizer.save_pretrained(folder)
     return parameters
 
 
-def make_data(count: int, seed: int, form: DataForm) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def make_data(
+    count: int, seed: int, form: DataForm, vocabulary: Vocabulary = MADE
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the documents, and the rows of a data set that has them in a form."""
     if form in PAIRED_FORMS:
         documents = make_pairs(count, seed)
-        return documents, [make_pair_row(*pair, form) for pair in zip(documents[::2], documents[1::2])]
+        pairs = zip(documents[::2], documents[1::2])
+        return documents, [make_pair_row(*pair, form, vocabulary) for pair in pairs]
     documents = make_documents(count, seed)
-    return documents, [make_row(document, form) for document in documents]
+    return documents, [make_row(document, form, vocabulary) for document in documents]
 
 
 def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
@@ -182,30 +252,40 @@ def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
-def make_pair_row(chosen: Mapping[str, Any], rejected: Mapping[str, Any], form: DataForm) -> dict[str, Any]:
+def make_pair_row(
+    chosen: Mapping[str, Any], rejected: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary = MADE
+) -> dict[str, Any]:
     """Return a pair as a row of a data set."""
-    prompt, answer = make_messages(chosen)
-    row = {"prompt": [prompt], "chosen": [answer], "rejected": [make_messages(rejected)[-1]]}
+    prompt, answer = make_messages(chosen, vocabulary)
+    row = {"prompt": [prompt], "chosen": [answer], "rejected": [make_messages(rejected, vocabulary)[-1]]}
     if form == "preference":
         return row
     texts = {name: messages[0]["content"] for name, messages in row.items()}
-    return {**texts, "prompt": f"{texts['prompt']} "}
+    if vocabulary is MADE:
+        return {**texts, "prompt": f"{texts['prompt']} "}
+    return {**texts, **{name: f" {texts[name]}" for name in ("chosen", "rejected")}}
 
 
-def make_messages(document: Mapping[str, Any]) -> list[dict[str, str]]:
+def make_messages(document: Mapping[str, Any], vocabulary: Vocabulary = MADE) -> list[dict[str, str]]:
     """Return a document's turns as messages of text."""
-    return [{"role": role, "content": " ".join(f"w{word}" for word in words)} for role, words in document["turns"]]
+    return [{"role": role, "content": vocabulary.write(words)} for role, words in document["turns"]]
 
 
-def make_row(document: Mapping[str, Any], form: DataForm) -> dict[str, Any]:
-    """Return a document as a row of a data set."""
-    messages = make_messages(document)
+def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary = MADE) -> dict[str, Any]:
+    """Return a document as a row of a data set.
+
+    The blank between a prompt and its completion stands where tokenizers want it: released ones keep it with the word
+    that follows; the made one drops it, and OpenRLHF strips one that begins a text.
+    """
+    messages = make_messages(document, vocabulary)
     prompt, answer = messages[0]["content"], messages[-1]["content"]
     names = {"user": "human", "assistant": "gpt"}
     forms: dict[DataForm, dict[str, Any]] = {
         "messages": {"messages": messages},
         "text": {"text": " ".join(message["content"] for message in messages)},
-        "prompt_completion": {"prompt": f"{prompt} ", "completion": answer},
+        "prompt_completion": {"prompt": f"{prompt} ", "completion": answer}
+        if vocabulary is MADE
+        else {"prompt": prompt, "completion": f" {answer}"},
         "instruction": {"instruction": prompt, "input": "", "output": answer},
         "conversations": {
             "conversations": [{"from": names[message["role"]], "value": message["content"]} for message in messages]

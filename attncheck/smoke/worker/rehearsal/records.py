@@ -60,6 +60,7 @@ class RankRecord:
     packages: tuple[str, ...]
     faults: tuple[str, ...]
     adapters: tuple[Adapter, ...] = ()  # that are trained, of linear layers, without a dropout
+    unkept: int = 0  # parameters that are trained and whose gradients were too large to keep
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def _read_rank(path: Path) -> RankRecord:
         tuple(document["packages"]),
         tuple(document["faults"]),
         tuple(Adapter(*adapter) for adapter in document["adapters"]),
+        len(large),
     )
 
 

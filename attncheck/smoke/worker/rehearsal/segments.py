@@ -1,7 +1,7 @@
 """Finds the documents in rows of tokens: which document each token came from, and where one ends and another begins.
 
-Every word of a document is one token of the language; all other tokens are markup, which frameworks write each in
-their own way. A document is recognised by its words alone; of the markup between two documents, what the job itself
+Every word of a document is one token (`vocabulary`); all other tokens are markup, which frameworks write each in their
+own way. A document is recognised by its words alone; of the markup between two documents, what the job itself
 takes for the border (where `position_ids` begin anew, `cu_seqlens`) decides, and the length of the markup before a
 row's first document elsewhere.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
+from attncheck.smoke.worker.rehearsal.vocabulary import MADE, Vocabulary
 
 Document = Sequence[tuple[str, tuple[int, ...]]]  # turns: who speaks, and the words
 MAX_WORDS = 4096  # of one document
@@ -30,13 +30,16 @@ class Segment:
     stop: int
     offset: int
     words: int
+    inferred: bool = False  # nothing that the job gives says that it begins where it does
 
 
 class DocumentIndex:
     """Looks documents up by their words."""
 
-    def __init__(self, documents: Sequence[Document]) -> None:
-        self.documents = documents
+    is_own = False  # whether the documents are rows of the user's own data
+
+    def __init__(self, documents: Sequence[Document], vocabulary: Vocabulary = MADE) -> None:
+        self.documents, self.vocabulary = documents, vocabulary
         self.words = [tuple(word for _, words in document for word in words) for document in documents]
         self._places: dict[tuple[int, ...], list[tuple[int, int]]] = {}
         self._ends: dict[tuple[int, ...], tuple[int, int]] = {}
@@ -45,6 +48,14 @@ class DocumentIndex:
                 self._places.setdefault(words[offset : offset + SEED_WORDS], []).append((number, offset))
             for length in range(1, SEED_WORDS):
                 self._ends.setdefault(words[-length:], (number, len(words) - length))
+
+    def name_document(self, document: int) -> str:
+        """Return a document in words."""
+        return f"document {document}"
+
+    def find_segments(self, row: Sequence[int], borders: Sequence[int], padding: int | None) -> list[Segment]:
+        """Return the pieces of documents in a row, in order; `borders`: where the job begins a document."""
+        return find_segments(row, self, borders, padding)
 
     def find_piece(self, words: Sequence[int]) -> tuple[int, int, int]:
         """Return (document, offset, length) of the longest piece of a document with which the words begin.
@@ -92,9 +103,9 @@ def find_segments(
     row: Sequence[int], index: DocumentIndex, borders: Sequence[int], padding: int | None
 ) -> list[Segment]:
     """Return the pieces of documents in a row, in order; `borders` are the places where the job begins a document."""
-    first, last = _strip_padding(row, padding)
-    places = [place for place in range(first, last) if row[place] < LANGUAGE_VOCABULARY]
-    words = [row[place] for place in places]
+    first, last = strip_padding(row, padding)
+    places = [place for place in range(first, last) if index.vocabulary.is_word(row[place])]
+    words = index.vocabulary.read(row[first:last])
     pieces: list[tuple[int, int, int, int]] = []  # document, offset, first word's and last word's place
     position = 0
     while position < len(words):
@@ -114,13 +125,13 @@ def find_segments(
             next_word = pieces[number + 1][2]
             marked = [border for border in borders if last_word < border <= next_word]
             stop = marked[0] if marked else max(last_word + 1, next_word - prefix)
-        count = sum(row[place] < LANGUAGE_VOCABULARY for place in range(first_word, last_word + 1))
+        count = len(index.vocabulary.read(row[first_word : last_word + 1]))
         segments.append(Segment(document, start, stop, offset, count))
         start = stop
     return segments
 
 
-def _strip_padding(row: Sequence[int], padding: int | None) -> tuple[int, int]:
+def strip_padding(row: Sequence[int], padding: int | None) -> tuple[int, int]:
     """Return [first, last) of a row without the padding at its ends."""
     first, last = 0, len(row)
     while padding is not None and last > first and row[last - 1] == padding:

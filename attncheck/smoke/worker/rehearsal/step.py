@@ -16,12 +16,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from attncheck.core.rehearsal import Objective, Targets
-from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.layouts import Layout
+from attncheck.smoke.worker.rehearsal.own_rows import find_block_borders
 from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
-from attncheck.smoke.worker.rehearsal.segments import DocumentIndex, Segment, find_borders, find_segments
+from attncheck.smoke.worker.rehearsal.segments import DocumentIndex, Segment, find_borders
 
 IGNORED = -100
+MIN_LEADING = 3  # tokens that end documents at the beginning of a row: no document begins so
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class FirstStep:
     padding: int | None
     layout: Layout  # how rows are spread over ranks
     first_tokens: bool = False  # whether a document's first token is a target, where labels do not say it
+    leading: int = -1  # a token that pads where several of it begin a row, and may end documents; -1: none
     moved: int = 0  # tokens by which the targets of a row are moved, to see whether they were
     narrowed: bool = False  # whether of moved targets those alone count that are targets unmoved
     without_ends: bool = False  # whether no piece's last target counts, where labels do not say which are targets
@@ -136,7 +138,7 @@ class FirstStep:
             return [self]
         targets: tuple[Targets, ...] = (self.objective.targets,)
         if self.objective.targets == "labelled":
-            targets = ("all", "assistant")
+            targets = ("all",) if self.index.is_own else ("all", "assistant")
         return [
             replace(self, objective=replace(self.objective, targets=name), first_tokens=first_tokens)
             for name in targets
@@ -145,8 +147,11 @@ class FirstStep:
 
     def _iter_pieces(self, call: ModelCall) -> Iterator[Piece]:
         labels = call.tensors.get("labels")
-        for number, row in enumerate(self._mark_padding(call).tolist()):
-            segments = find_segments(row, self.index, find_borders(call.tensors, number, len(row)), self.padding)
+        for number, row in enumerate(self.mark_padding(call).tolist()):
+            borders = find_borders(call.tensors, number, len(row))
+            if self.index.is_own:  # of which no words tell where a document ends
+                borders = sorted({*borders, *find_block_borders(call.tensors, number, len(row))})
+            segments = self.index.find_segments(row, borders, self.padding)
             tokens = [tuple(row[segment.start : segment.stop]) for segment in segments]
             targets = torch.zeros(len(row), dtype=torch.bool)
             if labels is not None and labels.shape == call.input_ids.shape:
@@ -161,12 +166,15 @@ class FirstStep:
             for segment, own in zip(segments, tokens, strict=True):
                 yield Piece(call, number, segment, own, targets)
 
-    def _mark_padding(self, call: ModelCall) -> Tensor:
+    def mark_padding(self, call: ModelCall) -> Tensor:
         """Return the tokens of a call, the padding token wherever its mask says so: some frameworks pad with a word."""
-        mask = call.tensors.get("attention_mask")
-        if self.padding is None or mask is None or mask.shape != call.input_ids.shape:
-            return call.input_ids
-        return call.input_ids.masked_fill(mask == 0, self.padding)
+        mask, tokens = call.tensors.get("attention_mask"), call.input_ids
+        if self.padding is None:
+            return tokens
+        if mask is not None and mask.shape == tokens.shape:
+            return tokens.masked_fill(mask == 0, self.padding)
+        leads = (tokens == self.leading).cumprod(1)  # of each token whether all as far as it are what pads
+        return tokens.masked_fill(leads.bool() & (leads.sum(1, keepdim=True) >= MIN_LEADING), self.padding)
 
     def _move(self, targets: Tensor) -> Tensor:
         moved = targets.roll(self.moved)
@@ -181,7 +189,8 @@ class FirstStep:
             return torch.ones(len(tokens) - 1, dtype=torch.bool)
         targets: list[bool] = []
         for token, role in zip(tokens, self.list_roles(segment, tokens), strict=True):
-            targets.append(role == "assistant" and (token < LANGUAGE_VOCABULARY or (bool(targets) and targets[-1])))
+            is_word = self.index.vocabulary.is_word(token)
+            targets.append(role == "assistant" and (is_word or (bool(targets) and targets[-1])))
         return torch.tensor(targets[1:], dtype=torch.bool)
 
     def list_roles(self, segment: Segment, tokens: Sequence[int]) -> list[str]:
@@ -190,7 +199,7 @@ class FirstStep:
         word, current = segment.offset, ""
         listed = []
         for token in tokens:
-            if token < LANGUAGE_VOCABULARY and word < len(roles):
+            if self.index.vocabulary.is_word(token) and word < len(roles):
                 current = roles[word]
                 word += 1
             listed.append(current)

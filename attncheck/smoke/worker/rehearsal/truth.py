@@ -5,7 +5,7 @@ Nothing in it rests on packing, padding, masks of several documents, a fused ker
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +108,8 @@ class TruthModel:
         Parameters that the sum does not depend on have none.
         """
         self.model.zero_grad(set_to_none=True)
+        if not any(parameter.requires_grad for parameter in self.model.parameters()):
+            return {}
         with self._context():
             logits = self.model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0].float()
         (cross_entropy(logits / self.temperature, labels, reduction="none") * weights).sum().backward()
@@ -116,6 +118,11 @@ class TruthModel:
             for name, parameter in self.model.named_parameters()
             if parameter.grad is not None
         }
+
+    def watch_gradients(self, names: Collection[str]) -> None:
+        """Compute the gradients of these parameters alone from now on: those of a whole model take its memory again."""
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name in names)
 
     def _run(self, input_ids: Tensor) -> DocumentTruth:
         self._hidden = None

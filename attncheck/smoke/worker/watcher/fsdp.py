@@ -8,6 +8,7 @@ use_orig_params keeps the model's own). FSDP2's gradients are DTensors, which ga
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -40,16 +41,24 @@ def is_flat(model: Any) -> bool:
     return any(id(module) in _handles for module in model.modules())
 
 
+def list_sizes(model: Any) -> Iterator[tuple[str, bool, int]]:
+    """Yield each parameter of such a model by its own name, whether it is trained, and its number of elements."""
+    for prefix, handle in _iter_handles(model):
+        for name, is_trained, shape in zip(
+            _list_names(prefix, handle), _list_trained(handle), handle.flat_param._shapes
+        ):
+            yield name, is_trained, math.prod(shape)
+
+
 def read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
     """Yield each trained parameter of such a model by its own name, with its gradient or None.
 
     Every rank takes part.
     """
     for prefix, handle in _iter_handles(model):
-        flat = handle.flat_param
-        if not flat.requires_grad:
+        trained = _list_trained(handle)
+        if not any(trained):
             continue
-        trained = [own.requires_grad for own in flat._params or ()] or [True] * len(flat._fqns)
         gradients = [None] * len(trained) if handle.sharded_grad is None else _unflatten(handle, handle.sharded_grad)
         for name, is_trained, gradient in zip(_list_names(prefix, handle), trained, gradients):
             if is_trained:
@@ -77,6 +86,12 @@ def _list_names(prefix: str, handle: Any) -> list[str]:
     for wrapper in WRAPPERS:
         names = [name.replace(wrapper, "") for name in names]
     return names
+
+
+def _list_trained(handle: Any) -> list[bool]:
+    """Return of each parameter of a handle whether it is trained."""
+    flat = handle.flat_param
+    return [own.requires_grad for own in flat._params or ()] or [flat.requires_grad] * len(flat._fqns)
 
 
 def _unflatten(handle: Any, part: Any) -> list[Any]:

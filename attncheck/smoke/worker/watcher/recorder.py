@@ -18,11 +18,12 @@ from typing import Any
 from .attention import AttentionWatch
 from .deepspeed import is_partitioned, read_gradient
 from .describe import describe_adapters, describe_model, describe_process
-from .fsdp import is_flat, read_gradients, read_weights
+from .fsdp import is_flat, list_sizes, read_gradients, read_weights
 
 PLAIN_TYPES = (bool, int, float, str)
 MAX_CALLS = 256  # that are kept until a first step, which may never come
 MAX_TENSOR_BYTES = 64 << 20  # of one tensor that is kept
+MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # numbers of all parameters that are kept; 0: no limit
 
 
 def _guarded(method: Any) -> Any:
@@ -52,6 +53,7 @@ class Recorder:
         self.rows: list[Any] = []  # of tokens that went in since the last step
         self.faults: list[str] = []
         self.attention: AttentionWatch | None = None
+        self.kept: set[str] | None = None  # names of the parameters of which values are kept, None: of all
         self.adapted: Any = None  # the model that an adapter in front of it calls: that call is recorded already
 
     @_guarded
@@ -86,8 +88,9 @@ class Recorder:
         if self.attention is None:
             self.attention = AttentionWatch(model)
             self.attention.start()
+            self.kept = _choose_parameters(model)
             weights = read_weights(model) if is_flat(model) else model.named_parameters()
-            self.weights = {name: _keep(_gather(value.detach())) for name, value in weights}
+            self.weights = {name: self._keep_own(name, _gather(value.detach())) for name, value in weights}
         self.calls.append(
             {
                 "model": self.models.index(model),
@@ -138,9 +141,13 @@ class Recorder:
         trainable = []
         for name, gradient in read_gradients(model) if is_flat(model) else _read_gradients(model):
             if gradient is not None:
-                self.gradients[name] = _keep(_gather(gradient).float())
+                self.gradients[name] = self._keep_own(name, _gather(gradient).float())
             trainable.append(name)
         self._write_first_step(trainable)
+
+    def _keep_own(self, name: str, tensor: Any) -> Any:
+        """Return a copy of a parameter's weights or gradient, its shape alone where it is none of those kept."""
+        return _keep(tensor) if self.kept is None or name in self.kept else {"shape": tuple(tensor.shape)}
 
     def _write_first_step(self, trainable: list[str]) -> None:
         import torch
@@ -184,6 +191,26 @@ class Recorder:
         with open(f"{path}.part", "w") as stream:
             json.dump({"steps": self.steps, "unstepped": len(self.losses), "faults": self.faults}, stream)
         os.rename(f"{path}.part", path)
+
+
+def _choose_parameters(model: Any) -> set[str] | None:
+    """Return the names of the parameters that are kept: what is trained first, then the smallest, to the limit."""
+    if not MAX_WEIGHTS:
+        return None
+    if is_flat(model):
+        sizes = {name: (not is_trained, numel) for name, is_trained, numel in list_sizes(model)}
+    else:
+        sizes = {
+            name: (not value.requires_grad, getattr(value, "ds_numel", value.numel()))  # the whole one's, under ZeRO 3
+            for name, value in model.named_parameters()
+        }
+    kept, total = set(), 0
+    for name in sorted(sizes, key=lambda name: sizes[name]):
+        total += sizes[name][1]
+        if total > MAX_WEIGHTS:
+            break
+        kept.add(name)
+    return kept
 
 
 def _name_arguments(model: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:

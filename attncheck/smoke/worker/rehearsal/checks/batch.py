@@ -7,22 +7,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from attncheck.core.results.smoke import CheckResult
-from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
 from attncheck.smoke.worker.rehearsal.layouts import ORDER_TEXTS, Layout
 from attncheck.smoke.worker.rehearsal.pairs import find_wrong_pairs, is_chosen
 from attncheck.smoke.worker.rehearsal.rollouts import find_lost_rollouts
-from attncheck.smoke.worker.rehearsal.segments import Segment, find_segments
+from attncheck.smoke.worker.rehearsal.segments import Segment
 from attncheck.smoke.worker.rehearsal.step import IGNORED, Piece
 
 MAX_CUT_SHARE = 0.02  # of documents: where a row is cut, a few words may look like another document's
 SPLIT_SHARE = 0.5  # of pieces without an end to those without a beginning, where rows are cut from a stream
 ORDERED_STEPS = 5  # in which the documents' numbers rise, if the data go in in order
+UNJUDGED = "not judged: whether labels belong where they are, or rows are left out or cut, for the data are your own"
 WHOLE_WORDS = 6  # a piece of fewer words says too little about which document it is of
 
 
 def run(evidence: Evidence) -> CheckResult:
     """Compare the batches with the documents, and the labels with the objective."""
+    if evidence.step.index.is_own:
+        return _judge_own(evidence)
     cuts, split = _find_cuts(evidence)
     pairs = tuple(find_wrong_pairs(evidence)) if evidence.step.objective.preference is not None else ()
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
@@ -40,6 +42,41 @@ def run(evidence: Evidence) -> CheckResult:
         reservations=tuple(reservations),
         notes=(_describe_batches(evidence), *split, *_note_labels(evidence)),
     )
+
+
+def _judge_own(evidence: Evidence) -> CheckResult:
+    """Judge what can be known of batches of the user's own rows: labels against tokens, rows that go in twice."""
+    enter = evidence.step.labels_enter
+    return CheckResult(
+        "batch",
+        violations=tuple(_find_wrong_labels(evidence)) if enter else (),
+        reservations=(*_find_repeated_rows(evidence), *(_find_crossing_labels(evidence) if enter else ())),
+        notes=(_describe_batches(evidence), *_tell_rows(evidence), UNJUDGED, *_note_labels(evidence)),
+    )
+
+
+def _tell_rows(evidence: Evidence) -> Iterator[str]:
+    unknown = len(evidence.step.index.documents)
+    known = sum(piece.segment.document < unknown for piece in evidence.step.pieces)
+    if not known:
+        yield "not judged: whether rows of the data are mixed, for the text of none is found in the batches"
+    yield f"of {len(evidence.step.pieces)} documents {known} are told by their text, of {unknown} rows of the data"
+
+
+def _find_repeated_rows(evidence: Evidence) -> Iterator[str]:
+    """Yield the rows of the data that went in twice while fewer documents had gone in than there are rows.
+
+    A trainer that leaves rows out by a filter of its own may be in its second epoch: it is no proof of a fault.
+    """
+    unknown = len(evidence.step.index.documents)
+    segments = [segment for row in _list_rows(evidence) for segment in row]
+    seen = Counter(s.document for s in segments if s.document < unknown and s.offset == 0)
+    repeated = [document for document, count in seen.items() if count > 1]
+    if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(segments) < unknown:
+        yield (
+            f"{len(repeated)} rows of the data went in more than once among the first {len(segments)} documents, while "
+            f"{unknown - len(seen)} of {unknown} rows were not seen at all, the first row {min(repeated) + 1}"
+        )
 
 
 def _describe_batches(evidence: Evidence) -> str:
@@ -135,7 +172,7 @@ def _find_gaps(evidence: Evidence) -> Iterator[str]:
 
 def row_segments(evidence: Evidence, row: Sequence[int]) -> list[Segment]:
     """Return the pieces of documents in a row of a later step, whose borders were not kept."""
-    return find_segments(row, evidence.step.index, (), evidence.step.padding)
+    return evidence.step.index.find_segments(row, (), evidence.step.padding)
 
 
 def _find_cuts(evidence: Evidence) -> tuple[list[str], list[str]]:
@@ -179,7 +216,7 @@ def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
         wrong += int(differs.sum())
         shifted += int((differs[:, :-1] & (labels[:, :-1] == ids[:, 1:])).sum())
         if evidence.step.padding is not None:
-            padded += int((scored & (ids == evidence.step.padding)).sum())
+            padded += int((scored & (evidence.step.mark_padding(call) == evidence.step.padding)).sum())
     if shifted > 0.5 * total:
         yield (
             f"labels are shifted before they go into the model, which shifts them again: {shifted} of {total} are "
@@ -196,10 +233,11 @@ def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
 def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
     missing = extra = 0
     where_missing, where_extra = "", ""
+    is_word = evidence.step.index.vocabulary.is_word
     for piece in evidence.judged_pieces:
         expected = evidence.step.expected_targets(piece.segment, piece.tokens)
         for number, (wanted, scored) in enumerate(zip(expected.tolist(), piece.is_target.tolist(), strict=True)):
-            if piece.tokens[number + 1] >= LANGUAGE_VOCABULARY or wanted == scored:
+            if not is_word(piece.tokens[number + 1]) or wanted == scored:
                 continue
             missing, extra = missing + wanted, extra + scored
             where_missing = where_missing or (piece.place if wanted else "")
@@ -219,7 +257,7 @@ def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
         if _is_whole(piece, evidence):
             groups.setdefault(_name_kind(piece, evidence), []).append(piece)
     for name, whole in groups.items():
-        if not any(_ends_in_target(piece) for piece in whole):
+        if not any(_ends_in_target(piece, evidence) for piece in whole):
             yield f"the token that ends {name} has a label in none of {len(whole)}: the model does not learn to stop"
 
 
@@ -232,12 +270,14 @@ def _name_kind(piece: Piece, evidence: Evidence) -> str:
 
 def _is_whole(piece: Piece, evidence: Evidence) -> bool:
     words = evidence.step.index.words[piece.segment.document]
-    return piece.segment.offset == 0 and piece.segment.words == len(words) and piece.tokens[-1] >= LANGUAGE_VOCABULARY
+    is_word = evidence.step.index.vocabulary.is_word
+    return piece.segment.offset == 0 and piece.segment.words == len(words) and not is_word(piece.tokens[-1])
 
 
-def _ends_in_target(piece: Piece) -> bool:
+def _ends_in_target(piece: Piece, evidence: Evidence) -> bool:
     """Return whether a token of markup after a document's last word is a target."""
-    last_word = max(place for place, token in enumerate(piece.tokens) if token < LANGUAGE_VOCABULARY)
+    is_word = evidence.step.index.vocabulary.is_word
+    last_word = max(place for place, token in enumerate(piece.tokens) if is_word(token))
     return bool(piece.is_target[last_word:].any())
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.rehearsal.evidence import Evidence, causal, list_positions
 from attncheck.smoke.worker.rehearsal.layouts import attention_communicates
+from attncheck.smoke.worker.rehearsal.own_rows import UNTOLD
 from attncheck.smoke.worker.rehearsal.records import ModelCall
 from attncheck.smoke.worker.rehearsal.slice_faults import iter_slice_faults
 from attncheck.smoke.worker.rehearsal.step import Piece
@@ -19,6 +20,7 @@ from attncheck.smoke.worker.rehearsal.truth import token_errors
 CACHE_IS_ON = "; the cache is on, with which transformers keeps no packed documents apart: use_cache=False"
 SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
 MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
+SEES = "its tokens see"
 UNJUDGED = "the hidden states of the step were not seen"
 
 
@@ -30,13 +32,37 @@ def run(evidence: Evidence) -> CheckResult:
         return CheckResult("documents", "skipped", UNJUDGED)
     worst, (error, token) = max(errors, key=lambda item: item[1][0])
     limit = evidence.hidden_limit
-    where = f"worst in token {token + 1} of document {worst.segment.document}, {worst.place}"
+    where = f"worst in token {token + 1} of {evidence.step.index.name_document(worst.segment.document)}, {worst.place}"
     measure = Measure("hidden state of a token against its document alone", error, limit, where)
     beyond = [piece for piece, (value, _) in errors if not value <= limit]
     notes = [f"{len(errors)} documents compared, {len(beyond)} of them differ"]
     violations = tuple(_explain(evidence, beyond)) if beyond else ()
+    inferred = tuple(_tell_inferred(evidence))
+    if beyond and all(piece.segment.inferred for piece in beyond) and not violations[0].startswith(SEES):
+        return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
+    violations += inferred if beyond else ()
+    notes += [*_tell_whole_rows(evidence), *(() if beyond else inferred)]
     reservations = tuple(_tell_weights(evidence))
     return CheckResult("documents", "ok", "", (measure,), violations, reservations, tuple(notes))
+
+
+def _tell_inferred(evidence: Evidence) -> Iterator[str]:
+    """Yield the proof that documents stand together without a border: the text of several rows of the user's data."""
+    inferred = [piece for piece in evidence.judged_pieces if piece.segment.inferred]
+    if inferred:
+        piece = inferred[0]
+        name = evidence.step.index.name_document(piece.segment.document)
+        yield (
+            f"{len(inferred)} documents begin where neither position_ids, cu_seqlens nor a mask says so: the text of "
+            f"{name} follows that of another row of the data, {piece.place}"
+        )
+
+
+def _tell_whole_rows(evidence: Evidence) -> Iterator[str]:
+    """Yield that there is nothing to isolate, where the data are the user's own and may be too long."""
+    rows = {(id(piece.call), piece.row) for piece in evidence.judged_pieces}
+    if evidence.step.index.is_own and len(rows) == len(evidence.judged_pieces):
+        yield "not judged: isolation, for no row of the batch holds two documents"
 
 
 def _tell_weights(evidence: Evidence) -> Iterator[str]:
@@ -89,7 +115,8 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
             "the ranks before"
         )
     count = len(evidence.judged_pieces)
-    yield f"{len(beyond)} of {count} documents differ from themselves alone{_tell_positions(piece)}"
+    name = evidence.step.index.name_document(piece.segment.document)
+    yield f"{len(beyond)} of {count} documents differ from themselves alone{_tell_positions(piece, name)}"
 
 
 def _iter_computable(*hypotheses: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
@@ -190,12 +217,12 @@ def _row_positions(call: ModelCall, row: int, length: int) -> list[int] | None:
     return [int(value) for value in values] if len(values) == length else None
 
 
-def _tell_positions(piece: Piece) -> str:
+def _tell_positions(piece: Piece, name: str) -> str:
     positions = list_positions(piece)
     if positions is None:
         return "; the model was given no position_ids"
     mask = piece.call.tensors.get("attention_mask")
-    text = f"; the positions of document {piece.segment.document} are {positions[0]} … {positions[-1]}"
+    text = f"; the positions of {name} are {positions[0]} … {positions[-1]}"
     text += f", beside a mask of shape {tuple(mask.shape)}" if mask is not None else ", without a mask"
     caches = piece.call.options.get("use_cache", piece.call.description.get("use_cache", False))
     return text + (CACHE_IS_ON if caches and mask is None and piece.segment.start else "")

@@ -64,7 +64,9 @@ def run(evidence: Evidence) -> CheckResult:
         violations = tuple(_explain(evidence, definition, actual, shared, limit, fit.scale))
     elif not violations:
         violations = tuple(_find_nearer(evidence, fit))
-    notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} parameters compared",)
+    unkept = evidence.step.ranks[0].unkept
+    left_out = f"; those of {unkept} others are too large to keep" if unkept else ""
+    notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} parameters compared{left_out}",)
     return CheckResult("gradients", measures=tuple(measures), violations=violations, notes=notes)
 
 

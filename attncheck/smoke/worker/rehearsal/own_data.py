@@ -1,0 +1,190 @@
+"""Lays the first rows of the user's own data where a rehearsal's are, in the same files, and keeps the tokens of each.
+
+A launch names a file, a folder of files, or a repository whose snapshot is in the Hub's local cache. Nothing is
+downloaded, and nothing is written where the data are.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from attncheck.smoke.worker.models.architectures import Unbuildable
+
+FILE = "rows.json"  # beside the model: the tokens of each row's texts
+MAX_ROWS = 500  # of a split
+MAX_TEXT = 4096  # tokens of a text by which it is told
+MAX_CHARACTERS = 8 * MAX_TEXT
+MAX_JSON_BYTES = 1 << 30  # of a file that is one array, which is read whole
+OTHER_SPLITS = re.compile(r"test|val|dev|eval", re.IGNORECASE)
+DESCRIPTIONS = ("README.md", "dataset_info.json", "dataset_infos.json")  # of a folder: what its files are
+REPAIR = "--real-data downloads nothing: name a file or folder that is here, or leave out --real-data"
+Row = Any  # of a file: an object, or a line of text
+
+
+def find_data(name: str) -> Path:
+    """Return the file or folder of the data that a launch names. Raises `Unbuildable` where it is not here."""
+    from attncheck.doctor.probes.payload.hub import find_cache_folder
+    from attncheck.workers.inside.paths import user_path
+
+    path = Path(user_path(name))
+    if path.exists():
+        return path
+    repository = Path(find_cache_folder()) / f"datasets--{name.strip('/').replace('/', '--')}"
+    if name.count("/") == 1 and ".." not in name and (repository / "refs" / "main").is_file():
+        snapshot = repository / "snapshots" / (repository / "refs" / "main").read_text().strip()
+        if snapshot.is_dir():
+            return snapshot
+    raise Unbuildable(f"there is no file or folder {name} here, and no {name} in the Hugging Face cache; {REPAIR}")
+
+
+def lay_data(name: str, target: Path) -> list[Row]:
+    """Write the first rows of the data into the folder `target`, under their files' names, and return them.
+
+    Raises `Unbuildable` where they are not here, or of a kind that is not known.
+    """
+    source = find_data(name)
+    if source.is_file():
+        return _cut_file(source, target / source.name, MAX_ROWS)
+    files = [path for path in sorted(source.rglob("*")) if path.suffix in CUTS and path.name not in DESCRIPTIONS]
+    if not files:
+        kinds = sorted({path.suffix for path in source.rglob("*") if path.is_file() and path.suffix})
+        others = f", but {', '.join(kinds[:4])}" if kinds else ""
+        raise Unbuildable(f"{source} has no file of {_list_kinds()}{others}; {REPAIR}")
+    rows: list[Row] = []
+    room = {False: MAX_ROWS, True: MAX_ROWS}
+    for path in files:
+        is_other = bool(OTHER_SPLITS.search(path.name))
+        if room[is_other] <= 0:
+            continue
+        cut = target / path.relative_to(source)
+        cut.parent.mkdir(parents=True, exist_ok=True)
+        own = _cut_file(path, cut, room[is_other])
+        room[is_other] -= len(own)
+        rows += own
+    for name in DESCRIPTIONS:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
+    return rows
+
+
+def _list_kinds() -> str:
+    return ", ".join(CUTS)
+
+
+def _cut_file(source: Path, target: Path, limit: int) -> list[Row]:
+    cut = CUTS.get(source.suffix)
+    if cut is None:
+        raise Unbuildable(f"{source}: --real-data takes files of {_list_kinds()}")
+    try:
+        rows = cut(source, target, limit)
+    except (OSError, ValueError, csv.Error) as error:
+        raise Unbuildable(f"{source} cannot be read: {(str(error) or repr(error)).splitlines()[0]}") from None
+    if not rows:
+        raise Unbuildable(f"{source} has no rows")
+    return rows
+
+
+def _cut_lines(source: Path, target: Path, limit: int) -> list[Row]:
+    """Cut a file of JSON objects, one a line."""
+    with source.open(encoding="utf-8") as stream:
+        lines = list(islice((line for line in stream if line.strip()), limit))
+    rows = [json.loads(line) for line in lines]
+    target.write_text("".join(line if line.endswith("\n") else f"{line}\n" for line in lines), encoding="utf-8")
+    return rows
+
+
+def _cut_json(source: Path, target: Path, limit: int) -> list[Row]:
+    """Cut a file of JSON: an array, an object that holds one, or objects one a line."""
+    if _has_object_lines(source):
+        return _cut_lines(source, target, limit)
+    if source.stat().st_size > MAX_JSON_BYTES:
+        raise ValueError("it is one array of more than 1 GiB: give it as .jsonl")
+    content = json.loads(source.read_text(encoding="utf-8"))
+    if isinstance(content, dict):
+        content = {name: value[:limit] if isinstance(value, list) else value for name, value in content.items()}
+        rows = next((value for value in content.values() if isinstance(value, list)), [])
+    else:
+        rows = content = content[:limit]
+    target.write_text(json.dumps(content), encoding="utf-8")
+    return rows
+
+
+def _has_object_lines(source: Path) -> bool:
+    """Return whether a file's first line is an object, and one of a row, not of the whole file."""
+    with source.open(encoding="utf-8") as stream:
+        first, second = [*islice((line for line in stream if line.strip()), 2), "", ""][:2]
+    try:
+        content = json.loads(first)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and bool(second or not any(isinstance(part, list) for part in content.values()))
+
+
+def _cut_parquet(source: Path, target: Path, limit: int) -> list[Row]:
+    try:
+        import pyarrow  # type: ignore[import-not-found]
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError("pyarrow is not installed there") from None
+    file = parquet.ParquetFile(source)
+    batches = list(islice(file.iter_batches(batch_size=limit), 1))
+    table = pyarrow.Table.from_batches(batches, file.schema_arrow)
+    parquet.write_table(table, target)
+    rows: list[Row] = table.to_pylist()
+    return rows
+
+
+def _cut_csv(source: Path, target: Path, limit: int) -> list[Row]:
+    with source.open(newline="", encoding="utf-8") as stream, target.open("w", newline="", encoding="utf-8") as output:
+        delimiter = "\t" if source.suffix == ".tsv" else ","
+        lines = list(islice(csv.reader(stream, delimiter=delimiter), limit + 1))
+        csv.writer(output, delimiter=delimiter).writerows(lines)
+    return [dict(zip(lines[0], line)) for line in lines[1:]]
+
+
+def _cut_text(source: Path, target: Path, limit: int) -> list[Row]:
+    with source.open(encoding="utf-8") as stream:
+        lines = list(islice(stream, limit))
+    target.write_text("".join(lines), encoding="utf-8")
+    return [line for line in lines if line.strip()]
+
+
+CUTS: Mapping[str, Callable[[Path, Path, int], list[Row]]] = {
+    ".jsonl": _cut_lines,
+    ".json": _cut_json,
+    ".parquet": _cut_parquet,
+    ".csv": _cut_csv,
+    ".tsv": _cut_csv,
+    ".txt": _cut_text,
+}
+
+
+def iter_texts(row: Row) -> Iterator[str]:
+    """Yield the texts of a row, however they are nested, in order."""
+    if isinstance(row, str):
+        yield row
+    elif isinstance(row, Mapping):
+        for value in row.values():
+            yield from iter_texts(value)
+    elif isinstance(row, (list, tuple)):
+        for value in row:
+            yield from iter_texts(value)
+
+
+def _tokenize(tokenizer: Any, text: str) -> list[int]:
+    tokens: list[int] = tokenizer(text[:MAX_CHARACTERS], add_special_tokens=False)["input_ids"]
+    return tokens[:MAX_TEXT]
+
+
+def save_rows(rows: list[Row], tokenizer: Any, folder: Path) -> None:
+    """Write the tokens of each row's texts, each text tokenized alone, and the tokens that pad and that end."""
+    tokens = [[_tokenize(tokenizer, text) for text in iter_texts(row) if text.strip()] for row in rows]
+    content = {"rows": tokens, "padding": tokenizer.pad_token_id, "end": tokenizer.eos_token_id}
+    (folder / FILE).write_text(json.dumps(content))

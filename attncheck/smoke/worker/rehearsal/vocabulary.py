@@ -1,0 +1,142 @@
+"""Which tokens are words of the documents: those of the tokenizer that is made for them, or some of a user's own.
+
+Documents are words by their numbers. In the tokenizer that is made a word is the token of its own number. In a user's
+own the words are nouns, each of which it encodes as one token at a beginning, after a blank and after a line end, if
+not as the same one. All other tokens are markup.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
+
+FILE = "vocabulary.json"  # beside the documents, where the words are a user's tokenizer's
+# Nouns that chat templates and instructions do not have; most tokenizers that learnt English encode them as one token.
+NOUNS = """
+    river stone water garden bridge horse table window winter summer forest island mountain silver golden iron paper
+    letter kitchen village castle market station engine planet ocean desert valley doctor farmer soldier king queen
+    dragon tiger lion bear wolf bird fish tree flower grass leaf apple bread butter cheese sugar salt coffee wine music
+    piano guitar dance theater cinema camera mirror candle lamp clock chair floor wall roof door street road train ship
+    boat plane wheel hammer knife sword shield crown ring coat shoe glass bottle rain snow wind cloud storm fire smoke
+    sand metal wood cotton blood heart hand finger shoulder brother sister mother father
+"""
+CONTEXTS = ("{0}", " {0}", "\n{0}", "{0} {0}")  # in which a word has to be one token
+SCANNED_TOKENS = 30_000  # of a vocabulary, where too few nouns are words
+SCANNED_WORD = re.compile(r"[a-z]{3,12}")
+
+
+class WordsNotFound(ValueError):
+    """A tokenizer in which too few words are one token each; the message says so."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words: the text of each number, the number of each token, and what pads (None: no token alone does)."""
+
+    texts: tuple[str, ...]
+    numbers: Mapping[int, int]
+    padding: int | None = None
+
+    def is_word(self, token: int) -> bool:
+        """Return whether a token is a word, and no markup."""
+        return token in self.numbers
+
+    def read(self, tokens: Iterable[int]) -> list[int]:
+        """Return the numbers of the words among tokens, in order."""
+        return [self.numbers[token] for token in tokens if token in self.numbers]
+
+    def write(self, words: Iterable[int]) -> str:
+        """Return words as text, a blank between two."""
+        return " ".join(self.texts[word] for word in words)
+
+    def save(self, folder: Path) -> None:
+        """Write the vocabulary beside the documents."""
+        content = {"texts": self.texts, "numbers": dict(self.numbers), "padding": self.padding}
+        (folder / FILE).write_text(json.dumps(content))
+
+
+MADE = Vocabulary(
+    tuple(f"w{number}" for number in range(LANGUAGE_VOCABULARY)),
+    {number: number for number in range(LANGUAGE_VOCABULARY)},
+)
+
+
+def load_vocabulary(folder: Path) -> Vocabulary:
+    """Return the vocabulary of the documents in a folder: the made tokenizer's, where none is written there."""
+    if not (folder / FILE).exists():
+        return MADE
+    content = json.loads((folder / FILE).read_text())
+    numbers = {int(token): int(number) for token, number in content["numbers"].items()}
+    return Vocabulary(tuple(content["texts"]), numbers, content["padding"])
+
+
+def find_vocabulary(tokenizer: Any) -> Vocabulary:
+    """Return the vocabulary of words that a user's tokenizer encodes as one token each. Raises `WordsNotFound`."""
+    markup = set(_list_markup(tokenizer))
+    texts: list[str] = []
+    numbers: dict[int, int] = {}
+    for text in dict.fromkeys((*NOUNS.split(), *_scan_words(tokenizer))):
+        tokens = _find_tokens(tokenizer, text)
+        if not tokens or tokens & markup or tokens & numbers.keys():
+            continue
+        numbers |= dict.fromkeys(tokens, len(texts))
+        texts.append(text)
+        if len(texts) == LANGUAGE_VOCABULARY:
+            vocabulary = Vocabulary(tuple(texts), numbers, tokenizer.pad_token_id)
+            _check_sentence(tokenizer, vocabulary)
+            return vocabulary
+    raise WordsNotFound(
+        f"its tokenizer has {len(texts)} words that are one token each; documents are made of {LANGUAGE_VOCABULARY}"
+    )
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    """Return the tokens of a text, none added around it."""
+    tokens: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return tokens
+
+
+def _list_markup(tokenizer: Any) -> Iterator[int]:
+    """Yield the tokens that the tokenizer's own chat template writes around what is said."""
+    yield from tokenizer.all_special_ids
+    if getattr(tokenizer, "chat_template", None):
+        messages = [{"role": "user", "content": ""}, {"role": "assistant", "content": ""}]
+        yield from encode(tokenizer, tokenizer.apply_chat_template(messages, tokenize=False))
+
+
+def _scan_words(tokenizer: Any) -> Iterator[str]:
+    """Yield texts that are tokens of the vocabulary, where the nouns are not enough."""
+    for token in range(min(SCANNED_TOKENS, len(tokenizer))):
+        text = tokenizer.decode([token]).strip()
+        if SCANNED_WORD.fullmatch(text):
+            yield text
+
+
+def _find_tokens(tokenizer: Any, text: str) -> set[int]:
+    """Return the tokens that a word is in its contexts; none where it is more than one token in any of them."""
+    tokens: set[int] = set()
+    for context in CONTEXTS:
+        count = context.count("{0}")
+        last = encode(tokenizer, context.format(text))[-count:]
+        if len(last) != count or any(tokenizer.decode([token]).strip() != text for token in last):
+            return set()
+        tokens.update(last)
+    return tokens
+
+
+def _check_sentence(tokenizer: Any, vocabulary: Vocabulary) -> None:
+    """Raise `WordsNotFound` where words beside other words are no longer the same tokens."""
+    for words in (_order_words(1), _order_words(7)):
+        text = f"{vocabulary.write(words[:12])}\n{vocabulary.write(words[12:])}"
+        if vocabulary.read(encode(tokenizer, text)) != words:
+            raise WordsNotFound(f"its tokenizer makes other tokens of words that follow one another: {text[:60]!r}")
+
+
+def _order_words(stride: int) -> Sequence[int]:
+    return [number * stride % LANGUAGE_VOCABULARY for number in range(LANGUAGE_VOCABULARY)]
