@@ -18,8 +18,8 @@ from attncheck.smoke.worker.rehearsal.evidence import ROUNDING_MULTIPLE, Evidenc
 from attncheck.smoke.worker.rehearsal.step import Sliced
 from attncheck.smoke.worker.testbed import gradient_error
 
-# In float32, relative. Rounding moves single elements across a threshold, which no other rounding shows: 2.3e-4 was seen
-# between sdpa and eager in gemma3n, whose activations are sparse; faults are at 1e-2.
+# In float32, relative. Rounding moves single elements across a threshold, which no other rounding shows: 2.3e-4 was
+# seen between sdpa and eager in gemma3n, whose activations are sparse; faults are at 1e-2.
 FP32_GRADIENT_LIMIT = 5e-4
 SCALE_LIMIT = 5e-3  # of the gradients' norm: a factor, which Adam hides, is wrong above it
 
