@@ -64,6 +64,7 @@ ERROR_LINES = 4
 MAX_LINES = 6  # of a finding's evidence
 # The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed.
 ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: ")
+KILLED = (-9, 137)  # SIGKILL, as a process and its shell end with it
 SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or is not there
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
@@ -336,6 +337,8 @@ def _judge_end(ended: execution.Execution) -> CheckResult:
     error = lines[places[-1]] if places else ""
     lines = lines[: places[-1] + 1 if places else None][-ERROR_LINES:]  # what a launcher says of its child is left out
     first = f"it ended with status {ended.returncode} after {ended.steps} steps{f': {error.strip()}' if error else ''}"
+    if ended.returncode in KILLED:
+        first = f"it was killed after {ended.steps} steps (status {ended.returncode}), as where memory runs out"
     return CheckResult("run", violations=(first[:400],), notes=tuple(line.strip()[:300] for line in lines))
 
 

@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from attncheck.core.results.smoke import deciding_reason, judge_result
+from attncheck.smoke.rehearsal import run
+from attncheck.smoke.rehearsal.execution import Execution
 from attncheck.smoke.worker.models.architectures import Unbuildable
 from attncheck.smoke.worker.rehearsal import own_model, vocabulary
 from attncheck.smoke.worker.rehearsal.padding import choose_filler
@@ -203,6 +205,12 @@ def test_what_cannot_be_rehearsed_whole_is_one_line(
     process = attncheck("smoke", "--device", "cpu", "--full-model", *argv, env=environment)
     assert process.returncode == status and process.stdout == ""
     assert len(process.stderr.splitlines()) == 1 and message in process.stderr, process.stderr
+
+
+@pytest.mark.parametrize("status", [-9, 137])
+def test_a_launch_that_is_killed_is_said_to_be(status: int) -> None:
+    result = run._judge_end(Execution(status, 2, ("Loading weights: 100%",), 3.0))
+    assert result.violations == (f"it was killed after 2 steps (status {status}), as where memory runs out",)
 
 
 def test_words_are_one_token_wherever_they_stand(own: Path) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Run
+from tests.smoke.rehearsal import own_models
+from tests.smoke.rehearsal.own_models import describe_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
@@ -82,6 +84,38 @@ def test_a_launch_of_trl(name: str, attncheck: Run, marker: str) -> None:
         assert finding["fixes"][0]["title"] == case.fix and finding["fixes"][0]["proven"]
     outcomes = {(result["check"], result["outcome"]) for result in report["rehearsal"]["launches"][-1]["results"]}
     assert {outcome for _, outcome in outcomes} == {"ok"}, outcomes
+
+
+OWN_CASES = {
+    "whole": ("--full-model", "--packing --attn_implementation sdpa", ()),
+    "own data": ("--real-data", "--packing --attn_implementation sdpa", ()),
+    "own data, padded": ("--real-data", "", ()),
+    "own data, wrapped": (
+        "--real-data",
+        "--packing --packing_strategy wrapped --attn_implementation sdpa",
+        ("ATN432",),
+    ),
+    "both": ("--full-model --real-data", "--packing --attn_implementation sdpa", ()),
+}
+
+
+@pytest.mark.parametrize("name", OWN_CASES)
+def test_a_launch_of_trl_with_what_is_its_own(name: str, attncheck: Run, tmp_path: Path) -> None:
+    switches, options, codes = OWN_CASES[name]
+    model = own_models.save_model(tmp_path / "Qwen2.5-7B", own_models.TEMPLATE)
+    (tmp_path / "data").mkdir()
+    own_models.write_data(tmp_path / "data" / "train.jsonl")
+    before = describe_files(tmp_path)
+    launch = LAUNCH.replace("Qwen/Qwen2.5-7B", str(model)).replace("own/data", "data")
+    python = find_environment("trl")
+    argv = ("--python", str(python), "--device", "cpu", "--timeout", "120", "--format", "json", "--no-fix")
+    process = attncheck("smoke", *argv, *switches.split(), "--", *launch.split(), *options.split(), timeout=900)
+    report = json.loads(process.stdout)
+    assert tuple(finding["code"] for finding in report["findings"]) == codes, report["findings"]
+    [rehearsed] = report["rehearsal"]["launches"]
+    outcomes = {(result["check"], result["outcome"]) for result in rehearsed["results"]}
+    assert codes or {outcome for _, outcome in outcomes} == {"ok"}, outcomes
+    assert describe_files(tmp_path) == before
 
 
 @pytest.mark.parametrize(
