@@ -14,8 +14,11 @@ from attncheck.core.rehearsal import Objective
 from attncheck.core.results.smoke import CheckResult, Layer, judge_result
 
 if TYPE_CHECKING:
+    import torch
+
     from attncheck.smoke.worker.rehearsal.records import RankRecord
     from attncheck.smoke.worker.rehearsal.segments import DocumentIndex
+    from attncheck.smoke.worker.rehearsal.truth import TruthModel
     from attncheck.smoke.worker.rehearsal.vocabulary import Vocabulary
 
 CHECKS = ("batch", "documents", "loss", "gradients", "learning")
@@ -112,10 +115,8 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     compared = _list_compared(ranks)
     if is_own:
         model.watch_gradients(compared)
-    rounded = None
-    if dtype != torch.float32 or autocast or not full_model:  # of which a second one in float64 may not fit
-        is_exact = dtype == torch.float32 and not autocast  # then float64 tells what float32 rounds
-        rounded = truth.TruthModel(folder / "model", torch.float64 if is_exact else dtype, autocast, temperature)
+    rounded = _load_rounded(folder, dtype, autocast, temperature, full_model)
+    if rounded is not None:
         rounded.load(ranks[0].weights)
         if is_own:
             rounded.watch_gradients(compared)
@@ -124,6 +125,29 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     rollouts = tuple(records.read_rollouts(folder / "watch"))
     evidence = Evidence(first_step, steps, model, rounded, tuple(changed), unstepped, rollouts, full_model)
     return explanations.settle_targets(evidence)
+
+
+def _load_rounded(
+    folder: Path, dtype: torch.dtype, autocast: bool, temperature: float, full_model: bool
+) -> TruthModel | None:
+    """Return the model in the job's own precision; in float64 of a job in float32, whose rounding it shows.
+
+    None where that may not fit in memory, or has no kernels: torch 2.13.0 `_grouped_mm` takes no float64.
+    """
+    import torch
+
+    from attncheck.smoke.worker.rehearsal.truth import TruthModel
+
+    if dtype != torch.float32 or autocast:
+        return TruthModel(folder / "model", dtype, autocast, temperature)
+    if full_model:
+        return None
+    exact = TruthModel(folder / "model", torch.float64, temperature=temperature)
+    try:
+        exact.describe((0, 1))
+    except RuntimeError:
+        return None
+    return exact
 
 
 def _read_index(folder: Path, words: Vocabulary) -> DocumentIndex:
