@@ -103,12 +103,15 @@ def test_the_judge_works_with_a_model_of_its_own(case: Case, server: ForkServer,
 
 
 def test_the_copy_is_changed_and_the_own_model_is_not(own: Path, tmp_path: Path) -> None:
+    (own / "checkpoint-10").mkdir(exist_ok=True)
+    (own / "checkpoint-10" / "optimizer.pt").touch()
     before = describe_files(own)
     folder = make_materials(tmp_path, model=str(own), full_model=True) / "model"
     assert describe_files(own) == before
     assert json.loads((folder / "config.json").read_text())["attention_dropout"] == 0.0
     assert "Assistant" in json.loads((folder / "tokenizer_config.json").read_text())["chat_template"]
     linked = [path.name for path in folder.iterdir() if path.is_symlink()]
+    assert not (folder / "checkpoint-10").exists()
     assert linked == ["model.safetensors"] and (folder / linked[0]).samefile(own / linked[0])
 
 

@@ -9,15 +9,21 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from attncheck.core.results.smoke import deciding_reason, judge_result
+from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
 from attncheck.smoke.worker.models.architectures import Unbuildable
 from attncheck.smoke.worker.rehearsal import own_data
-from attncheck.smoke.worker.rehearsal.own_rows import RowIndex, find_block_borders
+from attncheck.smoke.worker.rehearsal.checks import documents
+from attncheck.smoke.worker.rehearsal.judging import skip_what_follows
+from attncheck.smoke.worker.rehearsal.layouts import Unjoinable, keep_rows_whole
+from attncheck.smoke.worker.rehearsal.own_rows import UNTOLD, RowIndex, find_block_borders
+from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
+from attncheck.smoke.worker.rehearsal.step import Piece
 from tests.conftest import Run
 from tests.smoke.rehearsal import own_models
 from tests.smoke.rehearsal.own_models import describe_files, write_data
@@ -298,6 +304,38 @@ def test_a_few_tokens_of_another_row_are_no_proof() -> None:
 
 def test_what_pads_is_no_document() -> None:
     assert describe([*HEAD, *FIRST, END, 5, 5, 5, 5], 34) == [(0, 0, 34, False)]
+
+
+def test_what_nothing_tells_is_not_judged() -> None:
+    """Two rows of the data without a border, whose tokens see what no hypothesis says: no proof, and no error."""
+    row = [*HEAD, *FIRST, END, *HEAD, *SECOND, END]
+    call = ModelCall(0, 0, {"input_ids": torch.tensor([row])}, {}, torch.ones(1, len(row), 2), {"dropouts": {}})
+    pieces = [
+        Piece(call, 0, segment, tuple(row[segment.start : segment.stop]), torch.ones(len(row), dtype=torch.bool))
+        for segment in INDEX.find_segments(row, (), None)
+    ]
+    truths = {piece.tokens: torch.ones(len(piece.tokens), 2) * (1 + piece.segment.inferred) for piece in pieces}
+    evidence: Any = SimpleNamespace(
+        judged_pieces=pieces,
+        hidden_limit=1e-4,
+        step=SimpleNamespace(index=INDEX, ranks=(), pieces=pieces),
+        describe=lambda piece: SimpleNamespace(hidden=truths[piece.tokens]),
+    )
+    result = documents.run(evidence)
+    assert (result.outcome, result.reason) == ("skipped", UNTOLD)
+    assert any("row 2 of the data follows that of another row" in note for note in result.notes)
+    assert skip_what_follows(CheckResult("loss", violations=("x",)), ["documents"]).outcome == "skipped"
+
+
+@pytest.mark.parametrize("packages", [(), ("deepspeed",)])
+def test_rows_over_several_ranks_are_refused(packages: tuple[str, ...]) -> None:
+    layers = ({"operators": ("c10d.alltoall_base_.default",)},)
+    ranks = [RankRecord(rank, 2, (), (), {}, (), {}, layers, packages, ()) for rank in range(2)]
+    if packages:  # what communicates may be ZeRO-3's, of weights
+        assert keep_rows_whole(ranks).size == 1
+        return
+    with pytest.raises(Unjoinable, match="put together by made-up words, without --real-data"):
+        keep_rows_whole(ranks)
 
 
 @pytest.mark.parametrize("is_boolean", [True, False])

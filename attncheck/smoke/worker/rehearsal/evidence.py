@@ -116,15 +116,19 @@ class Evidence:
         model = self.rounded if rounded and self.rounded is not None else self.truth
         key = (shift, every, model is self.rounded, sliced)
         if key not in self._sums:
-            record = self.step.ranks[0]
             self._sums[key] = [
-                add_adapter_gradients(
-                    model.gradients(piece.tokens, labels, counts.float()), record.adapters, record.weights
-                )
+                self._keep_compared(model.gradients(piece.tokens, labels, counts.float()))
                 for piece in self.step.pieces
                 for labels, counts in [piece.shift_labels(shift, every, sliced)]
             ]
         return self._sums[key]
+
+    def _keep_compared(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return those gradients, and adapters' beside them, that the step's are compared with: a model has many."""
+        record = self.step.ranks[0]
+        total = add_adapter_gradients(gradients, record.adapters, record.weights)
+        names = {*record.trainable, *self.observed_gradients}
+        return {name: gradient for name, gradient in total.items() if name in names}
 
     def list_shares(self, normalisation: Normalisation, counts: Sequence[int]) -> list[float]:
         """Return for each piece the weight of one of its targets, of which there are `counts`."""

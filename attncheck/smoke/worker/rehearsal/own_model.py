@@ -26,6 +26,8 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
 )
 ROW_TOKENS = 4096  # of a step, at most: two rows of 256 of two batches on each of a few ranks
+MAX_COPIED_BYTES = 1 << 26  # of a file; larger ones are linked
+FOLDERS = ("additional_chat_templates",)  # that belong to a model's tokenizer
 GIB = 2**30
 
 
@@ -35,7 +37,7 @@ def lay_model(name: str, folder: Path) -> None:
     Raises `Unbuildable` where it is not here whole, or where it cannot be read without code of its own.
     """
     source = find_folder(name)
-    shutil.copytree(source, folder, copy_function=_copy_or_link, ignore=_ignore_checkpoints)
+    shutil.copytree(source, folder, copy_function=_copy_or_link, ignore=_ignore_others)
     document = json.loads((folder / "config.json").read_text())
     if document.get("quantization_config"):
         raise Unbuildable(
@@ -74,8 +76,8 @@ def _list_parts(index: Path) -> set[str]:
 
 
 def _copy_or_link(source: str, target: str) -> None:
-    """Copy a file; link one of weights, wherever a link of the cache leads."""
-    if source.endswith(LARGE):
+    """Copy a file; link one of weights and any large one, wherever a link of the cache leads."""
+    if source.endswith(LARGE) or os.path.getsize(source) > MAX_COPIED_BYTES:
         os.symlink(os.path.realpath(source), target)
     else:
         shutil.copyfile(source, target)
@@ -83,17 +85,17 @@ def _copy_or_link(source: str, target: str) -> None:
 
 def _copy_small(source: str, target: str) -> None:
     if not source.endswith(LARGE):
-        shutil.copyfile(source, target)
+        _copy_or_link(source, target)
 
 
-def _ignore_checkpoints(folder: str, names: list[str]) -> set[str]:
-    """Return what is no part of the model: what a training run left in its folder, and hidden files."""
+def _ignore_others(folder: str, names: list[str]) -> set[str]:
+    """Return what is no part of a model in its folder: hidden files, other folders, links that lead nowhere."""
+    paths = {name: os.path.join(folder, name) for name in names}
     return {
         name
-        for name in names
-        if name.startswith((".", "checkpoint-", "global_step")) or name in ("runs", "optimizer.pt", "onnx", "original")
-        or not os.path.exists(os.path.join(folder, name))
-    }  # fmt: skip
+        for name, path in paths.items()
+        if name.startswith(".") or not os.path.exists(path) or (os.path.isdir(path) and name not in FOLDERS)
+    }
 
 
 def lay_tokenizer(name: str, folder: Path) -> None:
@@ -106,7 +108,7 @@ def lay_tokenizer(name: str, folder: Path) -> None:
             f"{fact.get('absent') or fact.get('unreadable')}; --real-data takes the model's own tokenizer, and "
             "downloads nothing: give the model's folder, or download it first, or leave out --real-data"
         )
-    shutil.copytree(fact["known"], folder, copy_function=_copy_small, ignore=_ignore_checkpoints)
+    shutil.copytree(fact["known"], folder, copy_function=_copy_small, ignore=_ignore_others)
 
 
 def load_tokenizer(name: str, folder: Path) -> Any:
@@ -167,12 +169,12 @@ def check_memory(name: str, config: Any, is_float32: bool) -> int:
     """Return the model's number of parameters. Raises `Unbuildable` where the references do not fit in memory.
 
     The judge holds the weights in float32 and, where the job computes in 16 bits, a second model of at most that size;
-    the log-probabilities of a step's tokens over the vocabulary; the gradients that are compared, which are bounded.
+    one document's gradients, which adapters' follow from; the log-probabilities of a step's tokens over the vocabulary.
     """
     from attncheck.doctor.probes.payload import host
 
     parameters, vocabulary_size = count_parameters(name, config)
-    needed = parameters * 4 * (1 if is_float32 else 2) + ROW_TOKENS * vocabulary_size * 4
+    needed = parameters * 4 * (2 if is_float32 else 3) + ROW_TOKENS * vocabulary_size * 4
     available = host.measure_memory()[1].get("known")
     if isinstance(available, int) and needed > available:
         raise Unbuildable(

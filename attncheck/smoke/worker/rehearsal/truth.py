@@ -113,11 +113,13 @@ class TruthModel:
         with self._context():
             logits = self.model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0].float()
         (cross_entropy(logits / self.temperature, labels, reduction="none") * weights).sum().backward()
-        return {
+        gradients = {
             name: parameter.grad.detach().float()
             for name, parameter in self.model.named_parameters()
             if parameter.grad is not None
         }
+        self.model.zero_grad(set_to_none=True)
+        return gradients
 
     def watch_gradients(self, names: Collection[str]) -> None:
         """Compute the gradients of these parameters alone from now on: those of a whole model take its memory again."""
