@@ -18,22 +18,17 @@ from tests.mutants.operators import Mutant, make_mutants
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = "attncheck/attention/reference"
-MODULES = (
-    "attncheck/core/verdicts.py",
-    "attncheck/measure/worker/judging.py",
-    f"{REFERENCE}/oracle.py",
-    f"{REFERENCE}/rounding_noise.py",
-    f"{REFERENCE}/score.py",
-    f"{REFERENCE}/structured_dropout.py",
-    f"{REFERENCE}/structured_edits.py",
-    f"{REFERENCE}/structured_keys.py",
-)
-TESTS = (  # the quick ones first: the first that fails ends a mutant
-    "tests/core/test_verdicts.py",
-    "tests/attention/test_noise_model.py",
-    "tests/attention/test_oracle.py",
-    "tests/measure/test_sessions.py",
-)
+MODULES = {  # and the tests that are mostly a module's own
+    "attncheck/core/verdicts.py": "tests/core/test_verdicts.py",
+    "attncheck/measure/worker/judging.py": "tests/measure/test_sessions.py",
+    f"{REFERENCE}/oracle.py": "tests/attention/test_oracle.py",
+    f"{REFERENCE}/rounding_noise.py": "tests/attention/test_sigma.py",
+    f"{REFERENCE}/score.py": "tests/attention/test_score.py",
+    f"{REFERENCE}/structured_dropout.py": "tests/attention/test_structured_dropout.py",
+    f"{REFERENCE}/structured_edits.py": "tests/attention/test_structured_edits.py",
+    f"{REFERENCE}/structured_keys.py": "tests/attention/test_structured_keys.py",
+}
+MORE_TESTS = ("tests/attention/test_sigma.py", "tests/attention/test_noise_model.py", "tests/measure/test_sessions.py")
 SAMPLE = int(os.environ.get("ATTNCHECK_MUTANTS", "60"))
 WORKERS = max(1, (os.cpu_count() or 1))
 SECONDS = 900.0
@@ -64,7 +59,7 @@ def kill(folder: Path, module: str, mutant: Mutant) -> Outcome:
     path.write_text(mutant.source, "utf-8")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": str(folder)}
     try:
-        for test in TESTS:
+        for test in dict.fromkeys((MODULES[module], *MORE_TESTS)):  # the first that fails ends a mutant
             command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", test]
             try:
                 run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=SECONDS)
