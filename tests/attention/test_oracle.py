@@ -15,6 +15,7 @@ from attncheck.attention.backends import eager, sdpa_flash, sdpa_math
 from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference import oracle
 from attncheck.attention.reference.oracle import Reference, compute_reference
+from attncheck.attention.reference.rounding_noise import rounding_model
 from attncheck.attention.reference.score import score_outputs
 from attncheck.core.cases import DTYPES, Case, Dtype, iter_segments, sampled_rows, visible_bounds, with_name
 from attncheck.measure.suites import VALUES
@@ -39,6 +40,7 @@ CASES = (
     make_case((70, 20, 1), layout="left_padded", causal=False),
     make_case((20, 0, 33, 1, 7), layout="packed", num_kv_heads=2),
     make_case((20, 33), (40, 10), layout="packed"),
+    make_case((20, 5, 0), (40, 0, 9), layout="packed"),
     make_case((70,), head_dim=48, v_head_dim=32),
 )
 IDS = [case.name for case in CASES]
@@ -144,6 +146,69 @@ def test_sampled_rows_have_the_same_answer() -> None:
     assert not bool(inputs.dout[:, [r for r in range(700) if r not in sampled.rows.tolist()]].any())
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        make_case((700,), num_kv_heads=2, every_row=False, values="large", softcap=5.0),
+        make_case((301, 0, 200, 90), (200, 50, 230, 0), layout="packed", every_row=False),
+        make_case((300, 300), every_row=False, window_size=(20, 3), causal=False),
+        make_case((301, 200), layout="packed", every_row=False, window_size=(20, 3), causal=False),
+    ],
+    ids=["soft-cap", "packed", "window", "packed window"],
+)
+def test_a_sampled_row_is_that_row_in_every_number(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(oracle, "rounding_model", lambda case, device, *rest: rounding_model(case, "cuda", *rest))
+    inputs = make_inputs(case, "cpu")
+    every_row = compute_reference(replace(inputs, case=replace(case, every_row=True)))
+    for size in (1 << 20, 20_000, 1):  # one chunk, several, a row each
+        monkeypatch.setitem(oracle.CHUNK_SCORES, "cpu", size)
+        sampled = compute_reference(inputs)
+        assert sampled.rows is not None and every_row.judged is not None
+        pairs = [
+            (getattr(sampled, name), getattr(every_row, name)[:, sampled.rows]) for name in ("out", "dq", "judged")
+        ]
+        for name in ("lse", "expected_logit", "lse_slack"):
+            pairs.append((getattr(sampled, name), getattr(every_row, name)[..., sampled.rows]))
+        pairs += [(getattr(sampled, name), getattr(every_row, name)) for name in ("dk", "dv")]
+        for got, want in pairs:
+            torch.testing.assert_close(got, want)
+
+
+def test_how_the_lse_moves_is_the_mean_of_the_scores_and_what_may_move_it_the_mean_of_their_errors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = make_case((40,), num_kv_heads=2, softcap=3.0, alibi=True, values="large")
+    inputs = make_inputs(case, "cpu")
+    assert inputs.slopes is not None
+    q, k = (x.double().transpose(1, 2) for x in (inputs.q, inputs.k.repeat_interleave(2, 2)))
+    bias = masks.build_alibi_bias(case, inputs.slopes.double())
+    s = 3.0 * torch.tanh(q @ k.mT * case.softmax_scale / 3.0) + bias
+    p = torch.softmax(s.masked_fill(~masks.build_mask(case, "cpu"), -math.inf), -1)
+    exact, rounded = compute_reference(inputs), compute_reference(inputs, rounded_bias=True)
+    torch.testing.assert_close(exact.expected_logit.double(), (p * s).sum(-1), rtol=1e-5, atol=1e-5)
+    assert not bool(exact.lse_slack.any())
+    of_bias = (p * bias.abs()).sum(-1) / 256.0  # each bias off by bfloat16's largest rounding, all one way
+    torch.testing.assert_close(rounded.lse_slack.double(), of_bias, rtol=0.03, atol=0.0)
+    monkeypatch.setattr(oracle, "rounding_model", lambda case, device, *rest: rounding_model(case, "cuda", *rest))
+    approximate = compute_reference(inputs, rounded_bias=True).lse_slack - rounded.lse_slack
+    of_tanh = (p * s.abs()).sum(-1) / 2048.0
+    torch.testing.assert_close(approximate.double(), of_tanh, rtol=1e-4, atol=1e-6)
+    without = make_case((40,), softcap=3.0)
+    assert bool(compute_reference(make_inputs(without, "cpu"), rounded_bias=True).lse_slack.any())
+
+
+def test_float64_is_taken_where_it_is_fast_or_must_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    for capability, is_fast in (
+        *(((6, 0), True), ((7, 0), True), ((8, 0), True), ((9, 0), True), ((10, 0), True)),
+        *(((6, 1), False), ((7, 5), False), ((8, 6), False), ((8, 9), False), ((12, 0), False)),
+    ):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda capability=capability: capability)
+        for dtype in DTYPES:
+            wanted = torch.float64 if is_fast or dtype == "float32" else torch.float32
+            assert oracle.wide_dtype("cuda", dtype) == wanted
+            assert oracle.wide_dtype("cpu", dtype) == torch.float64
+
+
 def test_a_narrow_reference_serves_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a GPU's float64 is slow the reference is float32: it must judge bfloat16 alike."""
     inputs = make_inputs(make_case((300,), num_kv_heads=2), "cpu")
@@ -164,6 +229,10 @@ def test_memory_grows_with_the_inputs_and_not_with_the_scores(monkeypatch: pytes
         return result
 
     monkeypatch.setattr(torch, "matmul", spy)
-    case = make_case((4096,), num_heads=1, num_kv_heads=1)
+    case = make_case((2048, 2048), num_heads=2, num_kv_heads=1)
     compute_reference(make_inputs(case, "cpu"))
-    assert max(sizes) <= oracle.CHUNK_SCORES["cpu"] < 4096 * 4096 / 8
+    assert max(sizes) == oracle.CHUNK_SCORES["cpu"] == 1 << 20, "2048 keys, 2 heads, 2 rows of the batch: 128 queries"
+    monkeypatch.setitem(oracle.CHUNK_SCORES, "cpu", 1)
+    del sizes[:]
+    compute_reference(make_inputs(make_case((128, 128), num_heads=2, num_kv_heads=1, head_dim=2, v_head_dim=2), "cpu"))
+    assert max(sizes) == 128 * 2 * 2, "a query at least"

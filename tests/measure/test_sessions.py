@@ -390,6 +390,18 @@ def test_a_leak_between_documents_is_found_whichever_of_them_is_long() -> None:
     assert "of document 0 changes with other documents" in judge_run(measure_parity(leaky, case)).reason
 
 
+@pytest.mark.parametrize(
+    ("noise", "dtype", "is_judged"),
+    [("fused", "bfloat16", True), ("fused", "float32", True), ("eager", "float32", True), ("eager", "bfloat16", False)],
+)
+def test_an_lse_is_judged_unless_its_scores_are_rounded_to_sixteen_bits(
+    noise: str, dtype: str, is_judged: bool
+) -> None:
+    scores = measure_parity(run_correct, make_case((130,), dtype=dtype), noise=noise).scores
+    assert ("lse" in {score.tensor for score in scores}) == is_judged
+    assert {score.mode for score in scores} == {"default"}
+
+
 def test_no_memory_is_no_fault() -> None:
     def greedy(inputs: Inputs) -> Outputs:
         torch.empty(1 << 60, dtype=torch.uint8)

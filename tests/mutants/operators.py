@@ -2,6 +2,9 @@
 
 Mutation testers on the index rewrite a whole project and sample it by their own session files; what is wanted here is
 a seeded sample of a few modules, which is this page.
+
+Numbers that no test can tell from their double are left out, by their size alone: below 1e-9 they keep a division
+defined, from 1e30 on they stand for infinity. Everything else is changed, thresholds with wide margins included.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Mod: ast.Mult,
 }
 NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "amax": "amin", "clamp_min": "clamp_max"}
-NEAR_ZERO = 1e-9  # a constant that only keeps a division defined: doubling it changes nothing
+NEAR_ZERO, NEAR_INFINITY = 1e-9, 1e30  # beyond these a number is zero's or infinity's stand-in
 
 
 @dataclass(frozen=True)
@@ -107,12 +110,12 @@ def _sign(node: ast.AST) -> bool:
 
 
 def _constant(node: ast.AST) -> bool:
-    """Flip a bool, double a number; one that is nearly 0 only keeps a division defined."""
+    """Flip a bool, double a number that is neither nearly 0 nor as good as infinite."""
     if not (isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float))):
         return False
     if isinstance(node.value, bool):
         node.value = not node.value
-    elif abs(node.value) > NEAR_ZERO:
+    elif NEAR_ZERO < abs(node.value) < NEAR_INFINITY:
         node.value = node.value * 2
     else:
         return False

@@ -25,6 +25,7 @@ Everything is computed in float32: one per cent is enough for sigma.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -99,7 +100,7 @@ class Variances:
         self.model, self.scale = model, exact.scale
         self.k, self.v = exact.k.float(), exact.v.float()
         self.out, self.dq = exact.out.float(), exact.dq.float()
-        self.q2, self.k2 = exact.q.float().square(), self.k.square().transpose(-1, -2)
+        self.q2, self.k2 = exact.q.float().square(), self.k.square().mT
         self.v2, self.dout2 = self.v.square(), exact.dout.float().square()
         self.p = exact.p.float()
         self.p2, self.ds2 = self.p.square(), exact.ds.float().square()
@@ -121,7 +122,7 @@ class Variances:
         model, s2 = self.model, exact.s.float().square()
         terms: list[Tensor] = []
         if not model.is_16_bit:
-            products = torch.matmul(self.q2, self.k2.transpose(-1, -2)) * self.scale**2
+            products = torch.matmul(self.q2, self.k2.mT) * self.scale**2
             terms.append(KAPPA32**2 * (products * (self.q2.shape[-1] / 2) + s2 + 1.0))
         elif model.noise == "eager":
             # Rounded as a product, again when scaled (by no power of two), and by each step of a soft-cap.
@@ -131,14 +132,14 @@ class Variances:
             terms.append(model.tanh**2 * s2)
         if model.rounded_bias and exact.bias is not None:
             terms.append(model.kappa**2 * exact.bias.float().square())
-        return torch.stack(terms).sum(0) if len(terms) > 1 else terms[0] if terms else None
+        return functools.reduce(torch.add, terms) if terms else None
 
     def _dp_variance(self, exact: ExactChunk) -> Tensor | None:
         """Return the variance of dP, None where a 16-bit kernel's float32 dP has a negligible one."""
         model = self.model
         if model.is_16_bit:
             return model.kappa**2 * exact.dp.float().square() if model.noise == "eager" else None
-        products = torch.matmul(self.dout2, self.v2.transpose(-1, -2))
+        products = torch.matmul(self.dout2, self.v2.mT)
         return KAPPA32**2 * (products * (self.v2.shape[-1] / 2) + exact.dp.float().square())
 
     def _lse_variance(self, exact: ExactChunk) -> Tensor | None:
@@ -168,16 +169,15 @@ class Variances:
     def _sum_visible(self, x: Tensor) -> Tensor:
         """Sum x over the keys that each row sees: (n, kv, group * rows, d)."""
         rows = torch.matmul(self.visible, x)  # (n, kv, rows, d)
-        group = self.p.shape[-2] // self.visible.shape[0]
+        group = self.p.shape[2] // self.visible.shape[0]
         return rows.repeat(1, 1, group, 1)
 
     def _score_noise_terms(self) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Return the variances that noisy scores cause: of ln P's shift, of dS, and of rowsum(dS·noise)."""
+        """Return the variances that noisy scores cause: of LSE, of ln P, and of rowsum(dS·noise)."""
         if self.logit_variance is None:
             return None
         shift = (self.p2 * self.logit_variance).sum(-1, keepdim=True)
-        ds_variance = self.ds2 * (self.logit_variance + shift)
-        return shift, ds_variance, (self.ds2 * self.logit_variance).sum(-1, keepdim=True)
+        return shift, self.logit_variance + shift, (self.ds2 * self.logit_variance).sum(-1, keepdim=True)
 
     def _ds_variance(self) -> Tensor:
         """Return the variance of dS beyond that of D: rounding, noisy scores, noisy dP."""
@@ -185,7 +185,7 @@ class Variances:
         variance = (model.kappa**2 + KAPPA32**2 * self.tile_count) * self.ds2
         score_noise = self._score_noise_terms()
         if score_noise is not None:
-            variance = variance + score_noise[1]
+            variance = variance + self.ds2 * score_noise[1]
         if self.dp_variance is not None:
             variance = variance + self.p2 * self.dp_variance
         if self.tanh_slope_variance is not None:
@@ -205,7 +205,7 @@ class Variances:
     def query_variances(self) -> tuple[Tensor, Tensor]:
         """Return the variances of out and dq."""
         model, scale2 = self.model, self.scale**2
-        pk = torch.matmul(self.p, self.k.transpose(-1, -2)).square()
+        pk = torch.matmul(self.p, self.k.mT).square()
         var = scale2 * (torch.matmul(self._ds_variance(), self.k2) + self._delta_variance() * pk)
         var = var + model.kappa**2 * self.dq.square()
         if self.lse_variance is not None:
@@ -236,14 +236,14 @@ class Variances:
         if self.lse_variance is not None:
             ds_variance = ds_variance + self.lse_variance * self.ds2
             p_variance = p_variance + self.lse_variance * self.p2
-        var_dk = scale2 * torch.matmul(ds_variance.transpose(-1, -2), self.q2)
+        var_dk = scale2 * torch.matmul(ds_variance.mT, self.q2)
         score_noise = self._score_noise_terms()
-        if score_noise is not None and self.logit_variance is not None:
-            p_variance = p_variance + self.p2 * (self.logit_variance + score_noise[0])
-        var_dv = torch.matmul(p_variance.transpose(-1, -2), self.dout2)
+        if score_noise is not None:
+            p_variance = p_variance + self.p2 * score_noise[1]
+        var_dv = torch.matmul(p_variance.mT, self.dout2)
         if model.eta:
-            group = self.p.shape[-2] // self.visible.shape[0]
-            visible = self.visible.repeat(group, 1).transpose(-1, -2)
+            group = self.p.shape[2] // self.visible.shape[0]
+            visible = self.visible.repeat(group, 1).mT
             var_dk = var_dk + model.eta**2 * scale2 * torch.matmul(visible, self.q2)
             var_dv = var_dv + model.eta**2 * torch.matmul(visible, self.dout2)
         return var_dk, var_dv

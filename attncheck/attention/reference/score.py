@@ -41,7 +41,7 @@ def score_outputs(
 def _read_numbers(measured: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, list[float]]]:
     """Return the numbers of small tensors, by the names of theirs: one transfer from the device."""
     flat = [x.reshape(-1).double() for numbers in measured.values() for x in numbers.values()]
-    values = iter(torch.cat(flat).tolist() if flat else [])
+    values = iter(torch.cat(flat).tolist())
     return {
         name: {key: list(itertools.islice(values, x.numel())) for key, x in numbers.items()}
         for name, numbers in measured.items()
@@ -82,12 +82,12 @@ def _measure_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor 
         count = want.new_full((), want.shape[0] * want.shape[1])
     return {
         "nonfinite": nonfinite,
-        "count": count * want.shape[-2] * want.shape[-1],
+        "count": count * want.shape[2] * want.shape[3],
         "squares": (error / sigma).square().sum(dtype=torch.float64),
-        "z_row": _largest(rows),
-        "worst_row": _argmax(rows),
-        "max_abs": _largest(error.abs()),
-        "yardstick": _largest(yardstick.abs()) if eager is not None else error.new_zeros(()),
+        "z_row": rows.max(),
+        "worst_row": rows.argmax(),
+        "max_abs": error.abs().max(),
+        "yardstick": yardstick.abs().max() if eager is not None else error.new_zeros(()),
         "error_norm": error.norm(),
         "norm": want.norm(),
         "got_norm": got.norm(),
@@ -107,14 +107,6 @@ def _measure_slopes(want: Tensor, error: Tensor, sigma: Tensor) -> dict[str, Ten
     inverse = torch.where(size > 0.0, size.reciprocal(), 0.0)
     spread = (sigma * want.abs()).sum(3).square().sum((0, 1)).sqrt()
     return {"slope": (error * want).sum((0, 1, 3)) * inverse, "slope_sigma": spread * inverse}
-
-
-def _largest(x: Tensor) -> Tensor:
-    return x.max() if x.numel() else x.new_zeros(())
-
-
-def _argmax(x: Tensor) -> Tensor:
-    return x.argmax() if x.numel() else x.new_zeros(())
 
 
 def _make_score(name: str, numbers: Mapping[str, Sequence[float]], reference: Reference) -> Score:
@@ -144,14 +136,14 @@ def _make_score(name: str, numbers: Mapping[str, Sequence[float]], reference: Re
         return score
     (yardstick,), (product,), size = numbers["yardstick"], numbers["product"], numbers["got_norm"][0] * norm
     slopes, sigmas = numbers["slope"], numbers["slope_sigma"]
-    worst = max(range(len(slopes)), key=lambda i: abs(slopes[i]) / slope_budget(case.dtype, sigmas[i]), default=None)
+    worst = max(range(len(slopes)), key=lambda i: abs(slopes[i]) / slope_budget(case.dtype, sigmas[i]))
     return replace(
         score,
         cosine=product / size if size and math.isfinite(size) else 1.0,
         eager_ratio=_clamp_to_finite(largest / yardstick) if yardstick else 0.0,
-        slope=1.0 if worst is None else 1.0 + _clamp_to_finite(slopes[worst]),
-        slope_sigma=0.0 if worst is None else _clamp_to_finite(sigmas[worst]),
-        slope_head=worst or 0,
+        slope=1.0 + _clamp_to_finite(slopes[worst]),
+        slope_sigma=_clamp_to_finite(sigmas[worst]),
+        slope_head=worst,
     )
 
 
@@ -208,9 +200,9 @@ def _measure_lse(got: Tensor, reference: Reference) -> dict[str, Tensor]:
         "nonfinite": (~torch.isfinite(got) & judged).sum(),
         "count": error.new_zeros(()),
         "squares": error.new_zeros(()),
-        "z_row": _largest(excess),
-        "worst_row": _argmax(excess),
-        "max_abs": _largest(error),
+        "z_row": excess.max(),
+        "worst_row": excess.argmax(),
+        "max_abs": error.max(),
         "error_norm": error.norm(),
         "norm": torch.where(judged, want, 0.0).norm(),
     }
@@ -226,9 +218,9 @@ def _measure_sinks(got: Tensor, reference: Reference) -> dict[str, Tensor]:
         "nonfinite": (~torch.isfinite(got)).sum(),
         "count": z.new_full((), z.numel()),
         "squares": z.square().sum(dtype=torch.float64),
-        "z_row": _largest(z.abs()),
-        "worst_row": _argmax(z.abs()),
-        "max_abs": _largest(error.abs()),
+        "z_row": z.abs().max(),
+        "worst_row": z.abs().argmax(),
+        "max_abs": error.abs().max(),
         "error_norm": error.norm(),
         "norm": want.norm(),
     }

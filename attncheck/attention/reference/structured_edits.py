@@ -118,12 +118,9 @@ def copy_outputs(outputs: Outputs) -> Outputs:
 
 def _is_nearly_equal(before: Tensor, after: Tensor, dtype: str) -> bool:
     """Return whether two gradients differ by no more than a reduction in another order explains."""
-    if not bool(torch.isfinite(after).all()):
-        return False
-    size = float(before.float().square().mean().sqrt())
     unit = {"bfloat16": 2.0**-6, "float16": 2.0**-9, "float32": 2.0**-16}[dtype]
     largest = float(before.float().abs().max())
-    return float((before.float() - after.float()).abs().max()) <= unit * max(size, largest)
+    return float((before.float() - after.float()).abs().max()) <= unit * largest < math.inf  # NaN is no less
 
 
 def _first_difference(before: Tensor, after: Tensor) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -40,8 +39,6 @@ def _code_violations(case: Case, inputs: Inputs, outputs: Outputs) -> Iterator[s
         rows, first, last = visible_spans(case, segment, inputs.device)
         key_counts = last - first
         sees_keys = key_counts > 0
-        if not bool(sees_keys.any()):
-            continue
         rows, first, last, key_counts = rows[sees_keys], first[sees_keys], last[sees_keys], key_counts[sees_keys]
         if outputs.lse is not None:
             counted = outputs.lse[segment.batch][:, rows].double().exp()
@@ -72,17 +69,18 @@ def probe_heads(case: Case, device: str, call: BackendCall) -> ProbeResult:
     """Check that each query head reads its own kv head, and that dv gathers its whole group."""
     normal = make_normal_inputs(case, device)
     kv = torch.arange(case.num_kv_heads, device=device)
-    v = torch.stack((1.0 + kv % 16, 1.0 + torch.div(kv, 16, rounding_mode="floor")), -1)
-    v = v.repeat(1, math.ceil(case.v_head_dim / 2))[:, : case.v_head_dim].expand_as(normal.v)
-    weights = 4.0 + (5 * torch.arange(case.num_heads, device=device)) % 4
+    v = torch.stack((1.0 + kv % 16, 1.0 + torch.div(kv, 16, rounding_mode="floor")), 1)
+    v = v.repeat(1, case.v_head_dim)[:, : case.v_head_dim].expand_as(normal.v)
+    weights = 4.0 + torch.arange(case.num_heads, device=device) % 4
     dout = torch.zeros_like(normal.dout)
     watched_spans = []
     for segment in iter_segments(case):
         rows, first, last = visible_spans(case, segment, device)
-        key_counts = last - first
-        if not bool((key_counts > 0).any()):
+        sees_keys = last > first
+        if not bool(sees_keys.any()):
             continue
-        shortest = int(torch.where(key_counts > 0, key_counts, 1 << 40).argmin())
+        rows, first, last = rows[sees_keys], first[sees_keys], last[sees_keys]
+        shortest = int((last - first).argmin())
         dout[segment.batch, rows[shortest]] = weights[:, None]
         watched_spans.append((segment, int(first[shortest]), int(last[shortest])))
     inputs = cast_to_case(replace(normal, q=normal.q * 0, k=normal.k * 0, v=v, dout=dout), case)
@@ -100,27 +98,33 @@ def _head_violations(
     for segment in iter_segments(case):
         rows, first, last = visible_spans(case, segment, inputs.device)
         got = outputs.out[segment.batch, rows[last > first]].double()
-        wrong = ((got - want).abs() > 0.25).any(-1).any(0)
-        for (head,) in first_indices(wrong):
-            number = got[0, head, 0].item() - 1 + 16 * (got[0, head, 1].item() - 1 if case.v_head_dim > 1 else 0)
+        wrong = ~((got - want).abs() <= 0.25).all(-1)
+        for row, head in _first_of_each_head(wrong):
+            number = got[row, head, 0].item() - 1 + 16 * (got[row, head, 1].item() - 1 if case.v_head_dim > 1 else 0)
             yield f"head {head} returns the v of kv head {number:.3g}, not of {head // group}"
     if outputs.dv is None:
         return
-    sums = weights.view(case.num_kv_heads, group).sum(-1).double()
+    sums = weights.view(case.num_kv_heads, group).sum(1).double()
     for segment, first_key, last_key in watched_spans:
         got = outputs.dv[segment.batch, first_key:last_key].double().mean(-1) * (last_key - first_key)
-        wrong = ((got - sums).abs() > 0.25 + sums / 64).any(0)
-        for (head,) in first_indices(wrong):
+        wrong = ~((got - sums).abs() <= 0.25 + sums / 64)
+        for key, head in _first_of_each_head(wrong):
             yield (
-                f"dv of kv head {head} gathers {float(got[0, head]):.4g} from its group of query heads, "
+                f"dv of kv head {head} gathers {float(got[key, head]):.4g} from its group of query heads, "
                 f"not {float(sums[head]):.4g}"
             )
+
+
+def _first_of_each_head(wrong: Tensor) -> Iterator[tuple[int, int]]:
+    """Yield the first row and the head of each head that is wrong somewhere; `wrong` is bool `(rows, heads)`."""
+    for (head,) in first_indices(wrong.any(0)):
+        yield first_indices(wrong[:, head])[0][0], head
 
 
 def probe_retrieve(case: Case, device: str, call: BackendCall) -> ProbeResult:
     """Check that each query finds its target key where it sees it, and nowhere else."""
     normal = make_normal_inputs(case, device)
-    codes = torch.where(normal.k > 0, 1.0, -1.0)
+    codes = torch.where(normal.k > 0, 2.0, -2.0)
     group = case.num_heads // case.num_kv_heads
     target_keys = torch.tensor(retrieval_targets(case), device=device)  # (batch, seqlen_q)
     target_codes = codes.gather(1, target_keys[:, :, None, None].expand(-1, -1, *codes.shape[2:]))
@@ -128,7 +132,7 @@ def probe_retrieve(case: Case, device: str, call: BackendCall) -> ProbeResult:
     numbers = torch.arange(case.seqlen_k, device=device)[:, None] >> torch.arange(digits, device=device)
     v = normal.v.sign()
     v[..., :digits] = ((numbers & 1) * 2.0 - 1.0)[None, :, None, :]
-    inputs = cast_to_case(replace(normal, q=2.0 * target_codes.repeat_interleave(group, 2), k=2.0 * codes, v=v), case)
+    inputs = cast_to_case(replace(normal, q=target_codes.repeat_interleave(group, 2), k=codes, v=v), case)
     outputs = call(inputs)
     return ProbeResult(outputs, tuple(limit_violations(_retrieve_violations(case, outputs, target_keys, digits))))
 
