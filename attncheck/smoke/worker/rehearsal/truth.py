@@ -111,7 +111,7 @@ class TruthModel:
         if not any(parameter.requires_grad for parameter in self.model.parameters()):
             return {}
         with self._context():
-            logits = self.model(input_ids=torch.tensor([list(tokens)]), use_cache=False).logits[0].float()
+            logits = self._compute_logits(torch.tensor([list(tokens)]))
         (cross_entropy(logits / self.temperature, labels, reduction="none") * weights).sum().backward()
         gradients = {
             name: parameter.grad.detach().float()
@@ -128,8 +128,17 @@ class TruthModel:
 
     def _run(self, input_ids: Tensor) -> DocumentTruth:
         self._hidden = None
-        logits = self.model(input_ids=input_ids, use_cache=False).logits[0].float()
+        logits = self._compute_logits(input_ids)
         return DocumentTruth(self._take_hidden(), (logits / self.temperature).log_softmax(-1))
+
+    def _compute_logits(self, input_ids: Tensor) -> Tensor:
+        """Return the logits (tokens, vocabulary) of a document alone, with the mask that hides nothing of it.
+
+        Without one eager attention is not causal in moshi: transformers 5.17.0 models/moshi/modeling_moshi.py:855.
+        """
+        mask = torch.ones_like(input_ids)
+        logits: Tensor = self.model(input_ids=input_ids, attention_mask=mask, use_cache=False).logits[0].float()
+        return logits
 
     def _take_hidden(self) -> Tensor:
         if self._hidden is None:
@@ -137,8 +146,9 @@ class TruthModel:
         return self._hidden
 
     def _keep_hidden(self, decoder: Any, arguments: Any, output: Any) -> None:
-        hidden = output[0] if isinstance(output, (tuple, list)) else output.last_hidden_state
-        self._hidden = hidden[0].detach().float()
+        hidden = output[0] if isinstance(output, (tuple, list)) else getattr(output, "last_hidden_state", None)
+        if hidden is not None:  # else it is the model itself, as Llama4ForCausalLM's base_model, and its head is asked
+            self._hidden = hidden[0].detach().float()
 
     def _keep_input(self, head: Any, arguments: Any) -> None:
         if self._hidden is None:
