@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attncheck.smoke.rehearsal.extensions import copy_built
+from attncheck.smoke.rehearsal.extensions import FOLDER
 from attncheck.workers.pool import cache_environment
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream
 
@@ -59,21 +59,15 @@ def run_launch(
     python: str,
     environ: Mapping[str, str],
     emulates_flash_attn: bool,
-    built_extensions: Path | None,
     steps: int,
     seconds: float,
     report_progress: Callable[[str], None],
 ) -> Execution:
-    """Run a shell's command where the user works, with the interpreter's programs first, for `seconds` at most.
-
-    Extensions that are built already are not built again.
-    """
+    """Run a shell's command where the user works, with the interpreter's programs first, for `seconds` at most."""
     watch = _lay_watcher(folder)
     environment = {**CHILD_ENVIRONMENT, **QUIET_ENVIRONMENT, **cache_environment(folder), **environ}
     environment |= {"ATTNCHECK_WATCH": watch, "HF_DATASETS_CACHE": os.path.join(folder, "datasets")}
-    environment["TORCH_EXTENSIONS_DIR"] = os.path.join(folder, "extensions")  # a killed build leaves a lock for ever
-    if built_extensions is not None:
-        copy_built(built_extensions, Path(folder) / "extensions")
+    environment["TORCH_EXTENSIONS_DIR"] = os.path.join(folder, FOLDER)  # a killed build leaves a lock for ever
     if emulates_flash_attn:
         _lay_flash_attn(Path(folder) / "entry")
         environment["ATTNCHECK_EMULATED"] = "flash_attn"

@@ -17,6 +17,7 @@ from attncheck.core.facts import Known, value_or
 from attncheck.core.snapshot import Snapshot
 
 LOCK = "lock"
+FOLDER = "extensions"  # of a rehearsal, where its processes look for them
 
 
 def find_built(snapshot: Snapshot, environ: Mapping[str, str]) -> Path | None:

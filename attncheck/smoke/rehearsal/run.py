@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from attncheck.core import codec
@@ -167,7 +168,7 @@ def _rehearse(
 
 
 def _make_materials(stage: _Stage, cut: JobCut) -> None:
-    """Fill the stage's folder with the small model, its tokenizer and the documents. Raises `Unanswered`."""
+    """Fill the stage's folder with the model, its tokenizer, the documents, extensions. Raises `Unanswered`."""
     for path in (stage.materials.data, stage.materials.output):
         os.makedirs(path, exist_ok=True)
     if cut.model_alias:
@@ -176,6 +177,9 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
     for name, text in cut.files.items():
         with open(os.path.join(stage.materials.data, name), "w") as stream:
             stream.write(text)
+    built = extensions.find_built(stage.read.snapshot, os.environ)
+    if built is not None:
+        extensions.copy_built(built, Path(stage.folder) / extensions.FOLDER)
     is_full = stage.materials.full_model
     real_data = _find_data(stage.read, cut) if stage.materials.real_data else ""
     stage.model, remark = (_name_model(stage.read), "") if is_full or real_data else _choose_model(stage.read)
@@ -294,7 +298,6 @@ def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> e
         stage.target.python,
         {**cut_launch.cut.environ, **limit},
         cut_launch.cut.emulates_flash_attn,
-        extensions.find_built(stage.read.snapshot, os.environ),
         steps,
         stage.target.seconds * LAUNCH_FACTOR,
         lambda text: stage.report_progress(prefix + text),

@@ -1,4 +1,4 @@
-"""Makes models as users have them: a tokenizer that learnt English by byte pairs, weights, a configuration."""
+"""Models as users have them: a tokenizer that learnt English by byte pairs, weights; cases of launches with them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from attncheck.smoke.worker.rehearsal.vocabulary import NOUNS
 
+PACKED = "--packing"
+POSITIONS = f"{PACKED} --isolation positions"
 END = "<|endoftext|>"
 SENTENCES = (
     "The {0} and a {1} are near the {0}.\n{1} {0}\nUser: which {0}?\nAssistant: the {1} of that {0}, by the {1}.\n"
@@ -23,6 +26,18 @@ TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault in the script, "" for none, and what must be said of it."""
+
+    fault: str
+    options: str = ""
+    code: str = ""
+    pattern: str = ""
+    ranks: int = 1
+    full_model: bool = False
 
 
 def make_tokenizer(words: Sequence[str] = tuple(NOUNS.split()[:48]), template: str = "") -> Any:

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +22,14 @@ from attncheck.smoke.worker.rehearsal.padding import choose_filler
 from attncheck.smoke.worker.rehearsal.records import ModelCall, RankRecord
 from tests.conftest import Run
 from tests.smoke.rehearsal import own_models
-from tests.smoke.rehearsal.own_models import change_json, describe_files
+from tests.smoke.rehearsal.own_models import PACKED, POSITIONS, Case, change_json, describe_files
 from tests.smoke.rehearsal.staging import SCRIPT, ForkServer, list_failures, make_materials, rehearse
 from tests.smoke.rehearsal.test_command import make_environment
 
-PACKED = "--packing"
-POSITIONS = f"{PACKED} --isolation positions"
 LAUNCH = (
     "python train.py --model_name_or_path {0} --data_path x.jsonl --per_device_train_batch_size 8 --learning_rate 1e-5 "
     "--gradient_accumulation_steps 4 --max_length 2048 --max_steps 1000"
 )
-
-
-@dataclass(frozen=True)
-class Case:
-    """A fault in the script, "" for none, and what must be said of it."""
-
-    fault: str
-    options: str = ""
-    code: str = ""
-    pattern: str = ""
-    ranks: int = 1
 
 
 CASES = (
