@@ -123,6 +123,17 @@ def read_watcher_failures(folder: str) -> str:
     return ""
 
 
+def describe_data_parallel(folder: str) -> str:
+    """Return that the launch copied its model to several GPUs, which is not watched; "" where it did not."""
+    with contextlib.suppress(OSError):
+        count = (Path(folder) / "watch" / "data-parallel").read_text()
+        return (
+            f"one process trains on {count} GPUs by torch.nn.DataParallel, whose copies of the model are not watched: "
+            f"start one for each (torchrun --nproc-per-node {count}), or show it one (CUDA_VISIBLE_DEVICES=0)"
+        )
+    return ""
+
+
 def _lay_watcher(folder: str) -> str:
     """Copy the watcher where the processes find it, and return the empty folder that they write into."""
     entry, watch = os.path.join(folder, "entry"), os.path.join(folder, "watch")

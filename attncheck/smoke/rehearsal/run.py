@@ -258,7 +258,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     ended = _execute(stage, cut_launch, stage.materials.steps, prefix)
     stage.report_progress(prefix + "comparing with the truth")
     ranks = execution.count_ranks(stage.folder)
-    results = [_judge_end(ended)]
+    results = [_judge_end(ended, execution.describe_data_parallel(stage.folder))]
     if ranks:
         results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:
@@ -322,12 +322,12 @@ def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
 
 
 def _explain_blindness(stage: _Stage) -> str:
-    failure = execution.read_watcher_failures(stage.folder)
+    failure = execution.read_watcher_failures(stage.folder) or execution.describe_data_parallel(stage.folder)
     return failure or "the launch ended well, and no step of a transformers model was seen in it"
 
 
-def _judge_end(ended: execution.Execution) -> CheckResult:
-    """Return how the launch ended."""
+def _judge_end(ended: execution.Execution, remark: str) -> CheckResult:
+    """Return how the launch ended, with what may explain an error."""
     if ended.returncode == 0:
         return CheckResult("run", notes=(f"{ended.steps} steps in {ended.seconds:.0f} s",))
     if ended.returncode is None:
@@ -342,7 +342,9 @@ def _judge_end(ended: execution.Execution) -> CheckResult:
     first = f"it ended with status {ended.returncode} after {ended.steps} steps{f': {error.strip()}' if error else ''}"
     if ended.returncode in KILLED:
         first = f"it was killed after {ended.steps} steps (status {ended.returncode}), as where memory runs out"
-    return CheckResult("run", violations=(first[:400],), notes=tuple(line.strip()[:300] for line in lines))
+    return CheckResult(
+        "run", violations=(first[:400],), notes=(*filter(None, (remark,)), *(line.strip()[:300] for line in lines))
+    )
 
 
 def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:

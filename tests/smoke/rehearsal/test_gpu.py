@@ -30,9 +30,13 @@ def require_gpus(count: int) -> None:
         pytest.skip("no GPU here" if count == 1 else "there are not two GPUs here")
 
 
-def rehearse(attncheck: Run, folder: Path, options: str, launcher: str = "", fault: str = "") -> dict[str, Any]:
+def rehearse(
+    attncheck: Run, folder: Path, options: str, launcher: str = "", fault: str = "", gpus: int = 1
+) -> dict[str, Any]:
+    """Return the report on a launch of the script that sees so many GPUs."""
     shutil.copy(SCRIPT, folder)
-    environment = {**os.environ, "PLANTED_FAULT": fault}
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")[:gpus]
+    environment = {**os.environ, "PLANTED_FAULT": fault, "CUDA_VISIBLE_DEVICES": ",".join(visible)}
     command = [sys.executable, *launcher.split(), *options.split()]
     process = attncheck("smoke", "--no-fix", "--format", "json", "--", *command, timeout=500, env=environment)
     assert process.stdout, process.stderr
@@ -59,7 +63,9 @@ def test_a_launch_that_is_right_passes(options: str, attncheck: Run, tmp_path: P
     assert report["rehearsal"]["measured_on"]["device"] == "cuda"
     if "flash_attention_2" in options:
         documents = next(result for result in results if result["check"] == "documents")
-        assert any("flash_attn" in name for layer in documents["layers"] for name in layer["ran"]), documents["layers"]
+        assert any("flash_attention_2" in name for layer in documents["layers"] for name in layer["ran"]), documents[
+            "layers"
+        ]
 
 
 @pytest.mark.gpu
@@ -83,7 +89,17 @@ def test_a_launch_that_asks_for_determinism_is_alike_twice(attncheck: Run, tmp_p
 def test_two_gpus_train_as_one(attncheck: Run, tmp_path: Path, marker: str) -> None:
     require_gpus(2)
     launcher = "-m torch.distributed.run --standalone --nproc-per-node 2"
-    report = rehearse(attncheck, tmp_path, FLATTENED, launcher)
+    report = rehearse(attncheck, tmp_path, FLATTENED, launcher, gpus=2)
     launch = report["rehearsal"]["launches"][0]
     assert (report["findings"], launch["ranks"]) == ([], 2)
     assert {result["outcome"] for result in launch["results"]} == {"ok"}, launch["results"]
+
+
+@pytest.mark.multigpu
+def test_copies_on_two_gpus_are_said_not_to_be_watched(attncheck: Run, tmp_path: Path, marker: str) -> None:
+    """transformers' Trainer copies a model to every GPU that its one process sees."""
+    require_gpus(2)
+    report = rehearse(attncheck, tmp_path, OPTIONS, gpus=2)
+    [result] = report["rehearsal"]["launches"][0]["results"]
+    assert (result["check"], result["outcome"], report["findings"]) == ("run", "skipped", [])
+    assert "torchrun --nproc-per-node 2" in result["reason"]

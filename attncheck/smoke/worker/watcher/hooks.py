@@ -40,6 +40,7 @@ def install(folder: str) -> None:
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
         "torch.distributed.fsdp.fully_sharded_data_parallel": functools.partial(watch_fsdp, recorder.take_gradients),
         "deepspeed.runtime.engine": functools.partial(watch_engine, recorder.take_gradients),
+        "torch.nn.parallel.data_parallel": functools.partial(note_data_parallel, folder),
     }
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
         callbacks["deepspeed.ops.adam.fused_adam"] = replace_fused_adam
@@ -120,6 +121,24 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
                 setattr(module, name, _call_before(getattr(module, name), recorder.take_gradients))
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: recorder.take_gradients())
     optimizer.register_optimizer_step_post_hook(lambda *arguments: recorder.end_step())
+
+
+def note_data_parallel(folder: str, module: Any) -> None:
+    """Write `data-parallel`, the number of GPUs, where a model is copied to several by DataParallel's threads.
+
+    torch 2.13 nn/parallel/replicate.py: the copies have no parameters of their own, so nothing of them is recorded.
+    transformers 5.17 trainer.py:2548 does it wherever one process sees several GPUs.
+    """
+    original = module.DataParallel.__init__
+
+    @functools.wraps(original)
+    def initialize(wrapper: Any, *arguments: Any, **options: Any) -> None:
+        original(wrapper, *arguments, **options)
+        if len(wrapper.device_ids) > 1:
+            with open(os.path.join(folder, "data-parallel"), "w") as stream:
+                stream.write(str(len(wrapper.device_ids)))
+
+    module.DataParallel.__init__ = initialize
 
 
 def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
