@@ -57,6 +57,9 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
     for name in message["items"]:
         case = cases[name]
         report_waiting = partial(send, {"waiting": case.name})
+        if device.kind == "cuda" and backend.compiles:
+            send({"started": case.name})  # at whose cost it dies or hangs
+            session.compile(case)
         with wait_for_memory(message["folder"], case, device.kind, backend, message["slots"], report_waiting):
             send({"started": case.name})
             run = session.measure(case)
