@@ -36,9 +36,11 @@ def trace_kernels(call: Callable[[], T], device: str) -> tuple[T, tuple[str, ...
         with _OperatorRecorder() as recorder:
             result = call()
         return result, tuple(sorted(recorder.names))
-    from torch.profiler import ProfilerActivity, profile
+    # The profiler below torch.profiler.profile, which imports torch._inductor, for seconds, to ask about CUDA graphs
+    # (torch 2.3 to 2.13, profiler/profiler.py); from 2.1 on it takes use_device.
+    from torch.autograd.profiler import profile
 
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
         result = call()
         torch.cuda.synchronize()
     names = {event.key for event in profiler.key_averages() if not event.key.startswith(OVERHEAD_PREFIXES)}

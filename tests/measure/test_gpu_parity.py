@@ -34,6 +34,20 @@ def run_json(*arguments: str, code: int = 0) -> dict[str, Any]:
     return report
 
 
+TRACE = """\
+import sys, torch
+from attncheck.attention.kernel_trace import trace_kernels
+names = trace_kernels(lambda: torch.ones(8, device="cuda").add_(1), "cuda")[1]
+print(any("elementwise" in name for name in names), "torch._inductor" in sys.modules)
+"""
+
+
+def test_kernels_are_traced_without_a_compiler() -> None:
+    """torch.profiler.profile would import it, for seconds, in each worker."""
+    done = subprocess.run([sys.executable, "-c", TRACE], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["True", "False"], done.stderr
+
+
 # What is known to be so: cuDNN 9.19 (torch 2.11, 2.12), flash-attn 3 (0251105a). Later ones may be right.
 KNOWN = {
     ("sdpa_cudnn", "mask", "fail"): "NaN or infinite in dq",

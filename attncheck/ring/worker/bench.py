@@ -45,7 +45,7 @@ def bench(context: RankContext) -> None:
         if backend == "rates":
             answer = codec.to_plain(measure_rates(context))
         elif name.startswith("parity@"):
-            session = RankSession(backends_by_name[backend], context)
+            session = RankSession(backends_by_name[backend], context, traces_kernels=False)
             answer = codec.to_plain(measure_case(session, cases[name.removeprefix("parity@")]))
         else:
             table, passes, seqlen, stride = name.split("@")

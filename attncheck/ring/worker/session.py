@@ -34,7 +34,9 @@ def _import_error(backend: Backend) -> str:
 class RankSession:
     """One backend that a group of ranks measures, case after case."""
 
-    def __init__(self, backend: Backend, context: RankContext, others: Sequence[Backend] = ()) -> None:
+    def __init__(
+        self, backend: Backend, context: RankContext, others: Sequence[Backend] = (), traces_kernels: bool = True
+    ) -> None:
         self.backend, self.context = backend, context
         self.import_error = context.agree_on_reason(_import_error(backend))
         single_device = as_single_device(backend, context.rank, context.group)
@@ -46,7 +48,7 @@ class RankSession:
             others,
             math.inf,
             judges=context.is_leader,
-            traces_kernels=context.device.kind == "cuda",
+            traces_kernels=traces_kernels and context.device.kind == "cuda",
         )
 
     def measure(self, case: Case) -> Run:
