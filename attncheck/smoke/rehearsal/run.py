@@ -445,7 +445,8 @@ def _iter_findings(read: ReadLaunch, first: RehearsedLaunch, trials: Sequence[_T
         tried = [trial.launch.tried for trial in trials if result.check not in trial.mended]
         lines = collect_evidence(result) + ((f"tried, and it is still so: {'; '.join(tried)}",) if tried else ())
         message = f"{MESSAGES[result.check]}: {deciding_reason(result)}"
-        lines = (*known.list_known_causes(read, result.check), *lines)
+        place = 1 if result.check == "run" else 0  # an error's own words come before what may not be its cause
+        lines = (*lines[:place], *known.list_known_causes(read, result.check), *lines[place:])
         problem = Problem(message, lines[:MAX_LINES], fixes, f"{first.framework} {first.trainer}")
         yield engine.make_finding_by_code(CODES[result.check], problem)
 
