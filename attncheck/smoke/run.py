@@ -176,21 +176,24 @@ def _run_trials(request: Request, runner: TrialRunner, trials: Sequence[Trial]) 
     ]
     local_runs = zip(runner.run(local_trials), trials, strict=True)
     plan_runs = [replace(plan_run, plan=trial.plan) for plan_run, trial in local_runs]
-    return [_add_parallel_check(plan_run, request, runner.target, runner.report_progress) for plan_run in plan_runs]
+    return [_add_parallel_check(plan_run, request, runner) for plan_run in plan_runs]
 
 
-def _add_parallel_check(
-    plan_run: PlanRun, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
-) -> PlanRun:
-    """Return a plan run with the result of the check over ranks added, where that applies and is requested."""
+def _add_parallel_check(plan_run: PlanRun, request: Request, runner: TrialRunner) -> PlanRun:
+    """Return a plan run with the result of the check over ranks added, where that applies and is requested.
+
+    Ranks are started once for a plan: the run of all checks under a change takes the result that proved the change.
+    """
     check = checks.load()[0].get(PARALLEL_CHECK)
     if check is None or request.ring is None or check.applies(plan_run.plan):
         return plan_run
     if request.check_names and PARALLEL_CHECK not in request.check_names:
         return plan_run
-    report_progress(f"{plan_run.model}: {check.title}")
-    result = over_ranks.run_parallel_check(plan_run.model, plan_run.plan, request.ring, target, report_progress)
-    return replace(plan_run, results=(*plan_run.results, result))
+    key = (plan_run.model, plan_run.plan, request.ring)
+    if key not in runner.over_ranks:
+        runner.report_progress(f"{plan_run.model}: {check.title}")
+        runner.over_ranks[key] = over_ranks.run_parallel_check(*key, runner.target, runner.report_progress)
+    return replace(plan_run, results=(*plan_run.results, runner.over_ranks[key]))
 
 
 def _require_results(plan_runs: Sequence[PlanRun]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from attncheck.core import codec
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, PlanRun, judge_result
+from attncheck.ring.group import Ring
 from attncheck.smoke import checks
 from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget
@@ -47,6 +48,7 @@ class TrialRunner:
     extra_path: str = ""  # a folder put first on the workers' sys.path
     device: dict[str, Any] = field(default_factory=dict)
     finished: tuple[PlanRun, ...] = ()  # of the last trials, as far as they were run
+    over_ranks: dict[tuple[str, Plan, Ring], CheckResult] = field(default_factory=dict)  # of the check over ranks
 
     def run(self, trials: Sequence[Trial]) -> tuple[PlanRun, ...]:
         """Return the plan run of each trial. Raises `Unanswered` where the device or torch cannot be had."""

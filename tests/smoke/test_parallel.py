@@ -17,8 +17,9 @@ from attncheck.core.plan import RING_NAMES, Change, Plan
 from attncheck.core.results.hf_adapter import HOOKED_IMPLEMENTATION
 from attncheck.core.results.smoke import CheckResult, Layer, Measure, deciding_reason, judge_result
 from attncheck.ring.group import Ring
-from attncheck.smoke import over_ranks
+from attncheck.smoke import over_ranks, run
 from attncheck.smoke.checks.parallel import CHECK
+from attncheck.smoke.trials import Trial, TrialRunner
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event
 from tests.ring.on_ranks import run_items
@@ -211,6 +212,18 @@ def test_the_verb_starts_the_ranks_and_tells_how_they_are_lost() -> None:
     assert lines == ["no-such-model: 2 ranks against one"]
     job = over_ranks.make_rank_job("llama", RING, Ring(2), target)
     assert job.world_size == 2 and job.items == (("llama3", "llama"),) and job.message["emulate"]
+
+
+def test_ranks_are_started_once_for_a_plan() -> None:
+    """All checks of a mended plan take the result over ranks that proved the change."""
+    lines: list[str] = []
+    request = run.Request(plan=RING, models=("no-such-model",), check_names=("parallel",), ring=Ring(2))
+    runner = TrialRunner(ExecutionTarget(sys.executable, "cpu", 60.0), lines.append)
+    trial = Trial("no-such-model", RING, "", ("parallel",))
+    [first], [again] = (run._run_trials(request, runner, [trial]) for _ in range(2))
+    run._run_trials(request, runner, [replace(trial, plan=replace(RING, heads_k_stride=2))])
+    assert first.results == again.results and first.results[0].outcome == "skipped"
+    assert lines.count("no-such-model: 2 ranks against one") == 2
 
 
 @pytest.mark.parametrize(
