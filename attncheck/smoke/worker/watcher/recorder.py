@@ -12,13 +12,11 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from .attention import AttentionWatch
-from .deepspeed import is_partitioned, read_gradient
 from .describe import describe_adapters, describe_model, describe_process
-from .fsdp import is_flat, list_sizes, read_gradients, read_weights
+from .parameters import list_sizes, read_gradients, read_weights
 
 PLAIN_TYPES = (bool, int, float, str)
 MAX_CALLS = 256  # that are kept until a first step, which may never come
@@ -89,8 +87,7 @@ class Recorder:
             self.attention = AttentionWatch(model)
             self.attention.start()
             self.kept = _choose_parameters(model)
-            weights = read_weights(model) if is_flat(model) else model.named_parameters()
-            self.weights = {name: self._keep_own(name, _gather(value.detach())) for name, value in weights}
+            self.weights = {name: self._keep_own(name, value) for name, value in read_weights(model)}
         self.calls.append(
             {
                 "model": self.models.index(model),
@@ -139,9 +136,9 @@ class Recorder:
         model = self.models[self.calls[-1]["model"]]
         self.gradients = {}
         trainable = []
-        for name, gradient in read_gradients(model) if is_flat(model) else _read_gradients(model):
+        for name, gradient in read_gradients(model):
             if gradient is not None:
-                self.gradients[name] = self._keep_own(name, _gather(gradient).float())
+                self.gradients[name] = self._keep_own(name, gradient.float())
             trainable.append(name)
         self._write_first_step(trainable)
 
@@ -197,13 +194,7 @@ def _choose_parameters(model: Any) -> set[str] | None:
     """Return the names of the parameters that are kept: what is trained first, then the smallest, to the limit."""
     if not MAX_WEIGHTS:
         return None
-    if is_flat(model):
-        sizes = {name: (not is_trained, numel) for name, is_trained, numel in list_sizes(model)}
-    else:
-        sizes = {
-            name: (not value.requires_grad, getattr(value, "ds_numel", value.numel()))  # the whole one's, under ZeRO 3
-            for name, value in model.named_parameters()
-        }
+    sizes = {name: (not is_trained, numel) for name, is_trained, numel in list_sizes(model)}
     kept, total = set(), 0
     for name in sorted(sizes, key=lambda name: sizes[name]):
         total += sizes[name][1]
@@ -222,17 +213,6 @@ def _has_trained_parameters(model: Any) -> bool:
     return any(parameter.requires_grad for parameter in model.parameters())
 
 
-def _read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each trained parameter by name, with its gradient or None; every rank takes part."""
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            continue
-        if not is_partitioned(parameter):
-            yield name, parameter.grad
-        elif (gradient := read_gradient(parameter)) is not None:  # else whether it has one cannot be seen
-            yield name, gradient
-
-
 def _name_autocast() -> str:
     """Return the dtype that operators are cast to on the device at hand, "" outside of autocast."""
     import torch
@@ -246,8 +226,3 @@ def _keep(tensor: Any) -> Any:
     if tensor.numel() * tensor.element_size() > MAX_TENSOR_BYTES:
         return {"shape": tuple(tensor.shape)}
     return tensor.detach().to("cpu", copy=True)
-
-
-def _gather(gradient: Any) -> Any:
-    """Return a gradient that is sharded over ranks (FSDP2's DTensor) as one tensor: every rank takes part."""
-    return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient

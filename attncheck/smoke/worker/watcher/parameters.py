@@ -1,0 +1,49 @@
+"""Reads a model's parameters and gradients, whole and by their own names, whatever holds them: FSDP 1 or 2, ZeRO, none.
+
+Every rank takes part in reading what is spread over ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from . import fsdp
+from .deepspeed import is_partitioned, read_gradient
+
+
+def list_sizes(model: Any) -> Iterator[tuple[str, bool, int]]:
+    """Yield each parameter by name, whether it is trained, and its number of elements."""
+    if fsdp.is_flat(model):
+        yield from fsdp.list_sizes(model)
+        return
+    for name, parameter in model.named_parameters():
+        yield name, parameter.requires_grad, getattr(parameter, "ds_numel", parameter.numel())  # under ZeRO 3 a part
+
+
+def read_weights(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each parameter by name, with its values; ZeRO 3's as the part that a rank holds."""
+    if fsdp.is_flat(model):
+        yield from fsdp.read_weights(model)
+        return
+    for name, parameter in model.named_parameters():
+        yield name, _gather(parameter.detach())
+
+
+def read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each trained parameter by name, with its gradient or None."""
+    if fsdp.is_flat(model):
+        yield from fsdp.read_gradients(model)
+        return
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if not is_partitioned(parameter):
+            yield name, None if parameter.grad is None else _gather(parameter.grad)
+        elif (gradient := read_gradient(parameter)) is not None:  # else whether it has one cannot be seen
+            yield name, gradient
+
+
+def _gather(tensor: Any) -> Any:
+    """Return a tensor that is sharded over ranks (FSDP 2's DTensor) as one."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
