@@ -71,7 +71,8 @@ class PolicyGradient:
 class Objective:
     """What a job optimises, as its framework documents it: which tokens are targets, and the mean that is the loss.
 
-    `normalisations` are those that this release documents; the first is meant where several agree on a batch. Where the
+    `normalisations` are those that this release documents, or all where nothing does; the first is meant where several
+    agree on a batch. Where the
     data are pairs, `preference` is the loss of a pair, and says by itself what is averaged.
     """
 
@@ -80,10 +81,13 @@ class Objective:
     source: str = ""  # where that is documented: "transformers 5.17.0 trainer.py (average_tokens_across_devices)"
     policy: PolicyGradient | None = None  # of reinforcement learning; the mean is then of what it says
     preference: Preference | None = None
+    is_documented: bool = True  # False: nobody but its author says what is optimised
 
     @property
     def text(self) -> str:
         """The loss in words."""
+        if not self.is_documented:
+            return "a mean over target tokens, of whatever its author says"
         if self.preference is not None:
             return self.preference.text
         mean = NORMALISATION_TEXTS[self.normalisations[0]]
@@ -133,6 +137,11 @@ class Materials:
     def data_file(self) -> str:
         """The documents' file, a JSON object a line."""
         return f"{self.data}/train.jsonl"
+
+    @property
+    def json_file(self) -> str:
+        """The documents as one JSON array; not in the data's folder, where `load_dataset` would take them twice."""
+        return os.path.join(os.path.dirname(self.model), "array", "train.json")
 
 
 @dataclass(frozen=True)

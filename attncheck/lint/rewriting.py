@@ -35,7 +35,7 @@ def read_launches(
     """Return the launches of a source, as the installed release of their framework reads them, else the newest."""
     request, programs = lint.Request((source,)), make_program_reader(snapshot)
     launches = []
-    for recognised in lint.find_framework_launches(source, request, frameworks.load(), read_file):
+    for recognised in _find_launches(source, request, read_file):
         framework, launch = recognised.framework, recognised.launch
         model_snapshot = lint.add_model(snapshot, framework.model(launch), read_model)
         read_as = partial(_read_job, framework, launch, model_snapshot)
@@ -46,6 +46,12 @@ def read_launches(
         recognised = replace(recognised, launch=replace(launch, program=program))
         launches.append(ReadLaunch(recognised, job, model_snapshot, read_file))
     return launches
+
+
+def _find_launches(source: Source, request: lint.Request, read_file: lint.ReadFile) -> list[lint.FoundLaunch]:
+    """Return the launches of the trainers that lint knows, else those of scripts whose loop is their own."""
+    launches = list(lint.find_framework_launches(source, request, frameworks.load_all(), read_file))
+    return [launch for launch in launches if launch.framework.is_linted] or launches
 
 
 def _read_job(framework: Framework, launch: Launch, snapshot: Snapshot, version: str) -> Job:

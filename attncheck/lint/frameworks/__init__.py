@@ -46,7 +46,8 @@ class Framework:
     `entries(launch)` are the functions and classes that read the names where one of the framework's commands is
     started, or a bare configuration file: the first that is found beside the launch or installed is read.
 
-    A `general` framework is tried last: launches of other frameworks have its names too.
+    A `general` framework is tried last: launches of other frameworks have its names too. One that is not `is_linted` is
+    nothing but rehearsed: of its settings nothing is known.
     """
 
     name: str  # "openrlhf"
@@ -58,6 +59,7 @@ class Framework:
     write: Callable[[Launch, Job, Mapping[str, str]], tuple[Edit, ...]]
     plan: Callable[[Plan, VersionCheck], list[str]]
     general: bool = False
+    is_linted: bool = True
     entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # what its own commands parse with: "pkg.mod:name"
     releases: Callable[[], Sequence[str]] = tuple  # those whose names are known, the oldest first
     # Returns how a launch is cut small enough to be run here, or why that cannot be said; None: nobody has written it.
@@ -66,9 +68,15 @@ class Framework:
 
 
 @cache
-def load() -> tuple[Framework, ...]:
+def load_all() -> tuple[Framework, ...]:
     """Return the frameworks of attncheck and its plugins, in the order in which they are tried."""
     extensions, _ = registry.load(sys.modules[__name__], "attncheck.frameworks")
     records = (getattr(extension.module, "FRAMEWORK", None) for extension in extensions)
     frameworks = (record for record in records if isinstance(record, Framework))
-    return tuple(sorted(frameworks, key=lambda framework: framework.general))
+    return tuple(sorted(frameworks, key=lambda framework: (framework.general, not framework.is_linted)))
+
+
+@cache
+def load() -> tuple[Framework, ...]:
+    """Return the frameworks whose launches are linted, in the order in which they are tried."""
+    return tuple(framework for framework in load_all() if framework.is_linted)

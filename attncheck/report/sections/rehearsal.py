@@ -39,7 +39,7 @@ def rows(report: Report, section: RehearsalSection, verbose: bool, width: int) -
 def describe_launch(launch: RehearsedLaunch) -> str:
     """Return a launch and how it was run, in one line."""
     parts = [
-        f"{launch.location}: {launch.framework} {launch.version} {launch.trainer}",
+        f"{launch.location}: {' '.join(filter(None, (launch.framework, launch.version, launch.trainer)))}",
         f"the whole {launch.model}" if launch.full_model else f"a small {launch.model}",
         *(["its own data"] * launch.real_data),
         f"{launch.ranks} {'rank' if launch.ranks == 1 else 'ranks'}",

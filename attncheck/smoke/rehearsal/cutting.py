@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -17,6 +18,7 @@ from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, r
 MAX_LENGTH = 256  # tokens of a row
 MAX_REAL_LENGTH = 512  # of a row of the user's own data, which are longer
 MAX_BATCH = 2
+PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the shapes that stand for a model that is not here, which Ulysses splits
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
@@ -90,12 +92,28 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         raise NothingToRehearse(f"{read.job.location}: {cut}")
     if materials.real_data:
         cut = _take_own_data(read, cut)
+    elif _holds_lines(read, cut):
+        by_lines = {name: materials.data_file for name, value in cut.options.items() if value == materials.json_file}
+        cut = replace(cut, options={**cut.options, **by_lines})
     if materials.full_model:
         cut = _keep_own_model(read, cut)
     if cut.driver:
         names = {"DRIVER": cut.driver, "DOCUMENTS": materials.documents, "STEPS": str(materials.steps)}
         cut = replace(cut, environ={**cut.environ, **{f"ATTNCHECK_{name}": text for name, text in names.items()}})
     return _cut_ring(cut, read.job.plan.ring_size, materials)
+
+
+def find_data(read: ReadLaunch, cut: JobCut) -> str:
+    """Return the data that a launch names, from the folder into which it changes, if they are there."""
+    path = os.path.join(read.recognised.launch.folder, os.path.expanduser(cut.data))
+    return path if os.path.exists(path) else cut.data
+
+
+def _holds_lines(read: ReadLaunch, cut: JobCut) -> bool:
+    """Return whether the launch's data are here and a file that holds a JSON object a line, whatever it is called."""
+    with contextlib.suppress(OSError, UnicodeError), open(find_data(read, cut)) as stream:
+        return stream.read(PEEKED).lstrip().startswith("{")
+    return False
 
 
 def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:

@@ -129,7 +129,10 @@ def run(
     ]
     if not launches:
         names = ", ".join(source.name for source in request.sources)
-        raise NothingToRehearse(f"{names}: starts no training that attncheck knows")
+        raise NothingToRehearse(
+            f"{names}: starts no training that attncheck knows, nor a script with its model, data, output and learning "
+            "rate or steps as options"
+        )
     sections = []
     findings: list[Finding] = []
     for read in launches:
@@ -181,7 +184,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
     if built is not None:
         extensions.copy_built(built, Path(stage.folder) / extensions.FOLDER)
     is_full = stage.materials.full_model
-    real_data = _find_data(stage.read, cut) if stage.materials.real_data else ""
+    real_data = cutting.find_data(stage.read, cut) if stage.materials.real_data else ""
     stage.model, remark = (_name_model(stage.read), "") if is_full or real_data else _choose_model(stage.read)
     stage.remarks = (*cut.remarks, *([remark] if remark else []))
     message = {
@@ -216,12 +219,6 @@ def _name_model(read: ReadLaunch) -> str:
             f"{read.job.location}: which model the launch trains cannot be read from it, nor its tokenizer"
         )
     return name
-
-
-def _find_data(read: ReadLaunch, cut: JobCut) -> str:
-    """Return the data that a launch names, from the folder into which it changes, if they are there."""
-    path = os.path.join(read.recognised.launch.folder, os.path.expanduser(cut.data))
-    return path if os.path.exists(path) else cut.data
 
 
 def _choose_model(read: ReadLaunch) -> tuple[str, str]:
@@ -266,7 +263,9 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     if ranks and stage.read.job.plan.deterministic:
         results.append(_repeat(stage, cut_launch, f"{prefix}again: "))
     job = stage.read.job
-    objective = f"the loss, as documented: {cut.objective.text} ({cut.objective.source})"
+    objective = f"the loss: {cut.objective.text}"
+    if cut.objective.is_documented:
+        objective = f"the loss, as documented: {cut.objective.text} ({cut.objective.source})"
     command, diff = (text.replace(stage.folder, FOLDER) for text in (cut_launch.command, cut_launch.diff))
     return RehearsedLaunch(
         location,
@@ -326,7 +325,7 @@ def _explain_blindness(stage: _Stage) -> str:
     return failure or "the launch ended well, and no step of a transformers model was seen in it"
 
 
-def _judge_end(ended: execution.Execution, remark: str) -> CheckResult:
+def _judge_end(ended: execution.Execution, remark: str = "") -> CheckResult:
     """Return how the launch ended, with what may explain an error."""
     if ended.returncode == 0:
         return CheckResult("run", notes=(f"{ended.steps} steps in {ended.seconds:.0f} s",))

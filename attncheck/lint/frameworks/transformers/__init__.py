@@ -23,11 +23,12 @@ from attncheck.lint.fields.changes import edit_settings
 from attncheck.lint.fields.names import Option, ParserOptions, build_parser_options
 from attncheck.lint.fields.rehearsing import drop_switches
 from attncheck.lint.fields.releases import list_releases
+from attncheck.lint.fields.script_options import PACKING_SWITCHES
 from attncheck.lint.fields.training_arguments import RENAMES
 from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
-from attncheck.lint.frameworks.transformers.rehearsal import PACKING_SWITCHES, cut
+from attncheck.lint.frameworks.transformers.rehearsal import cut
 
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
 TELLTALE_FIELDS = frozenset(  # one of these beside per_device_train_batch_size, and it is transformers' Trainer

@@ -8,6 +8,7 @@ on the gradients of all parameters they do not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -62,9 +63,9 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
         return preferences.explain_loss(evidence, evidence.step.objective.preference)
     limit, slack = loss_limit(evidence), gradient_limit(evidence, documented(evidence)[0])
     observed = evidence.observed_loss
-    for definition in documented(evidence):
-        if is_near(compute_loss(evidence, definition), observed, limit):
-            return Explanation(definition)
+    near = [item for item in documented(evidence) if is_near(compute_loss(evidence, item), observed, limit)]
+    if near:
+        return Explanation(_choose_by_gradients(evidence, near))
     for definition in documented(evidence):
         fit = fit_gradients(evidence, definition)
         if fit is not None and fit.error <= slack and abs(fit.scale - 1.0) <= max(SCALE_LIMIT, slack):
@@ -76,6 +77,15 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
             if fit is None or fit.error <= slack:
                 return replace(explanation, scale=fit.scale if fit is not None else None)
     return _explain_direction(evidence, slack)
+
+
+def _choose_by_gradients(evidence: Evidence, definitions: list[Definition]) -> Definition:
+    """Return which of several definitions, whose values are too near to tell, the step's gradients are nearest to."""
+    if len(definitions) == 1:
+        return definitions[0]
+    fits = [fit_gradients(evidence, definition) for definition in definitions]
+    errors = [math.inf if fit is None else fit.error + abs(fit.scale - 1.0) for fit in fits]
+    return definitions[errors.index(min(errors))]
 
 
 def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:

@@ -73,6 +73,8 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     (folder / "documents.json").write_text(json.dumps(documents))
     with (folder / "data" / "train.jsonl").open("w") as stream:
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)
+    (folder / "array").mkdir(exist_ok=True)
+    (folder / "array" / "train.json").write_text(json.dumps(rows))
     write_parquet(rows, folder / "data" / "train.parquet")
     send(answer)
 

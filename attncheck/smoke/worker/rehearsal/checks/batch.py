@@ -84,8 +84,10 @@ def _describe_batches(evidence: Evidence) -> str:
     rows = sum(call.input_ids.shape[0] for call in step.calls)
     tokens = sum(call.input_ids.numel() for call in step.calls)
     targets = sum(int(piece.is_target.sum()) for piece in step.pieces)
+    ranks, batches = len(step.ranks), len(step.calls)
     return (
-        f"the first step: {len(step.ranks)} ranks, {len(step.calls)} batches, {rows} rows"
+        f"the first step: {ranks} rank{'s' * (ranks != 1)}, {batches} batch{'es' * (batches != 1)}, {rows} "
+        f"row{'s' * (rows != 1)}"
         f"{_describe_layout(step.layout)}, {tokens} tokens, {len(step.pieces)} documents or pieces of one, "
         f"{targets} targets"
     )

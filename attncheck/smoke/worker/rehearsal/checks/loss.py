@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attncheck.core.results.smoke import CheckResult, Measure
-from attncheck.smoke.worker.rehearsal.definitions import compute_loss
+from attncheck.smoke.worker.rehearsal.definitions import Definition, Explanation, compute_loss
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
 from attncheck.smoke.worker.rehearsal.explanations import documented, explain_loss, loss_limit
 from attncheck.smoke.worker.rehearsal.policy import measure_magnitude
@@ -41,6 +41,8 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
             return CheckResult("loss", notes=tuple(notes))
         return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=tuple(notes))
     measure = Measure(name, error, loss_limit(evidence))
+    if not evidence.step.objective.is_documented and (explanation is None or _has_its_targets(explanation.definition)):
+        return _tell_own_loss(observed, explanation)
     if explanation is not None:
         violation = f"the loss is {observed:.5g}: {explanation.fault}; it should be {expected:.5g}"
         if definition.value is not None and not measure.beyond:
@@ -56,3 +58,15 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         )
         return CheckResult("loss", "skipped", reason)
     return CheckResult("loss", measures=(measure,))
+
+
+def _has_its_targets(definition: Definition) -> bool:
+    """Return whether a definition has each token predict the next, and no other: only its factor is unusual."""
+    return definition.shift == 1 and not (definition.every or definition.sliced or definition.by_rank)
+
+
+def _tell_own_loss(observed: float, explanation: Explanation | None) -> CheckResult:
+    """Return what a loss is that nothing documents: its author may mean a factor, or another loss."""
+    if explanation is None:
+        return CheckResult("loss", "skipped", f"the loss, {observed:.5g}, is no mean over target tokens, but its own")
+    return CheckResult("loss", reservations=(f"the loss is {observed:.5g}: {explanation.fault}",))

@@ -1,0 +1,45 @@
+"""Options of scripts of one's own: the names that many scripts share, and what a rehearsal puts in their place."""
+
+from __future__ import annotations
+
+from attncheck.core.launch import Launch
+from attncheck.core.rehearsal import Materials
+from attncheck.lint.fields.rehearsing import find_options, get_option
+
+MODEL_OPTIONS = ("model_name_or_path", "model_name", "model_path", "model_id", "base_model", "model")
+TOKENIZER_OPTIONS = ("tokenizer_name", "tokenizer_path", "tokenizer_name_or_path", "tokenizer")
+FILE_OPTIONS = ("data_path", "train_file", "data_file", "train_data", "data_files", "train_path")  # take a file
+FOLDER_OPTIONS = ("dataset_name", "dataset_path", "dataset", "data", "data_dir")  # take what load_dataset takes
+LENGTH_OPTIONS = ("max_length", "max_seq_length", "model_max_length", "block_size", "cutoff_len", "max_len", "seq_len")
+PACKING_SWITCHES = ("packing", "use_packing", "enable_packing", "pack_sequences")  # without a value
+
+
+def point_to_materials(launch: Launch, materials: Materials) -> dict[str, str] | str:
+    """Return the options that name the model, its tokenizer, the data and the length, with what is put in their place.
+
+    A text says which of them is not known.
+    """
+    script = launch.words[0].text if launch.words else "the launch"
+    model = find_options(launch, MODEL_OPTIONS)
+    data = find_data_option(launch)
+    if not model:
+        return f"which option of {script} names the model is not known (--model_name_or_path would be)"
+    if not data:
+        return f"which option of {script} names the data is not known (--data_path or --dataset_name would be)"
+    options = dict.fromkeys((model[0], *find_options(launch, TOKENIZER_OPTIONS)), materials.model)
+    options[data] = _choose_data(data, get_option(launch, data), materials)
+    return options | dict.fromkeys(find_options(launch, LENGTH_OPTIONS), str(materials.max_length))
+
+
+def find_data_option(launch: Launch) -> str:
+    """Return the option that names the data, "" where none of the known ones is written."""
+    return next(iter(find_options(launch, (*FILE_OPTIONS, *FOLDER_OPTIONS))), "")
+
+
+def _choose_data(option: str, value: str, materials: Materials) -> str:
+    """Return the documents as a script reads them: what the name that it is given ends in says so, else the option."""
+    if materials.real_data:
+        return materials.name_data(value)
+    by_ending = {".parquet": materials.parquet_file, ".json": materials.json_file, ".jsonl": materials.data_file}
+    ending = next((ending for ending in by_ending if value.endswith(ending)), "")
+    return by_ending.get(ending) or (materials.data_file if option in FILE_OPTIONS else materials.data)

@@ -1,0 +1,159 @@
+"""A script of one's own whose training loop is its own too: it is rehearsed, and never linted.
+
+Nothing is known of its options but what many scripts share: what names the model, the data and the output, beside a
+learning rate or a number of epochs or steps. Nothing documents its loss: a mean over its targets, of whatever, is taken
+for what is meant, and another loss is not judged. It cannot be told to stop, so it is ended after its steps; where it
+writes has to be an option, so that nothing of the user's is written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attncheck.core.facts import Known
+from attncheck.core.job import Job
+from attncheck.core.launch import Edit, Launch, SourceLocation
+from attncheck.core.plan import Plan
+from attncheck.core.rehearsal import NORMALISATIONS, JobCut, Materials, Objective
+from attncheck.core.snapshot import Snapshot
+from attncheck.lint.fields import hugging_face as shared
+from attncheck.lint.fields.plan_writing import VersionCheck
+from attncheck.lint.fields.rehearsing import LEARNING_RATE, cut_attention, find_options, get_option, is_number
+from attncheck.lint.fields.script_options import (
+    LENGTH_OPTIONS,
+    MODEL_OPTIONS,
+    find_data_option,
+    point_to_materials,
+)
+from attncheck.lint.frameworks import Framework
+
+OUTPUT_OPTIONS = (
+    *("output_dir", "output_path", "output", "out_dir", "out", "save_dir", "save_path", "checkpoint_dir"),
+    *("ckpt_dir", "ckpt_path", "ckpt", "work_dir", "logging_dir"),
+)
+RATE_OPTIONS = ("learning_rate", "lr", "max_lr")
+LENGTH_OF_TRAINING = (
+    *("num_train_epochs", "num_epochs", "epochs", "max_train_steps", "max_steps", "num_steps", "total_steps"),
+    *("max_iters", "train_steps"),
+)
+BATCH_OPTIONS = (
+    *("per_device_train_batch_size", "per_device_batch_size", "micro_batch_size", "train_batch_size", "batch_size"),
+    *("batch", "bs", "bsz"),
+)
+ACCUMULATION_OPTIONS = (
+    *("gradient_accumulation_steps", "gradient_accumulation", "accumulation_steps", "accumulate_grad_batches"),
+    *("grad_accum_steps", "grad_accumulation_steps", "grad_accum", "accum_steps", "accum"),
+)
+WARM_UP_OPTIONS = ("num_warmup_steps", "warmup_steps", "warmup_iters", "warmup_ratio", "warmup")
+ATTENTION_OPTIONS = ("attn_implementation", "attn_impl", "attention_implementation")
+OBJECTIVE = Objective("labelled", NORMALISATIONS, is_documented=False)
+
+
+def detect_trainer(launch: Launch) -> str:
+    """Return "loop" where a Python script's options are those of a training, else ""."""
+    program = launch.words[0].text if launch.words else ""
+    is_script = program.endswith(".py") or ((program.isidentifier() or "." in program) and "-m" in _list_texts(launch))
+    trains = find_options(launch, (*RATE_OPTIONS, *LENGTH_OF_TRAINING))
+    names = find_options(launch, MODEL_OPTIONS) or find_data_option(launch)
+    return "loop" if is_script and trains and names else ""
+
+
+def _list_texts(launch: Launch) -> list[str]:
+    return [word.text for word in launch.launcher_words]
+
+
+def read_model_name(launch: Launch) -> str:
+    """Return the model that the launch names, "" where it names none."""
+    return next((get_option(launch, name) for name in find_options(launch, MODEL_OPTIONS)), "")
+
+
+def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
+    """Return what is known of the job: its sizes, where they are options."""
+    world_size = shared.read_world_size(launch)
+    plan = Plan(
+        attn_implementation=next((get_option(launch, name) for name in find_options(launch, ATTENTION_OPTIONS)), ""),
+        packing="padding",
+        batch=_get_size(launch, BATCH_OPTIONS, 1),
+        accumulation=_get_size(launch, ACCUMULATION_OPTIONS, 1),
+        max_length=_get_size(launch, LENGTH_OPTIONS, 1024),
+        environ=tuple(sorted(launch.environ.items())),
+    )
+    return Job(
+        framework="script",
+        version="",
+        trainer="loop",
+        plan=plan,
+        model=read_model_name(launch),
+        location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
+        world_size=world_size,
+        gpus=world_size,
+        nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
+    )
+
+
+def _get_size(launch: Launch, names: tuple[str, ...], default: int) -> int:
+    """Return the first of these options that is a whole number above 0."""
+    values = (get_option(launch, name) for name in find_options(launch, names))
+    return next((int(value) for value in values if value.isdecimal() and int(value)), default)
+
+
+def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
+    """Return no edits: its settings are its own."""
+    return ()
+
+
+def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
+    """Return no lines: a loop takes what its author gives it."""
+    return []
+
+
+def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
+    """Return the cut of a launch of such a script."""
+    script = launch.words[0].text
+    options = point_to_materials(launch, materials)
+    if isinstance(options, str):
+        return options
+    outputs = find_options(launch, OUTPUT_OPTIONS)
+    if not outputs:
+        return (
+            f"which option of {script} names where it writes is not known (--output_dir would be): give it, so that "
+            "nothing of yours is written over"
+        )
+    options |= dict.fromkeys(outputs, materials.output)
+    options |= _limit_sizes(launch, BATCH_OPTIONS, materials.batch)
+    options |= _limit_sizes(launch, ACCUMULATION_OPTIONS, materials.accumulation)
+    options |= dict.fromkeys(find_options(launch, RATE_OPTIONS), LEARNING_RATE)
+    options |= dict.fromkeys(find_options(launch, WARM_UP_OPTIONS), "0")
+    attention = cut_attention(job, materials)
+    if attention.sets:
+        options |= dict.fromkeys(find_options(launch, ATTENTION_OPTIONS), attention.sets["attn_implementation"])
+    return JobCut(
+        {},
+        "every",
+        OBJECTIVE,
+        options=options,
+        data=get_option(launch, find_data_option(launch)),
+        emulates_flash_attn=attention.emulates_flash_attn,
+        remarks=attention.remarks,
+    )
+
+
+def _limit_sizes(launch: Launch, names: tuple[str, ...], limit: int) -> dict[str, str]:
+    """Return the sizes that a launch gives, none above the limit."""
+    values = {name: get_option(launch, name) for name in find_options(launch, names)}
+    return {name: str(min(int(float(value)), limit)) for name, value in values.items() if is_number(value)}
+
+
+FRAMEWORK = Framework(
+    "script",
+    "",
+    "",
+    detect_trainer,
+    read_model_name,
+    read,
+    write,
+    format_plan,
+    cut=cut,
+    general=True,
+    is_linted=False,
+)
