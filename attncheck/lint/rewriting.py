@@ -15,7 +15,7 @@ from attncheck.lint import frameworks
 from attncheck.lint import run as lint
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.pasting import PastedCommand, format_command
-from attncheck.lint.programs.reader import make_program_reader
+from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 
 
@@ -35,7 +35,8 @@ def read_launches(
     """Return the launches of a source, as the installed release of their framework reads them, else the newest."""
     request, programs = lint.Request((source,)), make_program_reader(snapshot)
     launches = []
-    for recognised in _find_launches(source, request, read_file):
+    for found_launch in _find_launches(source, request, read_file):
+        recognised = _recognise_by_program(found_launch, programs)
         framework, launch = recognised.framework, recognised.launch
         model_snapshot = lint.add_model(snapshot, framework.model(launch), read_model)
         read_as = partial(_read_job, framework, launch, model_snapshot)
@@ -52,6 +53,17 @@ def _find_launches(source: Source, request: lint.Request, read_file: lint.ReadFi
     """Return the launches of the trainers that lint knows, else those of scripts whose loop is their own."""
     launches = list(lint.find_framework_launches(source, request, frameworks.load_all(), read_file))
     return [launch for launch in launches if launch.framework.is_linted] or launches
+
+
+def _recognise_by_program(recognised: lint.FoundLaunch, programs: ProgramReader) -> lint.FoundLaunch:
+    """Return a launch with the framework that its script can be of: one of the same name may be the user's own."""
+    framework, launch = recognised.framework, recognised.launch
+    program = programs.read(launch, framework.entries(launch), framework.distribution, framework.newest)
+    if program is None or not program.is_complete or framework.style in ("", program.style):
+        return recognised
+    known = frameworks.load_all()
+    later = (other for other in known[known.index(framework) + 1 :] if other.trainer(launch))
+    return replace(recognised, framework=next(later, framework))
 
 
 def _read_job(framework: Framework, launch: Launch, snapshot: Snapshot, version: str) -> Job:

@@ -14,11 +14,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 from attncheck.core import registry
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Edit, Launch
 from attncheck.core.plan import Plan
+from attncheck.core.program import Style
 from attncheck.core.rehearsal import JobCut, Materials
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields.plan_writing import VersionCheck
@@ -60,6 +62,7 @@ class Framework:
     plan: Callable[[Plan, VersionCheck], list[str]]
     general: bool = False
     is_linted: bool = True
+    style: Style | Literal[""] = ""  # in which all of its scripts parse their options, where that is one
     entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # what its own commands parse with: "pkg.mod:name"
     releases: Callable[[], Sequence[str]] = tuple  # those whose names are known, the oldest first
     # Returns how a launch is cut small enough to be run here, or why that cannot be said; None: nobody has written it.

@@ -92,6 +92,27 @@ def test_a_trainer_that_is_known_is_rehearsed_alone() -> None:
     assert launch.recognised.framework.name == "trl"
 
 
+@pytest.mark.parametrize(
+    ("parser", "framework"),
+    [
+        (
+            "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr')\nparser.parse_args()",
+            "script",
+        ),
+        ("from trl import SFTConfig, TrlParser\nTrlParser((SFTConfig,)).parse_args_and_config()", "trl"),
+    ],
+)
+def test_a_script_may_have_the_name_of_a_trainers(
+    parser: str, framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sft.py` is TRL's example, and what many call their own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sft.py").write_text(parser)
+    options = "--model_name_or_path x --dataset_name y --learning_rate 2e-5 --output_dir out"
+    (launch,) = read(f"accelerate launch sft.py {options}")
+    assert launch.recognised.framework.name == framework
+
+
 def test_lint_says_nothing_of_a_loop() -> None:
     request = lint.Request((Source("run.sh", LOOP, "shell"),), skip_unknown=True)
     report = lint.run(laptop(), request, lambda name: Absent("not here"), lambda path: None)

@@ -233,4 +233,5 @@ FRAMEWORK = Framework(
     cut=cut,
     releases=partial(list_releases, "trl"),
     own_programs=("trl", "trl."),
+    style="dataclasses",
 )
