@@ -9,6 +9,9 @@ from attncheck.core.report import MeasuredSection, deduplicate
 from attncheck.core.results.smoke import CheckResult
 from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
 
+# Said of packed documents that see each other; a mend is tried where it is.
+CACHE_IS_ON = "the cache is on, with which transformers keeps no packed documents apart"
+
 
 @dataclass(frozen=True)
 class RehearsedLaunch:
@@ -26,7 +29,7 @@ class RehearsedLaunch:
     seconds: float = 0.0
     ranks: int = 1
     steps: int = 0
-    tried: str = ""  # the settings that mend it, in the framework's words
+    tried: str = ""  # what mends it: settings in the framework's words, or a line of the user's own code
     remarks: tuple[str, ...] = ()
     full_model: bool = False  # the model was the user's own, whole
     real_data: bool = False  # the rows were the user's own

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from attncheck.core.errors import Unanswered
 from attncheck.core.job import DROP, KEYS
 from attncheck.core.rehearsal import JobCut
+from attncheck.core.results.rehearsal import CACHE_IS_ON, RehearsedLaunch
 from attncheck.lint.rewriting import ReadLaunch, rewrite
 
 MAX_MENDS = 4  # each is a run of the launch
 
 
-def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str], ranks: int) -> list[dict[str, str]]:
-    """Return settings to try, as `Framework.write` takes them; each differs from what the job has."""
-    unique: list[dict[str, str]] = []
-    for sets in _iter_proposals(read, cut, failed, ranks):
-        if sets not in unique and _changes_something(read, sets):
-            unique.append(sets)
+@dataclass(frozen=True)
+class Mend:
+    """What may mend a launch: settings as `Framework.write` takes them, or a line of the user's own code.
+
+    The watcher does what the line says where `environ` is set.
+    """
+
+    sets: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""  # of the line
+    line: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_CACHE = Mend(
+    title="keep no cache while training",
+    line="model.config.use_cache = False",
+    environ={"ATTNCHECK_NO_CACHE": "1"},
+)
+
+
+def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str], first: RehearsedLaunch) -> list[Mend]:
+    """Return what to try; each changes the job."""
+    said = [line for result in first.results for line in (*result.violations, *result.notes)]
+    unique = [NO_CACHE] if any(CACHE_IS_ON in line for line in said) else []
+    for sets in _iter_proposals(read, cut, failed, first.ranks):
+        mend = Mend(sets)
+        if mend not in unique and _changes_something(read, sets):
+            unique.append(mend)
     return unique[:MAX_MENDS]
 
 
@@ -51,8 +75,11 @@ def _changes_something(read: ReadLaunch, sets: Mapping[str, str]) -> bool:
         return False
 
 
-def describe(read: ReadLaunch, sets: Mapping[str, str]) -> str:
-    """Return settings as the launch's framework writes them: the lines that are new, joined."""
+def describe(read: ReadLaunch, mend: Mend) -> str:
+    """Return a mend's line, or its settings as the launch's framework writes them: the lines that are new, joined."""
+    if mend.line:
+        return mend.line
+    sets = mend.sets
     diff = rewrite(read, sets).diff
     lines = diff.splitlines()
     before = {word for line in lines if line.startswith("-") for word in line[1:].split()}

@@ -165,7 +165,7 @@ def _rehearse(
     verdicts = tuple(_make_verdict(launch, result) for launch in launches for result in launch.results)
     kind, name, torch = (str(stage.device.get(key, "")) for key in ("kind", "name", "torch"))
     measured_on = MeasuredOn(kind, name, torch)
-    mended = next((_format_mended(read, trial.sets) for trial in trials if trial.is_clean), ())
+    mended = next((_format_mended(read, trial.mend) for trial in trials if trial.is_clean), ())
     section = RehearsalSection(measured_on, verdicts, tuple(launches), mended)
     return section, list(_iter_findings(read, first, trials))
 
@@ -371,9 +371,9 @@ def _read_result(event: Event | None, name: str) -> CheckResult:
 
 @dataclass(frozen=True)
 class _Trial:
-    """Settings that were tried, and the launch with them."""
+    """A mend that was tried, and the launch with it."""
 
-    sets: Mapping[str, str]
+    mend: mends.Mend
     launch: RehearsedLaunch
     mended: tuple[str, ...]  # the checks that failed before and pass now
 
@@ -395,22 +395,25 @@ def _try_mends(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list[_Tria
     """Return the trials of what may mend a launch, as far as the first that leaves nothing wrong."""
     failed = failed_checks(first)
     trials: list[_Trial] = []
-    for sets in mends.propose(stage.read, cut, failed, first.ranks) if failed else ():
-        text = mends.describe(stage.read, sets)
+    for mend in mends.propose(stage.read, cut, failed, first) if failed else ():
+        text = mends.describe(stage.read, mend)
+        trial_cut = replace(cut, environ={**cut.environ, **mend.environ})
         try:
-            launch = _run_once(stage, cut, sets, text)
+            launch = _run_once(stage, trial_cut, mend.sets, text)
         except Unanswered:  # this launch cannot be written so
             continue
         passes = {result.check for result in launch.results if judge_result(result) in ("pass", "warn")}
-        trials.append(_Trial(sets, launch, tuple(name for name in failed if name in passes)))
+        trials.append(_Trial(mend, launch, tuple(name for name in failed if name in passes)))
         if trials[-1].is_clean:
             break
     return trials
 
 
-def _format_mended(read: ReadLaunch, sets: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the user's own launch with the settings that mend it: the change, and the command."""
-    rewritten = rewrite(read, sets)
+def _format_mended(read: ReadLaunch, mend: mends.Mend) -> tuple[str, ...]:
+    """Return the user's own launch with the settings that mend it: the change, and the command; () for their code."""
+    if mend.line:
+        return ()
+    rewritten = rewrite(read, mend.sets)
     return tuple(text for text in (rewritten.diff, format_command(rewritten.launch).text) if text)
 
 
@@ -438,7 +441,13 @@ def _iter_findings(read: ReadLaunch, first: RehearsedLaunch, trials: Sequence[_T
         helped = [trial for trial in trials if result.check in trial.mended]
         helped.sort(key=lambda trial: not trial.is_clean)
         fixes = tuple(
-            Fix(trial.launch.tried, "setting", trial.launch.tried, "safe", _prove(trial.launch, result.check))
+            Fix(
+                trial.mend.title or trial.launch.tried,
+                "edit" if trial.mend.line else "setting",
+                trial.launch.tried,
+                "safe",
+                _prove(trial.launch, result.check),
+            )
             for trial in helped[:1]
         )
         tried = [trial.launch.tried for trial in trials if result.check not in trial.mended]

@@ -187,8 +187,8 @@ def test_a_loop_is_rehearsed_as_it_is_started(
     shutil.copy(SCRIPTS / "loop.py", tmp_path)
     (tmp_path / "run.sh").write_text(LOOP)
     environment = make_environment(tmp_path_factory, PLANTED_FAULT=fault)
-    status, report = rehearse_command(attncheck, environment, "--no-fix", "run.sh")
-    [launch] = report["rehearsal"]["launches"]
+    status, report = rehearse_command(attncheck, environment, "run.sh")
+    launch = report["rehearsal"]["launches"][0]
     assert (launch["framework"], launch["trainer"], launch["ranks"]) == ("script", "loop", 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["loop.py", "run.sh"]
     assert [finding["code"] for finding in report["findings"]] == (["ATN432"] if fault else [])
@@ -196,4 +196,6 @@ def test_a_loop_is_rehearsed_as_it_is_started(
     if fault:
         finding = report["findings"][0]
         assert "see the documents before it in the row" in finding["message"]
-        assert any("the cache is on" in line for line in finding["evidence"]) == (fault == "cache")
+        fixes = [fix["text"] for fix in finding["fixes"] if fix["proven"]]
+        assert fixes == (["model.config.use_cache = False"] if fault == "cache" else [])
+        assert report["rehearsal"]["mended"] == []  # the launch is right: a line of the script is to be changed

@@ -148,9 +148,15 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
         keep_off_absent_devices(modeling_utils)
     model_class = modeling_utils.PreTrainedModel
+
+    def watch(model: Any) -> None:
+        if os.environ.get("ATTNCHECK_NO_CACHE"):  # what is tried to mend a launch
+            model.config.use_cache = False
+        recorder.watch(model)
+
     for name in WEIGHTS_OF_A_MODEL:
         original = vars(model_class)[name].__func__
-        setattr(model_class, name, classmethod(_pass_result(original, recorder.watch)))
+        setattr(model_class, name, classmethod(_pass_result(original, watch)))
 
 
 def _patch_peft(recorder: Recorder, tuners_utils: Any) -> None:

@@ -49,8 +49,9 @@ def main() -> None:
     documents = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in texts]
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     model.train()
+    options_of_calls = {} if FAULT == "cache" else {"use_cache": False}
     for step, row in enumerate(pack(documents, options.seq_len)):
-        (model(**make_batch(row), use_cache=FAULT == "cache").loss / options.accum).backward()
+        (model(**make_batch(row), **options_of_calls).loss / options.accum).backward()
         if (step + 1) % options.accum == 0:
             optimizer.step()
             optimizer.zero_grad()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from attncheck.core.results.rehearsal import CACHE_IS_ON
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.smoke.worker.rehearsal.evidence import Evidence, causal, list_positions
 from attncheck.smoke.worker.rehearsal.layouts import attention_communicates
@@ -17,7 +18,6 @@ from attncheck.smoke.worker.rehearsal.step import Piece
 from attncheck.smoke.worker.rehearsal.truth import token_errors
 
 # transformers 5.17.0 masking_utils.py (`_preprocess_mask_arguments`): packed documents are looked for without a cache.
-CACHE_IS_ON = "; the cache is on, with which transformers keeps no packed documents apart: use_cache=False"
 SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
 MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
 SEES = "its tokens see"
@@ -225,4 +225,4 @@ def _tell_positions(piece: Piece, name: str) -> str:
     text = f"; the positions of {name} are {positions[0]} … {positions[-1]}"
     text += f", beside a mask of shape {tuple(mask.shape)}" if mask is not None else ", without a mask"
     caches = piece.call.options.get("use_cache", piece.call.description.get("use_cache", False))
-    return text + (CACHE_IS_ON if caches and mask is None and piece.segment.start else "")
+    return text + (f"; {CACHE_IS_ON}: use_cache=False" if caches and mask is None and piece.segment.start else "")
