@@ -242,14 +242,17 @@ class CheckRunner:
         if self.target.uses_gpu and not self.has_full_snapshot:  # ranks are started for each GPU
             self._snapshot = self._collect(("static", "device"), self._model_names()[0])
         sources = (*self.file_sources, *self.command_sources)
-        request = rehearsal.Request(sources, self.inputs.read_model, lambda source: self.inputs.read_file)
+        is_named = "rehearsal" in self.policy.checks  # else no program is started of which nothing is known
+        request = rehearsal.Request(
+            sources, self.inputs.read_model, lambda source: self.inputs.read_file, own_loops=is_named
+        )
         for source in sources:
             for path in rehearsal.list_scripts(self.snapshot(), request, source):
                 self.inputs.read_file(path)  # so that its digest is kept with the answer
         try:
             yield rehearsal.run(self.snapshot(), request, self.target, self.report_progress)
         except NothingToRehearse as error:
-            if "rehearsal" in self.policy.checks:
+            if is_named:
                 raise Unanswered(str(error)) from None
             raise NothingLinted from None
 

@@ -30,13 +30,21 @@ class ReadLaunch:
 
 
 def read_launches(
-    snapshot: Snapshot, source: Source, read_model: lint.ReadModel, read_file: lint.ReadFile
+    snapshot: Snapshot,
+    source: Source,
+    read_model: lint.ReadModel,
+    read_file: lint.ReadFile,
+    own_loops: bool = True,
 ) -> list[ReadLaunch]:
-    """Return the launches of a source, as the installed release of their framework reads them, else the newest."""
+    """Return the launches of a source, as the installed release of their framework reads them, else the newest.
+
+    `own_loops`: those of scripts whose training loop is their own too, where no trainer is started that lint knows.
+    """
+    known = frameworks.load_all() if own_loops else frameworks.load()
     request, programs = lint.Request((source,)), make_program_reader(snapshot)
     launches = []
-    for found_launch in _find_launches(source, request, read_file):
-        recognised = _recognise_by_program(found_launch, programs)
+    for found_launch in _find_launches(source, request, known, read_file):
+        recognised = _recognise_by_program(found_launch, known, programs)
         framework, launch = recognised.framework, recognised.launch
         model_snapshot = lint.add_model(snapshot, framework.model(launch), read_model)
         read_as = partial(_read_job, framework, launch, model_snapshot)
@@ -49,19 +57,22 @@ def read_launches(
     return launches
 
 
-def _find_launches(source: Source, request: lint.Request, read_file: lint.ReadFile) -> list[lint.FoundLaunch]:
+def _find_launches(
+    source: Source, request: lint.Request, known: tuple[Framework, ...], read_file: lint.ReadFile
+) -> list[lint.FoundLaunch]:
     """Return the launches of the trainers that lint knows, else those of scripts whose loop is their own."""
-    launches = list(lint.find_framework_launches(source, request, frameworks.load_all(), read_file))
+    launches = list(lint.find_framework_launches(source, request, known, read_file))
     return [launch for launch in launches if launch.framework.is_linted] or launches
 
 
-def _recognise_by_program(recognised: lint.FoundLaunch, programs: ProgramReader) -> lint.FoundLaunch:
+def _recognise_by_program(
+    recognised: lint.FoundLaunch, known: tuple[Framework, ...], programs: ProgramReader
+) -> lint.FoundLaunch:
     """Return a launch with the framework that its script can be of: one of the same name may be the user's own."""
     framework, launch = recognised.framework, recognised.launch
     program = programs.read(launch, framework.entries(launch), framework.distribution, framework.newest)
     if program is None or not program.is_complete or framework.style in ("", program.style):
         return recognised
-    known = frameworks.load_all()
     later = (other for other in known[known.index(framework) + 1 :] if other.trainer(launch))
     return replace(recognised, framework=next(later, framework))
 

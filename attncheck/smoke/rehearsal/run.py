@@ -83,6 +83,7 @@ class Request:
     steps: int = 0  # 0: as many as there must be
     full_model: bool = False  # the user's own model, whole, instead of a small one of its architecture
     real_data: bool = False  # the first rows of the user's own data instead of made-up documents
+    own_loops: bool = True  # scripts whose training loop is their own too: what else they do is not known
 
 
 @dataclass
@@ -102,7 +103,7 @@ class _Stage:
 
 def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[str]:
     """Return the Python files that a source's launches start, and those beside them, which they may import."""
-    launches = read_launches(snapshot, source, request.read_model, request.make_reader(source))
+    launches = _read_source(snapshot, request, source)
     words = [word.text for read in launches for word in read.recognised.launch.words[:1]]
     scripts = [word for word in words if word.endswith(".py") and os.path.isfile(word)]
     beside = [
@@ -114,6 +115,10 @@ def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[s
     return list(dict.fromkeys((*scripts, *beside)))
 
 
+def _read_source(snapshot: Snapshot, request: Request, source: Source) -> list[ReadLaunch]:
+    return read_launches(snapshot, source, request.read_model, request.make_reader(source), request.own_loops)
+
+
 def run(
     snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> Report:
@@ -122,11 +127,7 @@ def run(
     Raises `NothingToRehearse` where there is none that can be cut, `Unanswered` where one cannot be run here.
     """
     began = time.monotonic()
-    launches = [
-        read
-        for source in request.sources
-        for read in read_launches(snapshot, source, request.read_model, request.make_reader(source))
-    ]
+    launches = [read for source in request.sources for read in _read_source(snapshot, request, source)]
     if not launches:
         names = ", ".join(source.name for source in request.sources)
         raise NothingToRehearse(

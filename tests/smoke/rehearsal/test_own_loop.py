@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from attncheck.core.facts import Absent
-from attncheck.core.launch import Source
+from attncheck.core.launch import COMMAND, Source
+from attncheck.core.results.gate import Check
 from attncheck.core.results.lint import launches_of
 from attncheck.core.results.smoke import judge_result
+from attncheck.gate.checks import CheckRunner, NothingLinted
+from attncheck.gate.inputs import Inputs
+from attncheck.gate.policy import Policy
 from attncheck.lint import run as lint
 from attncheck.lint.frameworks.own_loop import OBJECTIVE
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.smoke.rehearsal import cutting
+from attncheck.workers.execution import ExecutionTarget
 from tests.conftest import Run
 from tests.smoke.rehearsal.staging import SCRIPTS, ForkServer, list_failures, make_materials, rehearse
 from tests.smoke.rehearsal.test_command import make_environment
@@ -199,3 +207,19 @@ def test_a_loop_is_rehearsed_as_it_is_started(
         fixes = [fix["text"] for fix in finding["fixes"] if fix["proven"]]
         assert fixes == (["model.config.use_cache = False"] if fault == "cache" else [])
         assert report["rehearsal"]["mended"] == []  # the launch is right: a line of the script is to be changed
+
+
+@pytest.mark.parametrize(("checks", "is_run"), [(("rehearsal",), True), ((), False)])
+def test_a_gate_starts_a_loop_only_where_it_is_asked_to(
+    checks: tuple[Check, ...], is_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a trainer that lint knows all that it does is known; a level alone starts no other program."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").write_text(f"open({str(tmp_path / 'started')!r}, 'w').close()")
+    policy = Policy(checks=checks, level=0 if checks else 3)
+    source = Source(COMMAND, LOOP, "shell")
+    target = ExecutionTarget(sys.executable, "cpu", 60.0)
+    runner = CheckRunner(policy, target, lambda text: None, (source,), Inputs((source,)))
+    with contextlib.suppress(NothingLinted):
+        list(runner.run("rehearsal", math.inf))
+    assert (tmp_path / "started").exists() == is_run
