@@ -223,3 +223,13 @@ def test_a_gate_starts_a_loop_only_where_it_is_asked_to(
     with contextlib.suppress(NothingLinted):
         list(runner.run("rehearsal", math.inf))
     assert (tmp_path / "started").exists() == is_run
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("fault", "codes"),
+    [("", set()), ("mean_of_ranks", set()), ("ranks_apart", {"ATN434"}), ("same_rows_on_every_rank", {"ATN431"})],
+)
+def test_two_ranks_of_a_loop(fault: str, codes: set[str], server: ForkServer, folder: Path, tmp_path: Path) -> None:
+    results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, 2, OBJECTIVE)
+    assert set(list_failures(results)) == codes, {name: result.violations for name, result in results.items()}
