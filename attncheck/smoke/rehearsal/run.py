@@ -53,6 +53,7 @@ MESSAGES = {
     "learning": "the launch does not train as it must",
     "repeat": "two runs of the launch differ",
 }
+OTHER_TARGETS = "the loss is not of each next token"  # where nothing documents what it is
 STEPS = 30
 FULL_STEPS = 10  # of a model of its own size, which is slow, and whose learning is not judged
 MAX_WEIGHTS = 8_000_000  # numbers of such a model whose gradients are kept and compared, of the smallest parameters
@@ -168,7 +169,7 @@ def _rehearse(
     measured_on = MeasuredOn(kind, name, torch)
     mended = next((_format_mended(read, trial.mend) for trial in trials if trial.is_clean), ())
     section = RehearsalSection(measured_on, verdicts, tuple(launches), mended)
-    return section, list(_iter_findings(read, first, trials))
+    return section, list(_iter_findings(read, cut, first, trials))
 
 
 def _make_materials(stage: _Stage, cut: JobCut) -> None:
@@ -433,7 +434,9 @@ def _make_verdict(launch: RehearsedLaunch, result: CheckResult) -> Verdict:
     )
 
 
-def _iter_findings(read: ReadLaunch, first: RehearsedLaunch, trials: Sequence[_Trial]) -> Iterator[Finding]:
+def _iter_findings(
+    read: ReadLaunch, cut: JobCut, first: RehearsedLaunch, trials: Sequence[_Trial]
+) -> Iterator[Finding]:
     """Yield a finding for each check that the launch fails, with what mends it, and what is known of its cause."""
     failed = failed_checks(first)
     for result in first.results:
@@ -453,7 +456,8 @@ def _iter_findings(read: ReadLaunch, first: RehearsedLaunch, trials: Sequence[_T
         )
         tried = [trial.launch.tried for trial in trials if result.check not in trial.mended]
         lines = collect_evidence(result) + ((f"tried, and it is still so: {'; '.join(tried)}",) if tried else ())
-        message = f"{MESSAGES[result.check]}: {deciding_reason(result)}"
+        is_known = cut.objective.is_documented or result.check != "loss"
+        message = f"{MESSAGES[result.check] if is_known else OTHER_TARGETS}: {deciding_reason(result)}"
         place = 1 if result.check == "run" else 0  # an error's own words come before what may not be its cause
         lines = (*lines[:place], *known.list_known_causes(read, result.check), *lines[place:])
         problem = Problem(message, lines[:MAX_LINES], fixes, f"{first.framework} {first.trainer}")

@@ -1,4 +1,7 @@
-"""A training loop whose options have names of its own. PLANTED_FAULT: "positions" and "cache" let documents run on."""
+"""A training loop whose options have names of its own.
+
+PLANTED_FAULT "positions" and "cache" let documents run on, "shift" has each token predict the one after the next.
+"""
 
 # mypy: ignore-errors
 from __future__ import annotations
@@ -34,6 +37,17 @@ def make_batch(row: list[list[int]]) -> dict[str, torch.Tensor]:
     return {"input_ids": tokens, "position_ids": positions, "labels": labels}
 
 
+def compute_loss(model, row: list[list[int]]) -> torch.Tensor:
+    batch = make_batch(row)
+    if FAULT == "cache":
+        return model(**batch).loss
+    if FAULT == "shift":
+        labels = batch.pop("labels")
+        logits = model(**batch, use_cache=False).logits
+        return torch.nn.functional.cross_entropy(logits[0, :-2], labels[0, 2:])
+    return model(**batch, use_cache=False).loss
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--model")
@@ -49,9 +63,8 @@ def main() -> None:
     documents = [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in texts]
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     model.train()
-    options_of_calls = {} if FAULT == "cache" else {"use_cache": False}
     for step, row in enumerate(pack(documents, options.seq_len)):
-        (model(**make_batch(row), **options_of_calls).loss / options.accum).backward()
+        (compute_loss(model, row) / options.accum).backward()
         if (step + 1) % options.accum == 0:
             optimizer.step()
             optimizer.zero_grad()
