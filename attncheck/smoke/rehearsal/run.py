@@ -49,7 +49,7 @@ MESSAGES = {
     "documents": "documents are not computed as each alone would be",
     "loss": "the loss is not the one that is documented",
     "gradients": "the gradients are not those of the loss",
-    "run": "the launch ends with an error",
+    "run": "the launch, cut small, ends with an error",
     "learning": "the launch does not train as it must",
     "repeat": "two runs of the launch differ",
 }
