@@ -1,4 +1,4 @@
-"""Releases of verl whose loss depends on how many ranks share a row: it is scaled by them, or weighted by micro-batch.
+"""Releases of verl whose loss depends on how many ranks share a row: by the number of micro-batches, or their weights.
 
 Over Ulysses a global batch goes to fewer groups of ranks, in more micro-batches each. Where each micro-batch's mean
 counts the same, documents of unequal length weigh otherwise than on a single rank (verl-project/verl#2857).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attncheck.core.facts import Known
 from attncheck.core.job import Job, SettingProblem
 from attncheck.lint.fields.constraints import Constraint
 from attncheck.lint.frameworks.verl import constraints
@@ -17,16 +18,17 @@ BALANCE = "data.balance_dp_token"
 
 
 def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Yield where sequence parallelism changes the loss."""
+    """Yield where sequence parallelism changes the loss, or the number of micro-batches does."""
+    yield from _find_summed_micro_batches(config, job)
     size = job.plan.ring_size
     if size < 2 or not (config.is_fsdp and job.plan.packed):
         return
-    divided = config.find_constraint(constraints.LOSS_DIVIDED_BY_ULYSSES)
-    if divided and config.is_old_sft and config.values.is_on(BALANCE):
+    unbalanced = config.find_constraint(constraints.BALANCED_TOKENS_UNDER_ULYSSES)
+    if unbalanced and config.is_old_sft and config.values.is_on(BALANCE):
         yield SettingProblem(
-            "wrong",
-            f"{BALANCE}=True with Ulysses over {size} ranks: loss and gradient come out {size} times too small",
-            (divided.evidence, f"the tokens of a row are counted on each of its {size} ranks"),
+            "refuses",
+            f"{BALANCE}=True with Ulysses over {size} ranks: the first step ends with an error",
+            (unbalanced.evidence,),
             config.values.locate(BALANCE, *config.sequence_parallel_keys()),
             {BALANCE: "False"},
         )
@@ -41,6 +43,37 @@ def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProble
             advice=_advise(config),
             mild=True,
         )
+
+
+def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
+    """Yield where what is differentiated is the sum over a step's micro-batches, not their mean.
+
+    Ulysses leaves fewer groups of ranks to a batch, so that each has as many times more micro-batches.
+    """
+    summed = config.find_constraint(constraints.SUM_OF_MICRO_BATCHES)
+    count, size = job.plan.accumulation, job.plan.ring_size
+    if summed is None or not config.is_old_sft:
+        return
+    if count > 1:
+        message = (
+            f"{count} micro-batches a step: gradients are those of the sum of their means, {count} times too large"
+        )
+    elif size > 1 and not isinstance(job.world_size, Known):
+        message = (
+            f"Ulysses over {size} ranks: gradients are those of the sum of the micro-batches' means, "
+            f"so that they grow with the number of ranks"
+        )
+    else:
+        return
+    keys = (*config.batch_keys(), "data.train_batch_size", *config.sequence_parallel_keys())
+    yield SettingProblem(
+        "wrong",
+        message,
+        (summed.evidence, "the loss that is logged is the mean all the same"),
+        config.values.locate(*keys),
+        advice=f"{_advise(config)}; or as many rows to a micro-batch as a rank has of the batch",
+        mild=True,
+    )
 
 
 def _find_weighting(config: LaunchConfig) -> Constraint | None:
