@@ -58,3 +58,22 @@ def test_the_mean_of_micro_batches_depends_on_the_ranks(text: str, version: str,
     ]
     assert bool(weighted) is is_weighted
     assert all(problem.mild and problem.advice for problem in weighted)
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "message"),
+    [
+        (BASE, "0.6.0", "the end of each response is not learnt"),
+        (BASE, "0.7.0", "the end of each response is not learnt"),
+        (BASE, "0.5.0", ""),
+        (f"{BASE} data.multiturn.enable=True", "0.6.0", ""),
+        (f"{BASE} data.multiturn.enable=True", "0.5.0", "the first token of each answer is not learnt"),
+        (f"{BASE} data.multiturn.enable=True data.custom_cls.path=own.py", "0.5.0", ""),
+        (f"{BASE} data.custom_cls.path=own.py", "0.6.0", ""),
+    ],
+)
+def test_masks_were_shifted_twice_or_not_at_all(text: str, version: str, message: str) -> None:
+    """Rehearsed with verl 0.4.1 and 0.6.0 in tests/smoke/rehearsal/test_known_bugs.py."""
+    moved = [problem for problem in find_problems(text, version) if "not learnt" in problem.message]
+    assert [message in problem.message for problem in moved] == ([True] if message else [])
+    assert all(problem.consequence == "wrong" and not problem.mild for problem in moved)

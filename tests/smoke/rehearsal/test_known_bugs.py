@@ -3,7 +3,8 @@
 ATTNCHECK_REHEARSAL_PYTHONS names a folder of virtual environments with torch and accelerate; those that are missing are
 skipped: "trl" with TRL 1.16.0 and transformers 5.17.0; "hf445", "hf446", "hf448" with transformers 4.45.2, 4.46.3 and
 4.48.3; "lf093" with LLaMA-Factory 0.9.3 and transformers 4.53.3; "verl041" with verl 0.4.1, transformers 4.52.4,
-tensordict 0.8.3, einops and setuptools 79 (it imports pkg_resources); "axolotl092" with axolotl 0.9.2, transformers
+tensordict 0.8.3, einops and setuptools 79 (it imports pkg_resources), "verl060" with verl 0.6.0 and the same;
+"axolotl092" with axolotl 0.9.2, transformers
 4.51.3, accelerate 1.6.0, trl 0.17.0, peft 0.15.2, ring-flash-attn 0.1.4 and numpy 2.0.1, and a torchrun beside its
 python. More are in `test_trl.py` (TRL 0.22.2) and `test_frameworks.py` (axolotl, LLaMA-Factory 0.9.5). No GPU is
 needed.
@@ -58,6 +59,7 @@ ULYSSES = (
     "data.train_batch_size=2 data.micro_batch_size_per_gpu=2 model.partial_pretrain=MODEL optim.lr=1e-5 "
     "ulysses_sequence_parallel_size=2 use_remove_padding=true"
 )
+WHOLE_ROWS = ULYSSES.replace("per-node 2", "per-node 1").replace("size=2 use", "size=1 use")
 AXOLOTL_RING = """\
 base_model: Qwen/Qwen2.5-0.5B
 datasets:
@@ -145,6 +147,18 @@ BUGS = {
         "verl041", "", f"{ULYSSES} data.balance_dp_token=True", RUN,
         ("TypeError: tuple indices must be integers", r"known: data.balance_dp_token=True with Ulysses .*\(ATN441\)"),
     ),
+    # 0.6.0 (to 0.7.0) :361 shifts a mask that utils/dataset/sft_dataset.py:177 has shifted (verl-project/verl#3562).
+    "verl learns no end of responses": Bug(
+        "verl060", "", WHOLE_ROWS, LOSS,
+        ("the targets are one token early: the last of each prompt is one, the end of each answer is not",
+         r"known: .* the end of each response is not learnt, .*\(ATN444\)"),
+    ),
+    # 0.4.1 (0.4.0 to 0.5.0) :305 takes a mask that utils/dataset/multiturn_sft_dataset.py:170 leaves unshifted (#3287).
+    "verl learns conversations one token late": Bug(
+        "verl041", "", f"{WHOLE_ROWS} data.multiturn.enable=true", GRADIENTS,
+        ("the targets are one token late: the first of each answer is none, the one after its end is",
+         r"known: .* the first token of each answer is not learnt, .*\(ATN444\)"),
+    ),
     # axolotl 0.9.2 monkeypatch/attention/ring_attn/adapters/batch.py: position_ids "Not used in this implementation".
     "axolotl packs under batch_ring": Bug(
         "axolotl092", "", AXOLOTL_RING, LEAK, (SEES, r"known: ring_attn_func batch_ring with sample_packing.*ATN444")
@@ -172,6 +186,7 @@ RIGHT = {
     "two ranks": ("trl", "", TWO_RANKS),
     "accumulation since 4.47": ("hf448", "opt", TRAINER),
     "verl under Ulysses": ("verl041", "", ULYSSES),
+    "verl's conversations since 0.6": ("verl060", "", f"{WHOLE_ROWS} data.multiturn.enable=true"),
     "neat packing under sdpa": ("lf093", "", NEAT_PACKING.replace("ATTENTION", "sdpa")),
 }
 

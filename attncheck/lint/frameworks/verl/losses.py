@@ -1,4 +1,4 @@
-"""Releases of verl whose loss depends on how many ranks share a row: by the number of micro-batches, or their weights.
+"""Releases of verl whose loss is another than meant: by the number of micro-batches, their weights, a mask's shift.
 
 Over Ulysses a global batch goes to fewer groups of ranks, in more micro-batches each. Where each micro-batch's mean
 counts the same, documents of unequal length weigh otherwise than on a single rank (verl-project/verl#2857).
@@ -14,12 +14,13 @@ from attncheck.lint.fields.constraints import Constraint
 from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.roles import ACTOR, LaunchConfig
 
-BALANCE = "data.balance_dp_token"
+BALANCE, CONVERSATIONS = "data.balance_dp_token", "data.multiturn.enable"
 
 
 def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Yield where sequence parallelism changes the loss, or the number of micro-batches does."""
+    """Yield where the number of ranks or of micro-batches changes the loss, or a mask what is learnt."""
     yield from _find_summed_micro_batches(config, job)
+    yield from _find_moved_targets(config)
     size = job.plan.ring_size
     if size < 2 or not (config.is_fsdp and job.plan.packed):
         return
@@ -73,6 +74,29 @@ def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[Setti
         config.values.locate(*keys),
         advice=f"{_advise(config)}; or as many rows to a micro-batch as a rank has of the batch",
         mild=True,
+    )
+
+
+def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
+    """Yield where the mask of what is learnt is shifted twice, or not at all (verl-project/verl#3287, #3562)."""
+    if not config.is_old_sft or config.values.text("data.custom_cls.path"):
+        return
+    has_conversations = config.values.is_on(CONVERSATIONS)
+    moved = config.find_constraint(constraints.TARGETS_LATE if has_conversations else constraints.TARGETS_EARLY)
+    if moved is None:
+        return
+    what = (
+        "conversations (data.multiturn.enable): the first token of each answer is not learnt, the one after its end is"
+        if has_conversations
+        else "rows of a prompt and a response: the end of each response is not learnt, the prompt's last token is"
+    )
+    advice = "rows of a prompt and a response" if has_conversations else f"{CONVERSATIONS}=True, with data of messages"
+    yield SettingProblem(
+        "wrong",
+        f"fsdp_sft_trainer with {what}",
+        (moved.evidence,),
+        config.values.locate(CONVERSATIONS, "data.prompt_key", "data.response_key", "data.train_files"),
+        advice=f"{advice}; or {_advise(config).partition(',')[0]}",
     )
 
 
