@@ -42,7 +42,7 @@ VERL = (
 ULYSSES_SIZE = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
 VERL_SFT = (
     "torchrun --nproc_per_node 8 -m verl.trainer.fsdp_sft_trainer model.partial_pretrain=x "
-    "ulysses_sequence_parallel_size=4 use_remove_padding=True data.balance_dp_token=True data.train_files=x "
+    "ulysses_sequence_parallel_size=4 use_remove_padding=True data.train_files=x "
     "data.val_files=y"
 )
 AXOLOTL = """base_model: x
@@ -315,8 +315,8 @@ MODES = [
         "sp-loss-scaling",
         launch(VERL_SFT, "0.5.0", transformers="4.53.3"),
         ("ATN444",),
-        "data.balance_dp_token=False",
-        "verl 0.5.0's Gather and formula on two gloo ranks: half the loss and gradient with True, equal with False",
+        "as many rows to a micro-batch as a rank has of the batch",
+        "tests/smoke/rehearsal/test_known_bugs.py rehearses verl 0.4.1: the sum over two micro-batches; right with one",
     ),
     Mode(
         "ulysses-position-ids-required",

@@ -211,6 +211,7 @@ GRPO_LIGER = "rl: grpo\ntrl: {use_liger_loss: true}\nflash_attention: true\nsequ
         (UNPACKED_RING, "one packed row", "0.8.1", "0.9.0"),
         (OLD_RING + "ring_attn_func: batch_zigzag\n", "batch_zigzag", "0.9.0", ""),
         (OLD_RING + "ring_attn_func: batch_ring\n", "knows no borders", "0.9.0", ""),
+        (UNPACKED_RING, "2 times too small", "0.9.0", "0.10.0"),
         (LIGER + "tensor_parallel_size: 2\n", "liger_rms_norm with", "0.12.0", ""),
         (CUT_ON + "bf16: false\n", "without bf16", "", ""),
         (CUT + "chunked_cross_entropy: true\n", "chunked_cross_entropy with", "0.12.0", ""),

@@ -91,6 +91,12 @@ VERL = """torchrun --standalone --nnodes=2 --nproc_per_node=8 -m verl.trainer.sf
     model.use_remove_padding=True engine=fsdp engine.strategy=fsdp engine.ulysses_sequence_parallel_size=2 \\
     optim=fsdp optim.lr=1e-5 trainer.total_epochs=2 "trainer.logger=['console','wandb']"
 """
+OLD_VERL = """torchrun --standalone --nnodes=1 --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer \\
+    data.train_files=$HOME/data/gsm8k/train.parquet data.val_files=$HOME/data/gsm8k/test.parquet \\
+    data.prompt_key=question data.response_key=answer data.train_batch_size=8 data.micro_batch_size_per_gpu=2 \\
+    model.partial_pretrain=Qwen/Qwen2.5-0.5B-Instruct model.use_liger=True trainer.project_name=gsm8k-sft \\
+    "trainer.logger=['console','wandb']" ulysses_sequence_parallel_size=2 use_remove_padding=true
+"""
 VERL_GRPO = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=$HOME/train.parquet \\
     data.train_batch_size=1024 data.max_prompt_length=512 data.max_response_length=1024 \\
     actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.model.use_remove_padding=True \\
@@ -124,10 +130,13 @@ def cut_text(
     real_data: bool = False,
     processes: int = 2,
     files: Mapping[str, str] = MappingProxyType({}),
+    **packages: str,
 ) -> tuple[JobCut, cutting.CutLaunch]:
-    """Return how a launch is cut, and what would run; `files` are those beside it."""
+    """Return how a launch is cut, and what would run; `files` are those beside it, `packages` what is installed."""
     name = "run.sh" if kind == "shell" else "x.yaml"
     snapshot = s.laptop()
+    for package, version in packages.items():
+        snapshot = s.with_package(snapshot, package, version)
     sources = {path: Source(path, content, "yaml") for path, content in files.items()}
     (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not here"), sources.get)
     materials = cutting.make_materials(read, STAGE, 30, uses_gpu, processes, full_model, real_data)
@@ -229,6 +238,20 @@ def test_axolotl_keeps_its_prompts_and_leaves_the_gpus_settings_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("version", "setting", "command"),
+    [
+        ("0.9.2", "sequence_parallel_degree", "torchrun --standalone --nproc_per_node=2 -m axolotl.cli.train FILE"),
+        ("0.12.0", "context_parallel_size", "axolotl train FILE --launcher torchrun -- --nproc_per_node=2"),
+    ],
+)
+def test_axolotl_starts_the_ranks_of_a_row_as_its_release_does(version: str, setting: str, command: str) -> None:
+    """Before 0.12 `axolotl train` has no --launcher."""
+    text = AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: 1")
+    cut, launch = cut_text(f"{text}flash_attention: true\n{setting}: 2\n", "yaml", axolotl=version)
+    assert launch.command == command.replace("FILE", f"{STAGE}/x.yaml") and cut.ring_size == 2
+
+
+@pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ("chat_template: llama3\n", ("eot_tokens", '["<|eot_id|>"]')),
@@ -301,6 +324,22 @@ def test_verl_reads_parquet_on_a_cpu_of_its_own() -> None:
     assert "trainer.device=cpu" in launch.command and "wandb" not in launch.command
     assert cut.environ["VERL_PLATFORM"] == "cpu" and len(cut.remarks) == 2 and cut.emulates_flash_attn
     assert cut.ring_size == 2 and "data.train_batch_size=2 " in launch.command  # both ranks have the same rows
+
+
+def test_verls_first_trainer_is_cut_in_its_own_keys() -> None:
+    """Its batch is that of all ranks, its rows are prompts and responses; 0.4.1 has no trainer.device."""
+    cut, launch = cut_text(OLD_VERL, verl="0.4.1")
+    assert f"model.partial_pretrain={STAGE}/model" in launch.command and cut.form == "instruction"
+    assert "data.prompt_key=instruction data.response_key=output data.train_batch_size=2 " in launch.command
+    assert "use_liger=False" in launch.command and "model.strategy=fsdp2" in launch.command
+    assert "trainer.device" not in launch.command and "wandb" not in launch.command
+    assert cut.ring_size == 2 and cut.environ["ATTNCHECK_VERL_DEVICE"] == "cpu" and len(cut.remarks) == 2
+    _, launch = cut_text(OLD_VERL.replace("train_batch_size=8", "train_batch_size=64"), verl="0.6.0")
+    assert "data.train_batch_size=4 " in launch.command and "trainer.device=cpu" in launch.command
+    cut, launch = cut_text(OLD_VERL.replace("use_rem", "data.multiturn.enable=true use_rem"), verl="0.4.1")
+    assert cut.form == "messages" and "data.prompt_key=question" in launch.command
+    with pytest.raises(cutting.NothingToRehearse, match=r"verl 0.3.0 is not rehearsed: 0.4.0 and later are"):
+        cut_text(OLD_VERL, verl="0.3.0")
 
 
 ACCELERATE = "accelerate launch {options} --module trl.scripts.sft --model_name_or_path a/b --dataset_name own/data\n"

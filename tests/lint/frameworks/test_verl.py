@@ -316,11 +316,11 @@ def test_ulysses_needs_packing() -> None:
 
 
 def test_the_old_trainer_packs_under_ulysses_alone() -> None:
-    base = f"{OLD_SFT} data.train_batch_size=64 data.micro_batch_size_per_gpu=4"
+    base = f"{OLD_SFT} data.train_batch_size=32 data.micro_batch_size_per_gpu=4"
     assert read_job(base, "0.4.1").plan.packing == "padding" and find_problems(base, "0.4.1") == ()
     [alone] = find_problems(f"{base} use_remove_padding=True", "0.4.1")
     assert alone.consequence == "ignores" and alone.mild
-    [refused] = find_problems(f"{base} {ULYSSES_SIZE}=2", "0.4.1")
+    [refused] = (problem for problem in find_problems(f"{base} {ULYSSES_SIZE}=2", "0.4.1") if not problem.mild)
     assert refused.consequence == "refuses" and dict(refused.sets) == {"packing": "on"}
     both = read_job(f"{base} {ULYSSES_SIZE}=2 use_remove_padding=True", "0.4.1")
     assert all(problem.mild for problem in both.problems)

@@ -1,4 +1,4 @@
-"""verl's loss under Ulysses: releases that scale it by the ranks, or weight it by micro-batch."""
+"""verl's loss under Ulysses: releases that sum it over micro-batches, or weight it by them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,42 @@ BASE = f"{OLD_SFT} data.train_batch_size=64 data.micro_batch_size_per_gpu=4 use_
 BALANCED = f"{BASE} {ULYSSES_SIZE}=2 data.balance_dp_token=True"
 
 
-@pytest.mark.parametrize("version", ["0.3.0.post1", "0.5.0", "0.7.0"])
-def test_balanced_tokens_are_counted_on_every_rank_of_a_row(version: str) -> None:
-    # On two gloo ranks with the Gather of verl 0.5.0 (utils/ulysses.py) and the trainer's formula: loss and gradient of
-    # size 2 are half of those of size 1 with balance_dp_token=True, and the same with False.
-    divided = [problem for problem in find_problems(BALANCED, version) if "2 times too small" in problem.message]
-    assert [dict(problem.sets) for problem in divided] == [{"data.balance_dp_token": "False"}]
+@pytest.mark.parametrize("version", ["0.2.0.post2", "0.5.0", "0.7.0"])
+def test_balanced_tokens_end_the_first_step_under_ulysses(version: str) -> None:
+    """torch's DeviceMesh.size takes no name: rehearsed with verl 0.4.1 in tests/smoke/rehearsal/test_known_bugs.py."""
+    refused = [problem for problem in find_problems(BALANCED, version) if problem.consequence == "refuses"]
+    assert [dict(problem.sets) for problem in refused] == [{"data.balance_dp_token": "False"}]
     corrected = write_settings(BALANCED, version, {"data.balance_dp_token": "False"})
-    assert "2 times too small" not in str(find_problems(corrected, version))
+    assert "balance_dp_token" not in str(find_problems(corrected, version))
 
 
-def test_one_rank_a_row_is_scaled_right() -> None:
-    assert "too small" not in str(find_problems(BALANCED.replace("size=2", "size=1"), "0.5.0"))
+def test_balanced_tokens_are_taken_where_a_rank_has_its_rows_whole() -> None:
+    assert "balance_dp_token" not in str(find_problems(BALANCED.replace("size=2", "size=1"), "0.5.0"))
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "message"),
+    [
+        (BASE, "0.4.1", "2 micro-batches a step"),
+        (f"{BASE} {ULYSSES_SIZE}=2", "0.2.0.post2", "4 micro-batches a step"),
+        (f"{BASE} {ULYSSES_SIZE}=2".replace("node=8", "node=$GPUS"), "0.5.0", "grow with the number of ranks"),
+        (BASE.replace("node=8", "node=$GPUS"), "0.5.0", ""),
+        (BASE.replace("node=8", "node=16"), "0.5.0", ""),
+        (f"{BASE} {ULYSSES_SIZE}=2", "0.6.0", ""),
+    ],
+)
+def test_micro_batches_were_summed(text: str, version: str, message: str) -> None:
+    """Up to 0.5.0 the mean is taken of what is logged, after it was differentiated."""
+    summed = [problem for problem in find_problems(text, version) if "of the sum of" in problem.message]
+    assert [message in problem.message for problem in summed] == ([True] if message else [])
+    assert all(problem.mild and problem.advice for problem in summed)
 
 
 @pytest.mark.parametrize(
     ("text", "version", "is_weighted"),
     [
-        (f"{BASE} {ULYSSES_SIZE}=2", "0.5.0", True),
-        (BASE, "0.5.0", False),
+        (f"{BASE} {ULYSSES_SIZE}=2", "0.6.1", True),
+        (BASE, "0.6.1", False),
         (f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2", "0.5.0", True),
         (f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2 {ACTOR}.loss_agg_mode=seq-mean-token-mean", "0.5.0", False),
         (f"{VALID} {ACTOR}.{ULYSSES_SIZE}=2", "0.9.1", False),
@@ -36,6 +53,27 @@ def test_one_rank_a_row_is_scaled_right() -> None:
     ],
 )
 def test_the_mean_of_micro_batches_depends_on_the_ranks(text: str, version: str, is_weighted: bool) -> None:
-    weighted = [problem for problem in find_problems(text, version) if "micro-batches' means" in problem.message]
+    weighted = [
+        problem for problem in find_problems(text, version) if "mean of the micro-batches' means" in problem.message
+    ]
     assert bool(weighted) is is_weighted
     assert all(problem.mild and problem.advice for problem in weighted)
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "message"),
+    [
+        (BASE, "0.6.0", "the end of each response is not learnt"),
+        (BASE, "0.7.0", "the end of each response is not learnt"),
+        (BASE, "0.5.0", ""),
+        (f"{BASE} data.multiturn.enable=True", "0.6.0", ""),
+        (f"{BASE} data.multiturn.enable=True", "0.5.0", "the first token of each answer is not learnt"),
+        (f"{BASE} data.multiturn.enable=True data.custom_cls.path=own.py", "0.5.0", ""),
+        (f"{BASE} data.custom_cls.path=own.py", "0.6.0", ""),
+    ],
+)
+def test_masks_were_shifted_twice_or_not_at_all(text: str, version: str, message: str) -> None:
+    """Rehearsed with verl 0.4.1 and 0.6.0 in tests/smoke/rehearsal/test_known_bugs.py."""
+    moved = [problem for problem in find_problems(text, version) if "not learnt" in problem.message]
+    assert [message in problem.message for problem in moved] == ([True] if message else [])
+    assert all(problem.consequence == "wrong" and not problem.mild for problem in moved)

@@ -2,8 +2,12 @@
 
 ATTNCHECK_REHEARSAL_PYTHONS names a folder of virtual environments with torch and accelerate; those that are missing are
 skipped: "trl" with TRL 1.16.0 and transformers 5.17.0; "hf445", "hf446", "hf448" with transformers 4.45.2, 4.46.3 and
-4.48.3; "lf093" with LLaMA-Factory 0.9.3 and transformers 4.53.3. More are in `test_trl.py` (TRL 0.22.2) and
-`test_frameworks.py` (axolotl, LLaMA-Factory 0.9.5). No GPU is needed.
+4.48.3; "lf093" with LLaMA-Factory 0.9.3 and transformers 4.53.3; "verl041" with verl 0.4.1, transformers 4.52.4,
+tensordict 0.8.3, einops and setuptools 79 (it imports pkg_resources), "verl060" with verl 0.6.0 and the same;
+"axolotl092" with axolotl 0.9.2, transformers
+4.51.3, accelerate 1.6.0, trl 0.17.0, peft 0.15.2, ring-flash-attn 0.1.4 and numpy 2.0.1, and a torchrun beside its
+python. More are in `test_trl.py` (TRL 0.22.2) and `test_frameworks.py` (axolotl, LLaMA-Factory 0.9.5). No GPU is
+needed.
 """
 
 from __future__ import annotations
@@ -49,7 +53,32 @@ packing: true
 neat_packing: true
 flash_attn: ATTENTION
 """
-LEAK, LOSS = "ATN432", "ATN433"
+ULYSSES = (
+    "python -m torch.distributed.run --standalone --nproc-per-node 2 -m verl.trainer.fsdp_sft_trainer "
+    "data.train_files=train.parquet data.val_files=test.parquet data.prompt_key=question data.response_key=answer "
+    "data.train_batch_size=2 data.micro_batch_size_per_gpu=2 model.partial_pretrain=MODEL optim.lr=1e-5 "
+    "ulysses_sequence_parallel_size=2 use_remove_padding=true"
+)
+WHOLE_ROWS = ULYSSES.replace("per-node 2", "per-node 1").replace("size=2 use", "size=1 use")
+AXOLOTL_RING = """\
+base_model: Qwen/Qwen2.5-0.5B
+datasets:
+  - path: teknium/GPT4-LLM-Cleaned
+    type: alpaca
+output_dir: out
+sequence_len: 2048
+sample_packing: true
+micro_batch_size: 1
+gradient_accumulation_steps: 1
+optimizer: adamw_torch
+learning_rate: 1.0e-5
+bf16: true
+flash_attention: true
+sequence_parallel_degree: 2
+ring_attn_func: batch_ring
+"""
+PADDED_RING = AXOLOTL_RING.replace("sample_packing: true", "sample_packing: false\npad_to_sequence_len: true")
+LEAK, LOSS, GRADIENTS, RUN = "ATN432", "ATN433", "ATN434", "ATN435"
 SEES = "its tokens see the documents before it in the row"
 KNOWN_MODEL = r"known: .* packed: packed documents see each other.* \(ATN357\)"
 
@@ -103,6 +132,52 @@ BUGS = {
     "neat packing under flash attention": Bug(
         "lf093", "", NEAT_PACKING.replace("ATTENTION", "fa2"), LEAK, (r"\d+ of \d+ documents differ from themselves",)
     ),
+    # verl 0.4.1 trainer/fsdp_sft_trainer.py:378-397 (0.2.0.post2 to 0.5.0): backward, then / n_micro_batches, of which
+    # Ulysses makes more (verl-project/verl#2857).
+    "verl sums micro-batches under Ulysses": Bug(
+        "verl041", "", ULYSSES.replace("train_batch_size=2", "train_batch_size=4"), LOSS,
+        ("too large by the accumulation", r"known: 2 micro-batches a step: .* 2 times too large \(ATN444\)"),
+    ),
+    "verl sums micro-batches": Bug(
+        "verl041", "", ULYSSES.replace("train_batch_size=2", "train_batch_size=8").replace("size=2 use", "size=1 use"),
+        LOSS, ("too large by the accumulation", r"known: 2 micro-batches a step"),
+    ),
+    # :374 (to 0.7.0): ulysses_device_mesh.size("dp"), where torch's DeviceMesh.size takes a number.
+    "verl balances tokens under Ulysses": Bug(
+        "verl041", "", f"{ULYSSES} data.balance_dp_token=True", RUN,
+        ("TypeError: tuple indices must be integers", r"known: data.balance_dp_token=True with Ulysses .*\(ATN441\)"),
+    ),
+    # 0.6.0 (to 0.7.0) :361 shifts a mask that utils/dataset/sft_dataset.py:177 has shifted (verl-project/verl#3562).
+    "verl learns no end of responses": Bug(
+        "verl060", "", WHOLE_ROWS, LOSS,
+        ("the targets are one token early: the last of each prompt is one, the end of each answer is not",
+         r"known: .* the end of each response is not learnt, .*\(ATN444\)"),
+    ),
+    # 0.4.1 (0.4.0 to 0.5.0) :305 takes a mask that utils/dataset/multiturn_sft_dataset.py:170 leaves unshifted (#3287).
+    "verl learns conversations one token late": Bug(
+        "verl041", "", f"{WHOLE_ROWS} data.multiturn.enable=true", GRADIENTS,
+        ("the targets are one token late: the first of each answer is none, the one after its end is",
+         r"known: .* the first token of each answer is not learnt, .*\(ATN444\)"),
+    ),
+    # axolotl 0.9.2 monkeypatch/attention/ring_attn/adapters/batch.py: position_ids "Not used in this implementation".
+    "axolotl packs under batch_ring": Bug(
+        "axolotl092", "", AXOLOTL_RING, LEAK, (SEES, r"known: ring_attn_func batch_ring with sample_packing.*ATN444")
+    ),
+    # 0.19.0 monkeypatch/ring_attn/adapters/batch.py:90, the same (axolotl-ai-cloud/axolotl#3608).
+    "axolotl packs under batch_ring to this day": Bug(
+        "axolotl", "", AXOLOTL_RING.replace("sequence_parallel_degree", "context_parallel_size"), LEAK,
+        (SEES, r"known: ring_attn_func batch_ring with sample_packing.*ATN444"),
+    ),
+    # 0.9.2 core/trainers/mixins/sequence_parallel.py:240: the loss is summed over a row's ranks, gradients averaged.
+    "axolotl divides gradients by the ring": Bug(
+        "axolotl092", "", PADDED_RING, GRADIENTS,
+        (r"0\.(49|50)\d* times those of the loss: one over the size", r"known: .* 2 times too small.*\(ATN444\)"),
+    ),
+    # :62: labels are cut before the model shifts them.
+    "axolotl shifts labels within slices": Bug(
+        "axolotl092", "", AXOLOTL_RING.replace("batch_ring", "varlen_llama3"), LOSS,
+        ("labels are shifted within each rank's slice: its last token has no target", r"known: .*\(ATN444\)"),
+    ),
 }  # fmt: skip
 # What folklore calls broken, and is right.
 RIGHT = {
@@ -111,6 +186,8 @@ RIGHT = {
     "flattened under sdpa": ("trl", "", f"{TRAINER} --flattening"),
     "two ranks": ("trl", "", TWO_RANKS),
     "accumulation since 4.47": ("hf448", "opt", TRAINER),
+    "verl under Ulysses": ("verl041", "", ULYSSES),
+    "verl's conversations since 0.6": ("verl060", "", f"{WHOLE_ROWS} data.multiturn.enable=true"),
     "neat packing under sdpa": ("lf093", "", NEAT_PACKING.replace("ATTENTION", "sdpa")),
 }
 
@@ -128,7 +205,7 @@ def rehearse(attncheck: Run, folder: Path, environment: str, model_type: str, la
         model = str(folder / "model")
     options = ["--python", str(python), "--device", "cpu", "--timeout", "110", "--format", "json"]
     options += [] if fix else ["--no-fix"]
-    if launch.startswith("model_name"):
+    if launch.startswith(("model_name", "base_model")):
         (folder / "launch.yaml").write_text(launch)
         words = ["launch.yaml"]
     else:

@@ -100,6 +100,11 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
         located_at = ("micro_batch_size", *fields)
         yield from setting_problem(settings, "refuses", message, ranges, *located_at, sets={"batch": "1"})
     yield from _ring_function_problems(settings)
+    if not settings.get("rl"):
+        size, advice = settings.ring_size, f"{name}: 1, where a row has room on a GPU"
+        message = f"{name} {size}: gradients are {size} times too small, and no slice learns the token that follows it"
+        ranges = constraints.RING_GRADIENTS
+        yield from setting_problem(settings, "wrong", message, ranges, *fields, advice=advice, mild=True)
     yield from _ring_refused_by_trainer(settings, name)
 
 

@@ -114,6 +114,10 @@ BATCH_RING_PACKED = (
     Constraint("axolotl 0.19.0 monkeypatch/ring_attn/adapters/batch.py:90", RING_FUNCTION_SINCE,
                quote="position_ids and cu_seq_lens are not used"),
 )  # fmt: skip
+RING_GRADIENTS = (  # the same file in 0.9.0 and 0.9.2; 0.10.0 divides by each slice's labels
+    Constraint("axolotl 0.9.2 core/trainers/mixins/sequence_parallel.py:62, 240", RING_FUNCTION_SINCE, "0.10.0",
+               "labels are cut before they are shifted; the loss is summed over ranks, gradients are averaged"),
+)  # fmt: skip
 GRPO_LIGER_RING = (
     Constraint(
         f"{OLD}/validation.py:733", "0.9.2", FLAGS_DEPRECATED_SINCE, "GRPO + SP + Liger not currently supported"

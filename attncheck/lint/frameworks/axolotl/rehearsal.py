@@ -27,10 +27,12 @@ from attncheck.lint.fields.rehearsing import (
     is_on,
     list_left_out,
 )
+from attncheck.lint.fields.releases import is_at_least
 
 QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
 # Several processes on a CPU: accelerate makes one world of them where it is told so (accelerate 1.13.0 state.py).
 CPU_RING = {**WITHOUT_CUDA, "ACCELERATE_USE_CPU": "true"}
+LAUNCHER_SINCE = "0.12.0"  # cli/main.py: --launcher, and its options after "--"; before, torchrun starts cli/train.py
 PROCESS_COUNT = re.compile(r"--(nproc[-_]per[-_]node|num[-_]processes)\b")
 LEFT_OUT = (  # trackers, evaluation, checkpoints
     *("wandb_project", "wandb_entity", "wandb_watch", "wandb_name", "wandb_run_id", "wandb_log_model", "use_wandb"),
@@ -86,20 +88,29 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     sets |= template
     whole_rows = "" if materials.uses_gpu or _starts_processes(launch) else "axolotl starts one process on a CPU"
     is_ring = materials.ring_size > 1 and not whole_rows  # its mesh is CUDA's, by name: utils/distributed.py:314
-    processes = ("--launcher", "torchrun", "--", f"--nproc_per_node={materials.processes}") if is_ring else ()
     source = f"axolotl {job.version}: transformers' mean over num_items_in_batch"
     return JobCut(
         sets,
         form,
         Objective(targets, TRAINER_NORMALISATIONS, source),
         environ=QUIET if materials.uses_gpu else {**QUIET, **(CPU_RING if is_ring else CPU_BFLOAT16)},
-        command=("axolotl", "train", "{file}", *processes),
+        command=_write_command(job, materials.processes if is_ring else 1),
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *remarks, *_list_remarks(job, materials)),
         mends=MENDS,
         whole_rows=whole_rows,
     )
+
+
+def _write_command(job: Job, processes: int) -> tuple[str, ...]:
+    """Return the command that trains from a file in so many processes of a CPU."""
+    if processes < 2:
+        return ("axolotl", "train", "{file}")
+    launcher = f"--nproc_per_node={processes}"
+    if not is_at_least(job.version, LAUNCHER_SINCE):
+        return ("torchrun", "--standalone", launcher, "-m", "axolotl.cli.train", "{file}")
+    return ("axolotl", "train", "{file}", "--launcher", "torchrun", "--", launcher)
 
 
 def _starts_processes(launch: Launch) -> bool:

@@ -68,13 +68,25 @@ RECURRENT_STATE = (
 )  # fmt: skip
 
 # Loss ----------------------------------------------------------------------------------------------------------------
-LOSS_DIVIDED_BY_ULYSSES = (
-    Constraint("verl 0.5.0 trainer/fsdp_sft_trainer.py:434-442", "0.3.0.post1", "0.7.1",
-               "all_reduce(valid_token_this_rank) over all ranks, times the size of dp alone"),
+BALANCED_TOKENS_UNDER_ULYSSES = (  # torch distributed/device_mesh.py: 2.4.0:582 to 2.13.0:1150 take a number
+    Constraint("verl 0.5.0 trainer/fsdp_sft_trainer.py:438", FIRST, "0.7.1",
+               'self.ulysses_device_mesh.size("dp"), which DeviceMesh.size does not take'),
+)  # fmt: skip
+SUM_OF_MICRO_BATCHES = (  # of fsdp_sft_trainer; what is logged is divided
+    Constraint("verl 0.5.0 trainer/fsdp_sft_trainer.py:442-461", FIRST, "0.6.0",
+               "loss.backward() comes before / n_micro_batches"),
 )  # fmt: skip
 LOSS_OF_MICRO_BATCHES = (  # of fsdp_sft_trainer; of sft_trainer in 0.6.0 (workers/roles/utils/losses.py:40)
-    Constraint("verl 0.5.0 trainer/fsdp_sft_trainer.py:442-461", "0.3.0.post1", "0.7.1",
+    Constraint("verl 0.6.0 trainer/fsdp_sft_trainer.py:446-469", "0.6.0", "0.7.1",
                "each micro-batch's mean / n_micro_batches"),
+)  # fmt: skip
+TARGETS_EARLY = (  # of fsdp_sft_trainer's rows of a prompt and a response, whose mask is shifted already
+    Constraint("verl 0.6.0 trainer/fsdp_sft_trainer.py:361, utils/dataset/sft_dataset.py:174-179", "0.6.0", "0.7.1",
+               'batch.pop("loss_mask")[:, 1:]'),
+)  # fmt: skip
+TARGETS_LATE = (  # of fsdp_sft_trainer's conversations, whose mask is not
+    Constraint("verl 0.4.1 trainer/fsdp_sft_trainer.py:305, utils/dataset/multiturn_sft_dataset.py:170", "0.4.0",
+               "0.6.0", 'batch.pop("loss_mask")[:, :-1]'),
 )  # fmt: skip
 LOSS_OF_MICRO_BATCHES_OF_NEW_SFT = (
     Constraint("verl 0.6.0 workers/roles/utils/losses.py:30-46", "0.6.0", "0.6.1", "masked_mean of each micro-batch"),

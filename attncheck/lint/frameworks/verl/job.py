@@ -49,7 +49,7 @@ def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         framework="verl",
         version=version,
         trainer=find_trainer(launch) or ("ppo" if config.is_reinforcement else "sft"),
-        plan=_build_plan(config, launch, snapshot),
+        plan=_build_plan(config, launch, snapshot, world_size),
         model=find_model(launch),
         location=_locate_launch(launch),
         settings=(*inputs.entries, *(override_to_setting(override) for override in inputs.overrides)),
@@ -96,7 +96,7 @@ def _rename_override(override: Override, new_names: Mapping[tuple[SourceLocation
     return override if match is None else replace(override, prefix=match["prefix"] or "", key=match["key"])
 
 
-def _build_plan(config: LaunchConfig, launch: Launch, snapshot: Snapshot) -> Plan:
+def _build_plan(config: LaunchConfig, launch: Launch, snapshot: Snapshot, world_size: Fact[int]) -> Plan:
     values = config.values
     ring_size = config.sequence_parallel_size()
     micro_batch = max(values.number(*config.batch_keys(), default=1), 1)
@@ -105,7 +105,7 @@ def _build_plan(config: LaunchConfig, launch: Launch, snapshot: Snapshot) -> Pla
         packing="position_ids" if _is_packed(config) else "padding",
         precision=_effective_precision(config),
         batch=micro_batch,
-        accumulation=_accumulation_steps(config, micro_batch, ring_size),
+        accumulation=_accumulation_steps(config, micro_batch, ring_size, world_size),
         max_length=max(_max_length(config), 1),
         gradient_checkpointing=values.is_on(*config.find_keys("gradient_checkpointing")),
         liger=values.is_on(*config.find_keys("liger")) and config.is_fsdp,
@@ -166,9 +166,14 @@ def _max_length(config: LaunchConfig) -> int:
     return config.values.number("data.max_prompt_length") + config.values.number("data.max_response_length")
 
 
-def _accumulation_steps(config: LaunchConfig, micro_batch: int, ring_size: int) -> int:
+def _accumulation_steps(config: LaunchConfig, micro_batch: int, ring_size: int, ranks: Fact[int]) -> int:
     """Return how many micro batches make an optimiser's step: 1 where dynamic batches or unknown numbers decide it."""
     values = config.values
+    if (
+        config.is_old_sft
+    ):  # trainer/fsdp_sft_trainer.py 0.4.1:114: each group's part of the batch, cut into micro batches
+        groups = ranks.value // ring_size if isinstance(ranks, Known) else 0
+        return max(values.number("data.train_batch_size") // (groups * micro_batch), 1) if groups else 1
     world_size = values.number("trainer.n_gpus_per_node") * values.number("trainer.nnodes", default=1)
     is_dynamic = values.is_on(f"{ACTOR}.use_dynamic_bsz")
     if not config.is_reinforcement or is_dynamic or not world_size or ring_size > world_size:

@@ -1,4 +1,4 @@
-"""Releases of verl whose loss depends on how many ranks share a row: it is scaled by them, or weighted by micro-batch.
+"""Releases of verl whose loss is another than meant: by the number of micro-batches, their weights, a mask's shift.
 
 Over Ulysses a global batch goes to fewer groups of ranks, in more micro-batches each. Where each micro-batch's mean
 counts the same, documents of unequal length weigh otherwise than on a single rank (verl-project/verl#2857).
@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from attncheck.core.facts import Known
 from attncheck.core.job import Job, SettingProblem
 from attncheck.lint.fields.constraints import Constraint
 from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.roles import ACTOR, LaunchConfig
 
-BALANCE = "data.balance_dp_token"
+BALANCE, CONVERSATIONS = "data.balance_dp_token", "data.multiturn.enable"
 
 
 def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
-    """Yield where sequence parallelism changes the loss."""
+    """Yield where the number of ranks or of micro-batches changes the loss, or a mask what is learnt."""
+    yield from _find_summed_micro_batches(config, job)
+    yield from _find_moved_targets(config)
     size = job.plan.ring_size
     if size < 2 or not (config.is_fsdp and job.plan.packed):
         return
-    divided = config.find_constraint(constraints.LOSS_DIVIDED_BY_ULYSSES)
-    if divided and config.is_old_sft and config.values.is_on(BALANCE):
+    unbalanced = config.find_constraint(constraints.BALANCED_TOKENS_UNDER_ULYSSES)
+    if unbalanced and config.is_old_sft and config.values.is_on(BALANCE):
         yield SettingProblem(
-            "wrong",
-            f"{BALANCE}=True with Ulysses over {size} ranks: loss and gradient come out {size} times too small",
-            (divided.evidence, f"the tokens of a row are counted on each of its {size} ranks"),
+            "refuses",
+            f"{BALANCE}=True with Ulysses over {size} ranks: the first step ends with an error",
+            (unbalanced.evidence,),
             config.values.locate(BALANCE, *config.sequence_parallel_keys()),
             {BALANCE: "False"},
         )
@@ -41,6 +44,60 @@ def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProble
             advice=_advise(config),
             mild=True,
         )
+
+
+def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[SettingProblem]:
+    """Yield where what is differentiated is the sum over a step's micro-batches, not their mean.
+
+    Ulysses leaves fewer groups of ranks to a batch, so that each has as many times more micro-batches.
+    """
+    summed = config.find_constraint(constraints.SUM_OF_MICRO_BATCHES)
+    count, size = job.plan.accumulation, job.plan.ring_size
+    if summed is None or not config.is_old_sft:
+        return
+    if count > 1:
+        message = (
+            f"{count} micro-batches a step: gradients are those of the sum of their means, {count} times too large"
+        )
+    elif size > 1 and not isinstance(job.world_size, Known):
+        message = (
+            f"Ulysses over {size} ranks: gradients are those of the sum of the micro-batches' means, "
+            f"so that they grow with the number of ranks"
+        )
+    else:
+        return
+    keys = (*config.batch_keys(), "data.train_batch_size", *config.sequence_parallel_keys())
+    yield SettingProblem(
+        "wrong",
+        message,
+        (summed.evidence, "the loss that is logged is the mean all the same"),
+        config.values.locate(*keys),
+        advice=f"{_advise(config)}; or as many rows to a micro-batch as a rank has of the batch",
+        mild=True,
+    )
+
+
+def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
+    """Yield where the mask of what is learnt is shifted twice, or not at all (verl-project/verl#3287, #3562)."""
+    if not config.is_old_sft or config.values.text("data.custom_cls.path"):
+        return
+    has_conversations = config.values.is_on(CONVERSATIONS)
+    moved = config.find_constraint(constraints.TARGETS_LATE if has_conversations else constraints.TARGETS_EARLY)
+    if moved is None:
+        return
+    what = (
+        "conversations (data.multiturn.enable): the first token of each answer is not learnt, the one after its end is"
+        if has_conversations
+        else "rows of a prompt and a response: the end of each response is not learnt, the prompt's last token is"
+    )
+    advice = "rows of a prompt and a response" if has_conversations else f"{CONVERSATIONS}=True, with data of messages"
+    yield SettingProblem(
+        "wrong",
+        f"fsdp_sft_trainer with {what}",
+        (moved.evidence,),
+        config.values.locate(CONVERSATIONS, "data.prompt_key", "data.response_key", "data.train_files"),
+        advice=f"{advice}; or {_advise(config).partition(',')[0]}",
+    )
 
 
 def _find_weighting(config: LaunchConfig) -> Constraint | None:

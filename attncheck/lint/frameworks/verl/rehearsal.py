@@ -2,8 +2,8 @@
 
 Sources, verl 0.9.1: trainer/config/sft_trainer_engine.yaml (keys), utils/dataset/multiturn_sft_dataset.py (Parquet
 files of `messages`; answers are learnt, with the markup that ends them), workers/utils/losses.py:27 (`sft_loss`: the
-mean over the tokens of the whole batch and all ranks). Older releases train with trainer/fsdp_sft_trainer.py, whose
-keys differ.
+mean over the tokens of the whole batch and all ranks). trainer/fsdp_sft_trainer.py, whose keys differ, is cut by
+`old_sft_rehearsal`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective
 from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting
 from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.frameworks.verl.old_sft_rehearsal import cut_old_sft, is_old_sft
 from attncheck.lint.frameworks.verl.policy_rehearsal import CPU_PLATFORM, cut_policy
 
-ENGINE_SINCE = "0.7.0"  # trainer/sft_trainer.py, and its configuration
+ENGINE_SINCE = "0.7.0"  # of trainer/sft_trainer.py and its configuration
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `verl.trainer.sft_trainer`, or of `main_ppo`'s actor."""
+    """Return the cut of a launch of `sft_trainer` or `fsdp_sft_trainer`, or of `main_ppo`'s actor."""
     if job.trainer != "sft":
         return cut_policy(launch, job, materials)
+    if is_old_sft(launch, job):
+        return cut_old_sft(job, materials)
     if not is_at_least(job.version, ENGINE_SINCE):
-        return f"verl {job.version} is not rehearsed: {ENGINE_SINCE} and later are"
+        return f"verl {job.version}'s sft_trainer is not rehearsed: {ENGINE_SINCE} and later are"
     engine = get_setting(job, "engine") or "fsdp"
     if engine != "fsdp":
         return f"verl's engine {engine} is not rehearsed: fsdp is"

@@ -25,7 +25,7 @@ from attncheck.smoke.worker.rehearsal.definitions import (
     list_factors,
 )
 from attncheck.smoke.worker.rehearsal.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_MULTIPLE, Evidence
-from attncheck.smoke.worker.rehearsal.policy import define_policy_losses, explain_policy_loss
+from attncheck.smoke.worker.rehearsal.policy import MOVED, define_policy_losses, explain_policy_loss
 from attncheck.smoke.worker.rehearsal.step import Sliced
 
 
@@ -76,7 +76,7 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
             fit = fit_gradients(evidence, explanation.definition)
             if fit is None or fit.error <= slack:
                 return replace(explanation, scale=fit.scale if fit is not None else None)
-    return _explain_direction(evidence, slack)
+    return _explain_direction(evidence, slack) or _explain_moved(evidence, slack)
 
 
 def _choose_by_gradients(evidence: Evidence, definitions: list[Definition]) -> Definition:
@@ -101,6 +101,31 @@ def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
             fault = f"{explanation.fault} ({multiple})" if is_named else multiple
             return Explanation(definition, factor, fault, fit.scale)
     return None
+
+
+def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:
+    """Return the mean over targets one token off whose gradients the step's are; None where there is none."""
+    for reading, fault in iter_moved_targets(evidence):
+        for name in dict.fromkeys((documented(evidence)[0].normalisation, "step_tokens", "batch_tokens")):
+            definition = Definition(name)
+            fit, mean = fit_gradients(reading, definition), compute_loss(reading, definition)
+            if fit is not None and fit.error <= slack and mean:
+                factor = evidence.observed_loss / mean
+                multiple = f" ({factor:.4g} times {definition.text})" if abs(factor - 1.0) > SCALE_LIMIT else ""
+                return Explanation(definition, factor, f"{fault}{multiple}", fit.scale)
+    return None
+
+
+def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
+    """Yield the step with its targets one token off, each with what is wrong then, where no label says which they are.
+
+    A mask that leaves out what is not learnt is shifted with the logits, once: some shift it twice, or not at all.
+    """
+    if evidence.step.labels_enter or evidence.step.objective.targets != "assistant":
+        return
+    for (moved, narrowed), text in MOVED.items():
+        reading = replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed))
+        yield reading, text.replace("response", "answer")
 
 
 def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:

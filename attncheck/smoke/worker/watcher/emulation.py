@@ -26,11 +26,27 @@ def allow_in_import_utils(import_utils: Any) -> None:
 
 
 def allow_in_torch(torch: Any) -> None:
-    """Make the calls of torch.cuda that choose a device, or wait for one, do nothing where there is none."""
+    """Make the calls of torch.cuda that choose a device, or wait for one, do nothing where there is none.
+
+    A group of processes that is asked of NCCL by name (axolotl 0.9.2 monkeypatch/attention/ring_attn/patch.py:101) is
+    gloo's.
+    """
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA") and not torch.cuda.is_available():
         for name in ("set_device", "synchronize"):  # a function for each: torch.compile's tables want them apart
             setattr(torch.cuda, name, lambda *arguments, **options: None)
         torch.cuda.current_device = lambda: torch.device("cpu")
+        if torch.distributed.is_available():
+            torch.distributed.new_group = _make_gloo_group(torch.distributed.new_group)
+
+
+def _make_gloo_group(new_group: Any) -> Any:
+    @functools.wraps(new_group)
+    def call(*arguments: Any, **options: Any) -> Any:
+        if options.get("backend") == "nccl":
+            options["backend"] = "gloo"
+        return new_group(*arguments, **options)
+
+    return call
 
 
 def allow_in_modeling_utils(modeling_utils: Any) -> None:

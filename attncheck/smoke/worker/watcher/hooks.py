@@ -23,7 +23,7 @@ from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_
 from .fsdp import watch_fsdp
 from .recorder import Recorder
 from .takeover import do_not_start_ray, stand_in_for_vllm, take_over_openrlhf, take_over_verl
-from .verl import register_cpu, use_gloo
+from .verl import register_cpu, stand_on_cpu, use_gloo
 
 # Of torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
 CLIPPING = ("clip_grad_norm_", "clip_grads_with_norm_", "_clip_grads_with_norm_", "get_total_norm", "_get_total_norm")
@@ -46,6 +46,7 @@ def install(folder: str) -> None:
         callbacks["deepspeed.ops.adam.fused_adam"] = replace_fused_adam
         callbacks["deepspeed.comm.torch"] = skip_shared_memory
         callbacks["verl.plugin.platform.platform_cuda"] = register_cpu
+        callbacks["verl.utils.device"] = stand_on_cpu
         callbacks["verl.utils.distributed"] = use_gloo
     driver = os.environ.get("ATTNCHECK_DRIVER")  # of the process that the launch starts; not of the ranks
     if driver == "verl":

@@ -1,7 +1,7 @@
 """Lets verl train where no GPU is: a platform "cpu" beside its own, and a process group of gloo.
 
 Sources: verl 0.9.1 `plugin/platform/platform_manager.py` (platforms are registered; VERL_PLATFORM names one),
-`workers/engine/base.py` (VERL_ENGINE_DEVICE chooses the engine), `utils/distributed.py`.
+`workers/engine/base.py` (VERL_ENGINE_DEVICE chooses the engine), `utils/distributed.py`; 0.4.1 `utils/device.py`.
 """
 
 from __future__ import annotations
@@ -10,26 +10,34 @@ import os
 from typing import Any
 
 
-def register_cpu(platform_cuda: Any) -> None:
-    """Register the platform "cpu": verl's own for CUDA, whose device is the CPU."""
+def _make_device() -> Any:
+    """Return torch.cuda's functions on a device that has none of them: they measure nothing and do nothing."""
     import torch
 
     class Device:
-        """torch.cuda's functions on a device that has none of them: they measure nothing and do nothing."""
-
         def mem_get_info(self) -> tuple[int, int]:
             return 0, 0
 
         def get_device_name(self) -> str:
             return "cpu"
 
+        def current_device(self) -> Any:
+            return torch.device("cpu")
+
         def __getattr__(self, name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
             return getattr(torch.cpu, name, lambda *arguments, **options: 0)
 
+    return Device()
+
+
+def register_cpu(platform_cuda: Any) -> None:
+    """Register the platform "cpu": verl's own for CUDA, whose device is the CPU."""
+    import torch
+
     class PlatformCPU(platform_cuda.PlatformCUDA):  # type: ignore[misc]
-        device_name, vendor_name, device_module = "cpu", "cpu", Device()
+        device_name, vendor_name, device_module = "cpu", "cpu", _make_device()
 
         def is_available(self) -> bool:
             return True
@@ -51,6 +59,18 @@ def register_cpu(platform_cuda: Any) -> None:
             return "gloo"
 
     platform_cuda.PlatformRegistry.register(platform="cpu")(PlatformCPU)
+
+
+def stand_on_cpu(device: Any) -> None:
+    """Let releases without platforms train on the CPU as on CUDA: with flash-attn's unpadding, and means over ranks."""
+    if os.environ.get("ATTNCHECK_VERL_DEVICE") != "cpu":
+        return
+    stand_in = _make_device()
+    device.is_cuda_available, device.is_npu_available = True, False
+    device.get_device_name = lambda: "cpu"
+    device.get_torch_device = lambda: stand_in
+    device.get_device_id = stand_in.current_device
+    device.get_nccl_backend = lambda: "gloo"
 
 
 def use_gloo(distributed: Any) -> None:

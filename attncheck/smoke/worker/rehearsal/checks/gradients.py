@@ -20,7 +20,12 @@ from attncheck.smoke.worker.rehearsal.definitions import (
     gradient_limit,
 )
 from attncheck.smoke.worker.rehearsal.evidence import Evidence
-from attncheck.smoke.worker.rehearsal.explanations import documented, explain_loss, iter_slice_faults
+from attncheck.smoke.worker.rehearsal.explanations import (
+    documented,
+    explain_loss,
+    iter_moved_targets,
+    iter_slice_faults,
+)
 from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_parameter
 
 MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that step alike
@@ -112,6 +117,11 @@ def _explain(
     if error <= limit:
         yield f"the gradients are those of another loss: {fault}"
         return
+    for reading, fault in iter_moved_targets(evidence):
+        fit = fit_gradients(reading, definition)
+        if fit is not None and fit.error <= limit:
+            yield f"the gradients are those of another loss: {fault}"
+            return
     yield from _name_parameters(actual, expected, limit)
 
 

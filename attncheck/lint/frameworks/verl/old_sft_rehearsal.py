@@ -1,0 +1,83 @@
+"""How a launch of verl's first fine-tuning trainer, trainer/fsdp_sft_trainer.py, is cut small, and what it optimises.
+
+Sources, verl 0.4.1: trainer/config/sft_trainer.yaml (keys), utils/dataset/sft_dataset.py (a row is a prompt and a
+response: the response and the eos_token are learnt), trainer/fsdp_sft_trainer.py:62 (unpadding is flash-attn's), :372
+(`balance_dp_token`), :489 (a last step is validated and saved). 0.3.0.post1 and older call CUDA by name.
+"""
+
+from __future__ import annotations
+
+from attncheck.core.job import Job
+from attncheck.core.launch import Launch
+from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective
+from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_on
+from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.frameworks.verl.given import parse_hydra_inputs, resolve_config
+from attncheck.lint.frameworks.verl.tables import find_release
+
+CONFIG_NAME = "sft_trainer"
+SINCE = "0.4.0"  # utils/device.py: the device by name
+CPU_DEVICE = {"ATTNCHECK_VERL_DEVICE": "cpu"}  # the watcher answers for utils/device.py
+GPU_SETTINGS = ("model.use_liger", "model.fsdp_config.cpu_offload")
+
+
+def is_old_sft(launch: Launch, job: Job) -> bool:
+    """Return whether a launch starts `fsdp_sft_trainer` in the job's release."""
+    return resolve_config(parse_hydra_inputs(launch), find_release(job.version)).config_name == CONFIG_NAME
+
+
+def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
+    """Return the cut of a launch of `verl.trainer.fsdp_sft_trainer`, or why there is none."""
+    if not is_at_least(job.version, SINCE):
+        return f"verl {job.version} is not rehearsed: {SINCE} and later are"
+    attention = cut_attention(job, materials, "flash_attention_2")  # written in the trainer
+    ranks = min(getattr(job.world_size, "value", 1), materials.processes) // materials.ring_size
+    form, columns = _cut_columns(job)
+    sets = {
+        **attention.sets,
+        **columns,
+        "model.partial_pretrain": materials.model,
+        "data.train_files": materials.parquet_file,
+        "data.val_files": materials.parquet_file,
+        "data.train_batch_size": str(materials.batch * materials.accumulation * ranks),
+        "data.micro_batch_size_per_gpu": str(materials.batch),
+        "data.max_length": str(materials.max_length),
+        "data.val_max_samples": str(materials.batch * ranks),
+        "optim.lr": LEARNING_RATE,
+        "optim.warmup_steps_ratio": "0",
+        "optim.lr_warmup_steps_ratio": "0",
+        "trainer.total_training_steps": str(materials.steps),
+        "trainer.total_epochs": "1",
+        "trainer.default_local_dir": materials.output,
+        "trainer.default_hdfs_dir": "null",
+        "trainer.logger": "[console]",
+        "trainer.save_freq": "-1",
+        "trainer.test_freq": "-1",
+        "trainer.resume_mode": "disable",
+    }
+    remarks = attention.remarks
+    if not materials.uses_gpu:
+        sets |= {"trainer.device": "cpu", "model.strategy": "fsdp2"}
+        off = [name for name in GPU_SETTINGS if is_on(job, name)]
+        sets |= dict.fromkeys(off, "False")
+        remarks += tuple(f"{name} needs a GPU, and none is here: it is left out" for name in off)
+        if get_setting(job, "model.strategy") == "fsdp":
+            remarks += ("FSDP's first version needs a GPU, and none is here: model.strategy=fsdp2 stands for it",)
+    keys = find_release(job.version).schema(CONFIG_NAME)
+    source = f"verl {job.version} trainer/fsdp_sft_trainer.py: the mean over the tokens of the batch and all ranks"
+    return JobCut(
+        {name: value for name, value in sets.items() if name in keys},
+        form,
+        Objective("assistant", ("step_tokens",), source),
+        environ={} if materials.uses_gpu else {**WITHOUT_CUDA, **CPU_DEVICE},
+        emulates_flash_attn=attention.emulates_flash_attn,
+        remarks=remarks,
+    )
+
+
+def _cut_columns(job: Job) -> tuple[DataForm, dict[str, str]]:
+    """Return the data's form, and the settings by which the launch's own data set reads it."""
+    if is_on(job, "data.multiturn.enable"):
+        return "messages", {"data.multiturn.messages_key": "messages"}
+    keys = {"data.prompt_key": "instruction", "data.response_key": "output"}
+    return "instruction", {**keys, "data.prompt_dict_keys": "null", "data.response_dict_keys": "null"}
