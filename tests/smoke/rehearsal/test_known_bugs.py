@@ -145,7 +145,7 @@ BUGS = {
     # :374 (to 0.7.0): ulysses_device_mesh.size("dp"), where torch's DeviceMesh.size takes a number.
     "verl balances tokens under Ulysses": Bug(
         "verl041", "", f"{ULYSSES} data.balance_dp_token=True", RUN,
-        ("TypeError: tuple indices must be integers", r"known: data.balance_dp_token=True with Ulysses .*\(ATN441\)"),
+        ("TypeError: tuple indices must be integers", r"written: data.balance_dp_token=True with Ulysses .*\(ATN441\)"),
     ),
     # 0.6.0 (to 0.7.0) :361 shifts a mask that utils/dataset/sft_dataset.py:177 has shifted (verl-project/verl#3562).
     "verl learns no end of responses": Bug(
