@@ -21,6 +21,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from attncheck.core.results.smoke import deciding_reason, judge_result
 from attncheck.smoke.worker.models import build, shrink
 from attncheck.smoke.worker.rehearsal import materials
+from attncheck.smoke.worker.watcher.recorder import Recorder
 from tests.smoke.rehearsal.staging import LABELLED, ForkServer, rehearse
 
 MAX_SMALL = 30_000_000  # parameters
@@ -58,6 +59,15 @@ CHECKPOINTS: dict[str, dict[str, Any]] = {
     "deepseek_v2": {**GROUPS_OF_EXPERTS, "num_attention_heads": 16, "num_key_value_heads": 16},
     "dots1": {**GROUPS_OF_EXPERTS, "n_routed_experts": 128, "n_shared_experts": 2},
     "emu3": {},
+    "falcon_h1": {
+        "hidden_size": 1024,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 64,
+        "mamba_d_ssm": 1536,
+        "mamba_n_heads": 24,
+        "mamba_d_head": 64,
+    },
     "granitemoehybrid": {},
     "hrm_text": {},
     "jais2": {},
@@ -65,6 +75,7 @@ CHECKPOINTS: dict[str, dict[str, Any]] = {
     "mamba2": {},
     "marian": {},
     "minicpm3": {},
+    "mllama": {},
     "nemotron": {"num_key_value_heads": 8},
     "qwen4_exp": {"text_config": {"model_type": "qwen4_exp_text", **QSA}},
     "qwen4_exp_text": QSA,
@@ -181,6 +192,19 @@ def test_a_model_is_rehearsed(name: str, server: ForkServer, tmp_path: Path) -> 
     results = rehearse(server, folder, tmp_path / "watch", f"--attn_implementation {implementation}", "", 1, LABELLED)
     answers = {check: (judge_result(result), deciding_reason(result)) for check, result in results.items()}
     assert {answer for answer, _ in answers.values()} == {"pass"}, answers
+
+
+def test_a_call_of_a_models_part_is_no_call_of_a_model(tmp_path: Path) -> None:
+    """The decoder of mllama is a model of its own, made by `_from_config` as all models are that are watched."""
+    folder, _ = prepare(tmp_path, "mllama", {})
+    model = read_again(folder / "model").train()
+    recorder = Recorder(str(tmp_path))
+    for watched in (model.model, model):
+        recorder.watch(watched)
+    for calls in (1, 2):
+        model(input_ids=torch.ones(2, 5, dtype=torch.long))
+        assert [call["model"] for call in recorder.calls] == [1] * calls and len(recorder.rows) == 2 * calls
+        assert "hidden" in recorder.calls[-1] and not recorder.faults
 
 
 def test_heads_are_kept_where_the_width_is_cut(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 # A multiple of the hidden size, in xlstm, rwkv and zamba, opt, qwen4_exp.
 WIDTH_FIELDS = ("embedding_dim", "attention_hidden_size", "word_embed_proj_dim", "ple_embed_dim")
 # Heads of a state space, their size, their groups and the multiple of the hidden size that heads × size is: in mamba2,
-# in bamba, granitemoehybrid and falcon_h1, in zamba2, in nemotron_h.
+# in bamba and granitemoehybrid, in zamba2, in nemotron_h.
 STATE_SPACE_FIELDS = (
     ("num_heads", "head_dim", "n_groups", "expand"),
     ("mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_expand"),
     ("n_mamba_heads", "mamba_headdim", "mamba_ngroups", "mamba_expand"),
     ("mamba_num_heads", "mamba_head_dim", "n_groups", "expand"),
 )
+STATE_SPACE_WIDTH = "mamba_d_ssm"  # falcon_h1's own, in place of a multiple
 MAX_ERROR_LENGTH = 300  # characters of an error's text
 TOWER_FIELDS = ("vision_config", "audio_config")
 
@@ -57,7 +58,11 @@ def set_hidden_size(config: Any, size: int) -> dict[str, Any]:
             fields[name] = width // former * size
     for names in STATE_SPACE_FIELDS:
         heads, head_dim, groups, expand = (_read_number(config, name) for name in names)
-        if heads and head_dim and heads * head_dim == expand * former:
+        own_width = _read_number(config, STATE_SPACE_WIDTH)
+        if heads and head_dim and heads * head_dim == own_width:
+            fields[STATE_SPACE_WIDTH] = min(own_width, expand * size)
+            fields |= _fit_state_space(names, fields[STATE_SPACE_WIDTH], heads, head_dim, groups)
+        elif heads and head_dim and heads * head_dim == expand * former:
             fields |= _fit_state_space(names, expand * size, heads, head_dim, groups)
     for part in list(iter_parts(config))[1:]:
         if getattr(part, "hidden_size", None) == former:
