@@ -96,7 +96,7 @@ REFUSED = {
 NIGHTLY = pytest.mark.nightly
 # Why the small model of a type is not read again, by its defaults.
 _NOT_MADE = """
-    blt cohere_compass_text dbrx dots1 gemma3n gemma4_assistant gemma4_unified_assistant lfm2_moe musicgen
+    blt cohere_compass_text dbrx dots1 gemma4_assistant gemma4_unified_assistant lfm2_moe musicgen
     musicgen_melody nemotron prophetnet qwen4_exp qwen4_exp_text xlnet
 """
 NOT_MADE = frozenset(_NOT_MADE.split())

@@ -164,9 +164,10 @@ def _run_uncut(source: Architecture) -> Exception | None:
     except Exception as error:
         if "meta" in str(error):
             return error
+        repair = "install it" if isinstance(error, ImportError) else "correct its config.json"
         raise Unbuildable(
             f"transformers {transformers.__version__} makes no language model of {source.name} as it is configured: "
-            f"{describe_error(error)}; correct its config.json, or name another model"
+            f"{describe_error(error)}; {repair}, or name another model"
         ) from None
     try:
         _run_once(model)
