@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import os
+import tempfile
 from typing import Any
 
 import torch
@@ -20,12 +21,14 @@ from attncheck.smoke.worker.models.architectures import (
     Unbuildable,
     load_architecture,
 )
+from attncheck.smoke.worker.models.fitting import describe_error, set_number
 from attncheck.smoke.worker.models.randomness import switch_off_randomness
 from attncheck.smoke.worker.models.shrink import (
-    cut_heads,
     decoder_config,
     has_configured_heads,
-    set_number,
+    iter_fewer_heads,
+    read_full_config,
+    select_buildable_config,
     shrink_config,
     widen_config,
 )
@@ -37,6 +40,9 @@ __all__ = [
     "Architecture",
     "Unbuildable",
     "build_model",
+    "check_cut",
+    "explain_failure",
+    "find_readable_config",
     "load_architecture",
     "stay_offline",
 ]
@@ -70,8 +76,14 @@ def build_model(
     except NotImplementedError as error:  # xlnet's and prophetnet's classes have fields that cannot be set
         raise Unbuildable(f"smoke cannot cut {source.name} small: {error}") from None
     if _width_sets_head_dim(transformers, source, config):
-        narrow = cut_heads(config) if source.cuts_heads else None
-        config = narrow if narrow is not None and _can_be_made(transformers, narrow, seed) else widen_config(config)
+        narrow = iter_fewer_heads(config) if source.cuts_heads else iter(())
+        makeable = (config for config in narrow if _can_be_made(transformers, config, seed))
+        config = next(makeable, None) or widen_config(config)
+    vars(decoder_config(config)).pop("cut_from", None)
+    try:
+        config = _reread(config)
+    except Exception as error:  # which is the class's own choice
+        raise Unbuildable(f"smoke cannot cut {source.name} small: {describe_error(error)}") from None
     if sharp_weights:
         for level in (config, decoder_config(config)):
             set_number(level, "initializer_range", SHARP_STD)
@@ -88,26 +100,80 @@ def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -
     key = (source.name, source.vocabulary_size)
     if key not in _width_sets_head_dim_cache:
         try:
-            model = _instantiate_model(transformers, copy.deepcopy(config), {"attn_implementation": "eager"}, 0)
+            model = _instantiate_model(transformers, _reread(config), {"attn_implementation": "eager"}, 0)
             _run_once(model)
             _width_sets_head_dim_cache[key] = not has_configured_heads(model, config)
-        except (ValueError, RuntimeError, AttributeError):
-            _width_sets_head_dim_cache[key] = True
+        except Exception as error:  # sizes that do not fit raise whatever the class comes upon
+            uncut_error = _run_uncut(source)  # the same one is not for the width's sake
+            is_same = uncut_error is not None and describe_error(uncut_error) == describe_error(error)
+            _width_sets_head_dim_cache[key] = not is_same
     return _width_sets_head_dim_cache[key]
 
 
+def _reread(config: Any) -> Any:
+    """Return a configuration as it is read again once it is saved: its class may compute fields from others anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "config.json")
+        config.to_json_file(path)
+        return type(config).from_json_file(path)
+
+
 def _run_once(model: Any) -> None:
+    tokens = torch.zeros(1, 4, dtype=torch.long, device=model.device)
+    # Without memory transformers cannot see whether positions are packed documents'; with a mask it does not look.
+    mask = {"attention_mask": torch.ones_like(tokens)} if tokens.is_meta else {}
     with torch.no_grad():
-        model(input_ids=torch.zeros(1, 4, dtype=torch.long), use_cache=False)
+        model(input_ids=tokens, use_cache=False, **mask)
 
 
 def _can_be_made(transformers: Any, config: Any, seed: int) -> bool:
-    """Return whether a class takes so few heads: blenderbot's decoder has its own number, codegen wants four."""
+    """Return whether a class takes so few heads: codegen wants four."""
     try:
-        _run_once(_instantiate_model(transformers, copy.deepcopy(config), {"attn_implementation": "eager"}, seed))
-    except (ValueError, RuntimeError, AttributeError):
+        _run_once(_instantiate_model(transformers, _reread(config), {"attn_implementation": "eager"}, seed))
+    except Exception:  # whatever the class comes upon
         return False
     return True
+
+
+def check_cut(source: Architecture, model: nn.Module) -> None:
+    """Raise `Unbuildable` where a small model does not run and the uncut one would: the cut is at fault."""
+    try:
+        _run_once(model)
+    except Exception as error:  # whatever the class comes upon
+        if _run_uncut(source) is None:
+            raise Unbuildable(explain_failure(source, error)) from None
+
+
+def explain_failure(source: Architecture, error: Exception) -> str:
+    """Return in one line that the cut is at fault. Raises `Unbuildable` where the configuration is."""
+    _run_uncut(source)
+    return f"smoke cannot cut {source.name} small: {describe_error(error)}; --full-model takes the model as it is"
+
+
+def _run_uncut(source: Architecture) -> Exception | None:
+    """Return what the uncut model raises where it runs without memory; None where it runs.
+
+    Raises `Unbuildable` where no model is made of its configuration. Some models do not run without memory.
+    """
+    import transformers
+
+    config = select_buildable_config(read_full_config(source))
+    try:
+        with torch.device("meta"):
+            model = _instantiate_model(transformers, config, {"attn_implementation": "eager"}, 0)
+    except Exception as error:
+        if "meta" in str(error):
+            return error
+        repair = "install it" if isinstance(error, ImportError) else "correct its config.json"
+        raise Unbuildable(
+            f"transformers {transformers.__version__} makes no language model of {source.name} as it is configured: "
+            f"{describe_error(error)}; {repair}, or name another model"
+        ) from None
+    try:
+        _run_once(model)
+    except Exception as error:  # whatever the class comes upon
+        return error
+    return None
 
 
 def _prepare_for_training(model: Any, dtype: torch.dtype, device: Any) -> nn.Module:
@@ -121,6 +187,19 @@ def _instantiate_model(transformers: Any, config: Any, attention_options: dict[s
     is_causal_lm = type(config) in transformers.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING
     auto_class = transformers.AutoModelForCausalLM if is_causal_lm else transformers.AutoModelForImageTextToText
     return auto_class.from_config(config, **attention_options)
+
+
+def find_readable_config(source: Architecture, model: Any) -> Any:
+    """Return the configuration that a model is read by: those of emu3 and mllama hold a part of it alone."""
+    import transformers
+
+    auto_models = transformers.models.auto.modeling_auto
+    names = ("MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING")
+    if any(type(model.config) in getattr(auto_models, name, {}) for name in names):
+        return model.config
+    config = read_full_config(source)
+    config.text_config = model.config
+    return config
 
 
 def _sharpen_sinks(model: Any, seed: int) -> None:

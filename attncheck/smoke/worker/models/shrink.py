@@ -1,9 +1,9 @@
 """Cuts a model's configuration small, and keeps what decides its attention.
 
-Kept are heads, kv heads (but in `cut_heads`), head_dim, MLA's ranks, every kind of layer, windows (made shorter than a
-document), soft-caps, sinks, position embeddings. Cut are the layers' number, the hidden size where the heads do not
-follow from it, the vocabulary, towers for images and sound, and the experts, all of which are then used, so that
-rounding cannot choose others.
+Kept are heads, kv heads (but in `iter_fewer_heads`), head_dim, MLA's ranks, every kind of layer, windows (made shorter
+than a document), soft-caps, sinks, position embeddings. Cut are the layers' number, the hidden size where the heads do
+not follow from it, state spaces along with it, the vocabulary, towers for images and sound, and the experts, all of
+which are then used, so that rounding cannot choose others.
 """
 
 from __future__ import annotations
@@ -11,36 +11,42 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attncheck.smoke.worker.models.architectures import SHAPES, WINDOW, Architecture, Unbuildable
+from attncheck.smoke.worker.models.fitting import (
+    TOWER_FIELDS,
+    describe_error,
+    fit_validators,
+    iter_parts,
+    set_fields,
+    set_hidden_size,
+    set_number,
+)
 
 MAX_HIDDEN_SIZE = 256  # where the heads' size does not follow from it
 MAX_LAYERS = 6
-EXPERT_COUNT_FIELDS = ("num_experts", "num_local_experts", "n_routed_experts")
-EXPERTS_PER_TOKEN_FIELDS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k")
+EXPERT_COUNT_FIELDS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+EXPERTS_PER_TOKEN_FIELDS = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "top_k")
 KEPT_EXPERTS = 4
+HEAD_FIELDS = ("num_attention_heads", "decoder_attention_heads", "encoder_attention_heads")
+KV_HEAD_FIELDS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads")
 IDENTITY_EXPERTS_FIELD = "zero_expert_num"  # longcat_flash's: chosen from beside the others
-TOWER_FIELDS = ("vision_config", "audio_config")
+NGRAM_ROWS = 512  # of each hashed table of n-grams: qwen4_exp's have 20 million
+# Beside num_hidden_layers: longcat_flash's layers hold two each, hrm_text runs each of a stack several times.
+LAYER_COUNT_FIELDS = ("num_layers", "num_layers_per_stack", "num_blocks")
+CHUNK_FIELDS = ("chunk_size", "mamba_chunk_size")  # of state spaces
+STATE_FIELDS = ("state_size", "ssm_state_size", "mamba_d_state")
+# Without its kernels mamba2's time and memory are in proportion to each.
+MAX_CHUNK = 64  # tokens
+MAX_STATE = 32
 
 
 def shrink_config(source: Architecture, max_tokens: int) -> Any:
     """Return a model's configuration, cut small, as transformers' own object. Raises `Unbuildable`."""
-    import transformers
-
-    document = _strip_custom_code(source.document)
-    model_type = document.get("model_type", "")
-    try:
-        full_config = transformers.CONFIG_MAPPING[model_type].from_dict(document)
-    except KeyError:
-        has_code = bool(source.document.get("auto_map"))
-        remote_code = " and brings its own code, which attncheck never runs" if has_code else ""
-        raise Unbuildable(
-            f"transformers {transformers.__version__} does not know model_type {model_type!r}{remote_code}; "
-            "install a transformers that does, or name another model"
-        ) from None
-    decoder, buildable = decoder_config(full_config), _select_buildable_config(transformers, full_config)
+    full_config = read_full_config(source)
+    decoder, buildable = decoder_config(full_config), select_buildable_config(full_config)
     if source.document is SHAPES.get(source.name):
         _set_common_fields(decoder, max_tokens, source)
         return buildable
@@ -48,19 +54,26 @@ def shrink_config(source: Architecture, max_tokens: int) -> Any:
     if not hasattr(decoder, "hidden_size"):
         raise Unbuildable(f"smoke cannot cut a {type(decoder).__name__} small: it has no decoder's sizes")
     kept_layers = _cut_layers(decoder)
-    _cut_experts(decoder)
+    routing = {name: value for name in EXPERTS_PER_TOKEN_FIELDS if (value := getattr(decoder, name, None))}
+    for part in iter_parts(decoder):
+        _cut_experts(part)
     if getattr(decoder, "head_dim", None) is None and not hasattr(decoder, "qk_nope_head_dim"):
         heads = getattr(decoder, "num_attention_heads", 0)
         if heads:
             set_number(decoder, "head_dim", decoder.hidden_size // heads, even_if_absent=True)
-    decoder.cut_from_hidden = decoder.hidden_size
+    decoder.cut_from = {}
     if decoder.hidden_size > MAX_HIDDEN_SIZE:
-        decoder.hidden_size = MAX_HIDDEN_SIZE
-    for name in ("intermediate_size", "shared_expert_intermediate_size", "ffn_hidden_size"):
-        set_number(decoder, name, 2 * decoder.hidden_size)
+        decoder.cut_from = set_hidden_size(decoder, MAX_HIDDEN_SIZE)
+    for part in iter_parts(decoder):
+        for name in ("intermediate_size", "shared_expert_intermediate_size", "ffn_hidden_size"):
+            set_number(part, name, 2 * decoder.hidden_size)
     for name in ("moe_intermediate_size", "expert_ffn_hidden_size"):
         set_number(decoder, name, decoder.hidden_size // 2)
     set_number(decoder, "vocab_size_per_layer_input", source.vocabulary_size)
+    set_number(decoder, "ngram_vocab_size_base", NGRAM_ROWS)
+    for names, most in ((CHUNK_FIELDS, MAX_CHUNK), (STATE_FIELDS, MAX_STATE)):
+        for name in names:
+            set_number(decoder, name, min(getattr(decoder, name, None) or 0, most))
     window = getattr(decoder, "sliding_window", None)
     if isinstance(window, int) and window > WINDOW:
         decoder.sliding_window = WINDOW
@@ -71,7 +84,50 @@ def shrink_config(source: Architecture, max_tokens: int) -> Any:
         decoder.per_layer_config = {
             index: layer_overrides[layer] for index, layer in enumerate(kept_layers) if layer in layer_overrides
         }
+    mends = (lambda: _round_hidden_size(decoder), lambda: _route_as_before(decoder, routing))
+    fit_validators((decoder, buildable), decoder, mends)
     return buildable
+
+
+def read_full_config(source: Architecture) -> Any:
+    """Return a model's configuration, uncut, as transformers' own object. Raises `Unbuildable`."""
+    import transformers
+
+    document = _strip_custom_code(source.document)
+    model_type = document.get("model_type", "")
+    try:
+        config_class = transformers.CONFIG_MAPPING[model_type]
+    except KeyError:
+        has_code = bool(source.document.get("auto_map"))
+        remote_code = " and brings its own code, which attncheck never runs" if has_code else ""
+        raise Unbuildable(
+            f"transformers {transformers.__version__} does not know model_type {model_type!r}{remote_code}; "
+            "install a transformers that does, or name another model"
+        ) from None
+    try:
+        return config_class.from_dict(document)
+    except Exception as error:  # which is the class's own choice
+        raise Unbuildable(
+            f"transformers {transformers.__version__} refuses the configuration of {source.name}: "
+            f"{describe_error(error)}; correct its config.json"
+        ) from None
+
+
+def _round_hidden_size(config: Any) -> dict[str, Any]:
+    """Make the hidden size a multiple of the heads, of 16 too where that fits; return what the fields were."""
+    heads = int(getattr(config, "num_attention_heads", 0) or 1)
+    multiple = math.lcm(heads, 16) if math.lcm(heads, 16) <= MAX_HIDDEN_SIZE else heads
+    return set_hidden_size(config, max(multiple, config.hidden_size // multiple * multiple))
+
+
+def _route_as_before(config: Any, routing: dict[str, Any]) -> dict[str, Any]:
+    """Route each token to as many experts as the whole model does, and keep those alone; return what the fields were.
+
+    zaya's routes to one, and takes no other number.
+    """
+    kept = next(iter(routing.values()), 1)
+    counts = {name: kept for name in EXPERT_COUNT_FIELDS if getattr(config, name, None)}
+    return set_fields(config, {**counts, **routing})
 
 
 def _take_layer_overrides(config: Any) -> dict[int, dict[str, Any]]:
@@ -87,11 +143,18 @@ def _take_layer_overrides(config: Any) -> dict[int, dict[str, Any]]:
 
 def decoder_config(config: Any) -> Any:
     """Return the decoder's part of a configuration; the configuration itself where it has no parts."""
-    return config.get_text_config() if hasattr(config, "get_text_config") else config
+    if not hasattr(config, "get_text_config"):
+        return config
+    try:
+        return config.get_text_config()
+    except ValueError:  # musicgen has a text encoder too
+        return config.get_text_config(decoder=True)
 
 
-def _select_buildable_config(transformers: Any, full_config: Any) -> Any:
+def select_buildable_config(full_config: Any) -> Any:
     """Return the decoder's configuration where a causal model takes it, else the full one. Raises `Unbuildable`."""
+    import transformers
+
     auto_models = transformers.models.auto.modeling_auto
     for config in (decoder_config(full_config), full_config):
         if type(config) in auto_models.MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -114,6 +177,7 @@ def _cut_tower(config: Any) -> None:
 
 def _set_common_fields(config: Any, max_tokens: int, source: Architecture) -> None:
     config.vocab_size = source.vocabulary_size
+    set_number(config, "decoder_vocab_size", source.vocabulary_size)  # marian's
     for name, token in (
         ("pad_token_id", source.pad_token_id),
         ("bos_token_id", source.pad_token_id - 1),
@@ -146,6 +210,10 @@ def _cut_layers(config: Any) -> list[int]:
     keep = list(range(min(layer_count, max([1, *first]) + 1)))
     if len(keep) > MAX_LAYERS:  # the first of each kind
         keep = first
+    counts = {name: getattr(config, name, None) or 0 for name in LAYER_COUNT_FIELDS}
+    multiples = {name: layer_count // count for name, count in counts.items() if count and layer_count % count == 0}
+    rest = -len(keep) % max((1, *multiples.values()))
+    keep = sorted([*keep, *[layer for layer in range(layer_count) if layer not in keep][:rest]])
     for name, value in list(vars(config).items()):
         if not isinstance(value, list):
             continue
@@ -153,11 +221,12 @@ def _cut_layers(config: Any) -> list[int]:
             setattr(config, name, [keep.index(layer) for layer in value if layer in keep])
         elif len(value) == layer_count and layer_count > 2:
             setattr(config, name, [value[index] for index in keep])
-    counts_pairs = getattr(config, "num_layers", None) == layer_count / 2  # longcat_flash's layers hold two each
     config.num_hidden_layers = len(keep)
-    if counts_pairs:
-        config.num_layers = max(1, len(keep) // 2)
+    for name, multiple in multiples.items():
+        setattr(config, name, len(keep) // multiple)
     set_number(config, "num_kv_shared_layers", 0)  # gemma3n's and gemma4's count back from the last layer
+    for name in ("encoder_layers", "decoder_layers"):  # the two halves of bart and its kin
+        set_number(config, name, len(keep))
     for name in ("first_k_dense_replace", "num_nextn_predict_layers"):
         value = getattr(config, name, None)
         if isinstance(value, int):
@@ -174,43 +243,50 @@ def _cut_experts(config: Any) -> None:
             setattr(config, name, kept)
             set_number(config, IDENTITY_EXPERTS_FIELD, min(getattr(config, IDENTITY_EXPERTS_FIELD, None) or 0, 1))
             for per_token in EXPERTS_PER_TOKEN_FIELDS:
-                set_number(config, per_token, kept + (getattr(config, IDENTITY_EXPERTS_FIELD, None) or 0))
+                if (getattr(config, per_token, None) or 0) <= count:  # before transformers 5 top_k is a sampler's too
+                    set_number(config, per_token, kept + (getattr(config, IDENTITY_EXPERTS_FIELD, None) or 0))
             for group in ("n_group", "topk_group"):
                 set_number(config, group, 1)
-
-
-def set_number(config: Any, name: str, value: Any, even_if_absent: bool = False) -> None:
-    """Set a field of a configuration where it holds a number already, or in any case with `even_if_absent`."""
-    if even_if_absent or isinstance(getattr(config, name, None), (int, float)):
-        setattr(config, name, value)
 
 
 def widen_config(config: Any) -> Any:
     """Return the configuration with the hidden size that the heads need, where the class derives head_dim from it."""
     wide = copy.deepcopy(config)
     decoder = decoder_config(wide)
-    decoder.hidden_size = getattr(decoder, "cut_from_hidden", decoder.hidden_size)
+    cut_from = getattr(decoder, "cut_from", None)
+    if cut_from:
+        set_hidden_size(decoder, cut_from["hidden_size"])
+        set_fields(decoder, cut_from)
     return wide
 
 
-def cut_heads(config: Any) -> Any:
-    """Return the configuration with as many heads as fit MAX_HIDDEN_SIZE, each as wide as the model's own.
+def iter_fewer_heads(config: Any) -> Iterator[Any]:
+    """Yield the configuration with as many heads as fit MAX_HIDDEN_SIZE, each as wide as the model's own, then more.
 
     A width that stays whole, 4544 in falcon's, makes a model that neither is small nor learns at a small one's rate.
     """
-    narrow = widen_config(config)
-    decoder = decoder_config(narrow)
-    heads = int(decoder.num_attention_heads)
+    decoder = decoder_config(widen_config(config))
+    heads = int(getattr(decoder, "num_attention_heads", None) or 0)
+    if not heads:
+        return
     head_dim = decoder.hidden_size // heads
     kept = max(1, MAX_HIDDEN_SIZE // head_dim)
-    if kept >= heads:
-        return narrow
-    decoder.num_attention_heads, decoder.hidden_size = kept, kept * head_dim
-    for name in ("num_key_value_heads", "num_kv_heads"):
-        groups = getattr(decoder, name, None)
-        if isinstance(groups, int) and groups:
-            set_number(decoder, name, math.gcd(kept, max(1, groups * kept // heads)))
-    set_number(decoder, "word_embed_proj_dim", decoder.hidden_size)  # opt's
+    while kept < heads:
+        yield _cut_heads(config, heads, head_dim, kept)
+        kept *= 2
+
+
+def _cut_heads(config: Any, heads: int, head_dim: int, kept: int) -> Any:
+    narrow = widen_config(config)
+    decoder = decoder_config(narrow)
+    for name in HEAD_FIELDS:
+        set_number(decoder, name, kept)
+    set_hidden_size(decoder, kept * head_dim)
+    for part in iter_parts(decoder):
+        for name in KV_HEAD_FIELDS:
+            groups = getattr(part, name, None)
+            if isinstance(groups, int) and groups:
+                set_number(part, name, math.gcd(kept, max(1, groups * kept // heads)))
     return narrow
 
 

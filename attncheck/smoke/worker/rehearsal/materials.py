@@ -174,6 +174,17 @@ def save_model(
     architecture: Any, tokenizer: Any, dtype: str, seed: int, folder: Path, saves_tokenizer: bool = True
 ) -> int:
     """Save the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`."""
+    from attncheck.smoke.worker.models import build
+
+    try:
+        return _save_model(architecture, tokenizer, dtype, seed, folder, saves_tokenizer)
+    except (build.Unbuildable, OSError, MemoryError):
+        raise
+    except Exception as error:  # sizes that do not fit raise whatever the model's class comes upon
+        raise build.Unbuildable(build.explain_failure(architecture, error)) from error
+
+
+def _save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder: Path, saves_tokenizer: bool) -> int:
     import torch
 
     from attncheck.smoke.worker.models import build
@@ -182,12 +193,14 @@ def save_model(
     parameters: int = sum(parameter.numel() for parameter in model.parameters())
     if parameters > MAX_PARAMETERS:
         raise build.Unbuildable(f"{architecture.name} is not small when cut: {parameters / 1e9:.1f} billion parameters")
+    build.check_cut(architecture, model)
     for config in (model.config, getattr(model, "generation_config", None)):
         if config is not None:
             config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, tokenizer.bos_token_id
             config.pad_token_id = tokenizer.pad_token_id
     model.config._attn_implementation_internal = None  # the job chooses
     model.to(getattr(torch, dtype)).save_pretrained(folder)
+    build.find_readable_config(architecture, model).save_pretrained(folder)
     if saves_tokenizer:
         tokenizer.save_pretrained(folder)
     return parameters

@@ -52,6 +52,7 @@ class Recorder:
         self.faults: list[str] = []
         self.attention: AttentionWatch | None = None
         self.kept: set[str] | None = None  # names of the parameters of which values are kept, None: of all
+        self.entered: Any = None  # the model whose call is recorded and open: those of its parts belong to it
         self.adapted: Any = None  # the model that an adapter in front of it calls: that call is recorded already
 
     @_guarded
@@ -76,8 +77,9 @@ class Recorder:
 
         if model is self.adapted or not torch.is_grad_enabled() or not model.training:
             return
-        if not _has_trained_parameters(model):
+        if not _has_trained_parameters(model) or (self.entered is not None and self.entered is not model):
             return
+        self.entered = model
         inputs = {**_name_arguments(model, arguments), **options}
         if torch.is_tensor(inputs.get("input_ids")):
             self.rows += inputs["input_ids"].tolist()
@@ -102,8 +104,9 @@ class Recorder:
     @_guarded
     def leave_model(self, model: Any, arguments: Any, options: Any, output: Any) -> None:
         """Record the loss that the model itself computes."""
-        if model is self.adapted:
+        if model is self.adapted or (self.entered is not None and self.entered is not model):
             return
+        self.entered = None
         if self.attention is not None:
             self.attention.stop()
         if self.calls and self.gradients is None and not self.steps:
@@ -125,6 +128,7 @@ class Recorder:
     @_guarded
     def add_loss(self, loss: Any) -> None:
         """Record a scalar that is differentiated."""
+        self.entered = None  # of a call that raised, too
         if loss.numel() == 1 and loss.requires_grad and self.calls:
             self.losses.append(float(loss.detach()))
 

@@ -143,12 +143,15 @@ def _find_nearest_slice_fault(evidence: Evidence) -> tuple[str, float]:
 
 
 def _name_scale(evidence: Evidence, scale: float) -> str:
-    """Return what a factor on all gradients is: all that it may be, where several numbers are equal."""
+    """Return what a factor on all gradients is: all that it may be, where several numbers are equal.
+
+    Ranks come before batches, over which what was differentiated, and is right, is the mean already.
+    """
     sharing = evidence.step.layout.size
     counts = {
         "the size of the sequence-parallel group": sharing,
-        "the number of batches to a step": evidence.batches,
         "the number of ranks": len(evidence.step.ranks) // sharing,
+        "the number of batches to a step": evidence.batches,
     }
     factors = {text: float(count) for text, count in counts.items()}
     factors |= {f"one over {text}": 1.0 / count for text, count in counts.items()}
