@@ -12,7 +12,7 @@ from tests.snapshots import h200
 
 def read_grpo() -> ReadLaunch:
     source = Source("run.sh", launches.VERL_GRPO, "shell")
-    (read,) = read_launches(h200(), source, lambda name: Absent("not here"), lambda name: Absent("not here"))
+    (read,) = read_launches(h200(), source, lambda name: Absent("not here"), lambda path: None)
     return read
 
 
