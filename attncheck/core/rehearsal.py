@@ -72,8 +72,7 @@ class Objective:
     """What a job optimises, as its framework documents it: which tokens are targets, and the mean that is the loss.
 
     `normalisations` are those that this release documents, or all where nothing does; the first is meant where several
-    agree on a batch. Where the
-    data are pairs, `preference` is the loss of a pair, and says by itself what is averaged.
+    agree on a batch. Where the data are pairs, `preference` is the loss of a pair, and says by itself what is averaged.
     """
 
     targets: Targets = "all"

@@ -70,8 +70,10 @@ def _recognise_by_program(
 ) -> lint.FoundLaunch:
     """Return a launch with the framework that its script can be of: one of the same name may be the user's own."""
     framework, launch = recognised.framework, recognised.launch
+    if not framework.style:
+        return recognised
     program = programs.read(launch, framework.entries(launch), framework.distribution, framework.newest)
-    if program is None or not program.is_complete or framework.style in ("", program.style):
+    if program is None or not program.is_complete or program.style == framework.style:
         return recognised
     later = (other for other in known[known.index(framework) + 1 :] if other.trainer(launch))
     return replace(recognised, framework=next(later, framework))

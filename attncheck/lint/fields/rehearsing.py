@@ -73,6 +73,11 @@ def get_option(launch: Launch, name: str) -> str:
     return ""
 
 
+def get_first_option(launch: Launch, names: Sequence[str]) -> str:
+    """Return the value of the first of these options that a launch's command gives, "" where it gives none."""
+    return next((get_option(launch, name) for name in find_options(launch, names)), "")
+
+
 def find_switches(launch: Launch, names: Sequence[str]) -> list[tuple[str, Word]]:
     """Return the options of these names that a launch's command gives without a value, each with its word."""
     switches = []

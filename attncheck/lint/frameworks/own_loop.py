@@ -18,7 +18,14 @@ from attncheck.core.rehearsal import NORMALISATIONS, JobCut, Materials, Objectiv
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.plan_writing import VersionCheck
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, cut_attention, find_options, get_option, is_number
+from attncheck.lint.fields.rehearsing import (
+    LEARNING_RATE,
+    cut_attention,
+    find_options,
+    get_first_option,
+    get_option,
+    is_number,
+)
 from attncheck.lint.fields.script_options import (
     LENGTH_OPTIONS,
     MODEL_OPTIONS,
@@ -52,26 +59,23 @@ OBJECTIVE = Objective("labelled", NORMALISATIONS, is_documented=False)
 def detect_trainer(launch: Launch) -> str:
     """Return "loop" where a Python script's options are those of a training, else ""."""
     program = launch.words[0].text if launch.words else ""
-    is_script = program.endswith(".py") or ((program.isidentifier() or "." in program) and "-m" in _list_texts(launch))
+    is_module = any(word.text == "-m" for word in launch.launcher_words)
+    is_script = program.endswith(".py") or (is_module and (program.isidentifier() or "." in program))
     trains = find_options(launch, (*RATE_OPTIONS, *LENGTH_OF_TRAINING))
     names = find_options(launch, MODEL_OPTIONS) or find_data_option(launch)
     return "loop" if is_script and trains and names else ""
 
 
-def _list_texts(launch: Launch) -> list[str]:
-    return [word.text for word in launch.launcher_words]
-
-
 def read_model_name(launch: Launch) -> str:
     """Return the model that the launch names, "" where it names none."""
-    return next((get_option(launch, name) for name in find_options(launch, MODEL_OPTIONS)), "")
+    return get_first_option(launch, MODEL_OPTIONS)
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
     """Return what is known of the job: its sizes, where they are options."""
     world_size = shared.read_world_size(launch)
     plan = Plan(
-        attn_implementation=next((get_option(launch, name) for name in find_options(launch, ATTENTION_OPTIONS)), ""),
+        attn_implementation=get_first_option(launch, ATTENTION_OPTIONS),
         packing="padding",
         batch=_get_size(launch, BATCH_OPTIONS, 1),
         accumulation=_get_size(launch, ACCUMULATION_OPTIONS, 1),

@@ -67,11 +67,26 @@ def make_materials(
 
     `full_model`: `model` is a user's own, in a folder, and is taken whole; `real_data`: the rows are of this file.
     """
+    answer = ask_for_materials(folder, seed, model, form, full_model, real_data)
+    assert "answer" in answer, answer
+    return folder
+
+
+def ask_for_materials(
+    folder: Path,
+    seed: int = 0,
+    model: str = "llama",
+    form: DataForm = "every",
+    full_model: bool = False,
+    real_data: str = "",
+    documents: int = DOCUMENTS,
+) -> dict[str, Any]:
+    """Fill a folder as `make_materials` does, and return what the worker answers last."""
     (folder / "data").mkdir(parents=True)
     message = {
         "model": model,
         "stage": str(folder),
-        "documents": DOCUMENTS,
+        "documents": documents,
         "form": form,
         "seed": seed,
         "has_padding_token": True,
@@ -83,8 +98,7 @@ def make_materials(
     }
     answers: list[dict[str, Any]] = []
     materials.prepare(message, answers.append)
-    assert "answer" in answers[-1], answers
-    return folder
+    return answers[-1]
 
 
 def make_argv(folder: Path, options: str, steps: int = STEPS, script: Path = SCRIPT) -> list[str]:

@@ -20,9 +20,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from attncheck.core.results.smoke import deciding_reason, judge_result
 from attncheck.smoke.worker.models import build, shrink
-from attncheck.smoke.worker.rehearsal import materials
 from attncheck.smoke.worker.watcher.recorder import Recorder
-from tests.smoke.rehearsal.staging import LABELLED, ForkServer, rehearse
+from tests.smoke.rehearsal.staging import LABELLED, ForkServer, ask_for_materials, rehearse
 
 MAX_SMALL = 30_000_000  # parameters
 QSA = {
@@ -107,25 +106,10 @@ def prepare(folder: Path, model_type: str, fields: dict[str, Any]) -> tuple[Path
     if model_type not in transformers.CONFIG_MAPPING:
         pytest.skip(f"transformers {transformers.__version__} has no {model_type}")
     (folder / "configuration").mkdir()
-    (folder / "materials" / "data").mkdir(parents=True)
     document = {"model_type": model_type, "is_decoder": True, **fields}
     (folder / "configuration" / "config.json").write_text(json.dumps(document))
-    message = {
-        "model": str(folder / "configuration"),
-        "stage": str(folder / "materials"),
-        "documents": 300,
-        "form": "every",
-        "seed": 0,
-        "has_padding_token": True,
-        "dtype": "float32",
-        "full_model": False,
-        "real_data": False,
-        "is_float32": True,
-        "items": ("materials",),
-    }
-    answers: list[dict[str, Any]] = []
-    materials.prepare(message, answers.append)
-    return folder / "materials", answers[-1]
+    stage = folder / "materials"
+    return stage, ask_for_materials(stage, model=str(folder / "configuration"), documents=300)
 
 
 def read_again(folder: Path) -> Any:

@@ -169,9 +169,7 @@ def _max_length(config: LaunchConfig) -> int:
 def _accumulation_steps(config: LaunchConfig, micro_batch: int, ring_size: int, ranks: Fact[int]) -> int:
     """Return how many micro batches make an optimiser's step: 1 where dynamic batches or unknown numbers decide it."""
     values = config.values
-    if (
-        config.is_old_sft
-    ):  # trainer/fsdp_sft_trainer.py 0.4.1:114: each group's part of the batch, cut into micro batches
+    if config.is_old_sft:  # trainer/fsdp_sft_trainer.py 0.4.1:114: each group's part is cut into micro batches
         groups = ranks.value // ring_size if isinstance(ranks, Known) else 0
         return max(values.number("data.train_batch_size") // (groups * micro_batch), 1) if groups else 1
     world_size = values.number("trainer.n_gpus_per_node") * values.number("trainer.nnodes", default=1)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_on
+from attncheck.lint.fields.rehearsing import WITHOUT_CUDA, cut_attention, get_setting, is_on
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.frameworks.verl.given import parse_hydra_inputs, resolve_config
+from attncheck.lint.frameworks.verl.sft_sizes import count_groups, list_sizes, remark_fsdp2
 from attncheck.lint.frameworks.verl.tables import find_release
 
 CONFIG_NAME = "sft_trainer"
@@ -31,29 +32,18 @@ def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
     if not is_at_least(job.version, SINCE):
         return f"verl {job.version} is not rehearsed: {SINCE} and later are"
     attention = cut_attention(job, materials, "flash_attention_2")  # written in the trainer
-    ranks = min(getattr(job.world_size, "value", 1), materials.processes) // materials.ring_size
+    groups = count_groups(job, materials)
     form, columns = _cut_columns(job)
     sets = {
         **attention.sets,
         **columns,
+        **list_sizes(materials, groups),
         "model.partial_pretrain": materials.model,
-        "data.train_files": materials.parquet_file,
         "data.val_files": materials.parquet_file,
-        "data.train_batch_size": str(materials.batch * materials.accumulation * ranks),
-        "data.micro_batch_size_per_gpu": str(materials.batch),
-        "data.max_length": str(materials.max_length),
-        "data.val_max_samples": str(materials.batch * ranks),
-        "optim.lr": LEARNING_RATE,
+        "data.val_max_samples": str(materials.batch * groups),
         "optim.warmup_steps_ratio": "0",
         "optim.lr_warmup_steps_ratio": "0",
-        "trainer.total_training_steps": str(materials.steps),
-        "trainer.total_epochs": "1",
-        "trainer.default_local_dir": materials.output,
         "trainer.default_hdfs_dir": "null",
-        "trainer.logger": "[console]",
-        "trainer.save_freq": "-1",
-        "trainer.test_freq": "-1",
-        "trainer.resume_mode": "disable",
     }
     remarks = attention.remarks
     if not materials.uses_gpu:
@@ -62,7 +52,7 @@ def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
         sets |= dict.fromkeys(off, "False")
         remarks += tuple(f"{name} needs a GPU, and none is here: it is left out" for name in off)
         if get_setting(job, "model.strategy") == "fsdp":
-            remarks += ("FSDP's first version needs a GPU, and none is here: model.strategy=fsdp2 stands for it",)
+            remarks += (remark_fsdp2("model.strategy"),)
     keys = find_release(job.version).schema(CONFIG_NAME)
     source = f"verl {job.version} trainer/fsdp_sft_trainer.py: the mean over the tokens of the batch and all ranks"
     return JobCut(

@@ -11,10 +11,11 @@ from __future__ import annotations
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting
+from attncheck.lint.fields.rehearsing import WITHOUT_CUDA, cut_attention, get_setting
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.frameworks.verl.old_sft_rehearsal import cut_old_sft, is_old_sft
 from attncheck.lint.frameworks.verl.policy_rehearsal import CPU_PLATFORM, cut_policy
+from attncheck.lint.frameworks.verl.sft_sizes import count_groups, list_sizes, remark_fsdp2
 
 ENGINE_SINCE = "0.7.0"  # of trainer/sft_trainer.py and its configuration
 
@@ -31,34 +32,22 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if engine != "fsdp":
         return f"verl's engine {engine} is not rehearsed: fsdp is"
     attention = cut_attention(job, materials)
-    ranks = min(getattr(job.world_size, "value", 1), materials.processes) // materials.ring_size
     sets = {
         **attention.sets,
+        **list_sizes(materials, count_groups(job, materials)),
         "model.path": materials.model,
-        "data.train_files": materials.parquet_file,
         "data.val_files": "null",
         "data.messages_key": "messages",
-        "data.train_batch_size": str(materials.batch * materials.accumulation * ranks),
-        "data.micro_batch_size_per_gpu": str(materials.batch),
-        "data.max_length": str(materials.max_length),
         "data.max_token_len_per_gpu": str(materials.max_length * materials.batch),
         "data.num_workers": "0",
-        "optim.lr": LEARNING_RATE,
         "optim.lr_scheduler_type": "constant",
         "optim.lr_warmup_steps": "0",
-        "trainer.total_training_steps": str(materials.steps),
-        "trainer.total_epochs": "1",
-        "trainer.default_local_dir": materials.output,
-        "trainer.logger": "[console]",
-        "trainer.save_freq": "-1",
-        "trainer.test_freq": "-1",
-        "trainer.resume_mode": "disable",
     }
     remarks = attention.remarks
     if not materials.uses_gpu:
         sets |= {"trainer.device": "cpu", "engine.strategy": "fsdp2"}
         if get_setting(job, "engine.strategy") != "fsdp2":
-            remarks += ("FSDP's first version needs a GPU, and none is here: engine.strategy=fsdp2 stands for it",)
+            remarks += (remark_fsdp2("engine.strategy"),)
     source = f"verl {job.version} workers/utils/losses.py: the mean over the tokens of the batch and all ranks"
     return JobCut(
         sets,

@@ -141,12 +141,16 @@ def check_cut(source: Architecture, model: nn.Module) -> None:
         _run_once(model)
     except Exception as error:  # whatever the class comes upon
         if _run_uncut(source) is None:
-            raise Unbuildable(explain_failure(source, error)) from None
+            raise Unbuildable(_blame_cut(source, error)) from None
 
 
 def explain_failure(source: Architecture, error: Exception) -> str:
     """Return in one line that the cut is at fault. Raises `Unbuildable` where the configuration is."""
     _run_uncut(source)
+    return _blame_cut(source, error)
+
+
+def _blame_cut(source: Architecture, error: Exception) -> str:
     return f"smoke cannot cut {source.name} small: {describe_error(error)}; --full-model takes the model as it is"
 
 

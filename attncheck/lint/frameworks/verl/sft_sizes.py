@@ -1,0 +1,37 @@
+"""What verl's fine-tuning trainers, `sft_trainer` and `fsdp_sft_trainer`, call alike when they are cut small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attncheck.core.job import Job
+from attncheck.core.rehearsal import Materials
+from attncheck.lint.fields.rehearsing import LEARNING_RATE
+
+
+def count_groups(job: Job, materials: Materials) -> int:
+    """Return how many groups of ranks, which share rows, the job has here."""
+    return min(getattr(job.world_size, "value", 1), materials.processes) // materials.ring_size
+
+
+def list_sizes(materials: Materials, groups: int) -> Mapping[str, str]:
+    """Return the settings of size, and those that leave nothing behind."""
+    return {
+        "data.train_files": materials.parquet_file,
+        "data.train_batch_size": str(materials.batch * materials.accumulation * groups),
+        "data.micro_batch_size_per_gpu": str(materials.batch),
+        "data.max_length": str(materials.max_length),
+        "optim.lr": LEARNING_RATE,
+        "trainer.total_training_steps": str(materials.steps),
+        "trainer.total_epochs": "1",
+        "trainer.default_local_dir": materials.output,
+        "trainer.logger": "[console]",
+        "trainer.save_freq": "-1",
+        "trainer.test_freq": "-1",
+        "trainer.resume_mode": "disable",
+    }
+
+
+def remark_fsdp2(setting: str) -> str:
+    """Return that FSDP 2 stands for FSDP 1 on a CPU, in the name of the trainer's setting."""
+    return f"FSDP's first version needs a GPU, and none is here: {setting}=fsdp2 stands for it"
