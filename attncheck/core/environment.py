@@ -235,4 +235,4 @@ class Hub:
     """The Hugging Face cache, as far as kernels go."""
 
     offline: bool  # HF_HUB_OFFLINE and its siblings
-    kernels: tuple[str, ...]  # cached kernel repositories: "kernels-community/flash-attn2"
+    kernels: tuple[str, ...]  # cached kernel repositories and their versions: "owner/name", "owner/name@v3"

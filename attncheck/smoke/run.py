@@ -28,8 +28,9 @@ from attncheck.core.results.smoke import (
     worst_first,
 )
 from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
+from attncheck.core.verdicts import HUGE, UNMEASURED, MeasuredOn, Verdict
 from attncheck.doctor import engine
+from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint import frameworks, plan_settings
 from attncheck.ring.group import Ring
 from attncheck.smoke import checks, fix_search, over_ranks, package_trials
@@ -47,6 +48,7 @@ from attncheck.smoke.trials import (
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
+DOES_NOT_RUN = "ATN347"  # the code of errors in which no check's question could be asked
 DEFAULT_MODELS = ("llama", "qwen2")  # shapes trained where no model is named
 
 
@@ -93,6 +95,9 @@ def run(
     began = time.monotonic()
     request = restrict_to_rank(request, read_rank_env(os.environ))
     plan = choose_implementation(request.plan, snapshot, target)
+    reason = explain_uncached_kernel(snapshot, plan.attn_implementation)
+    if reason:
+        raise Unanswered(reason)
     runner = TrialRunner(target, report_progress, _make_message_fields(request))
     first_runs: list[PlanRun] = []
     searches: list[SearchResult] = []
@@ -277,35 +282,65 @@ def collect_evidence(result: CheckResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*result.violations, *beyond_limit, *result.reservations, *result.notes)))
 
 
+@dataclass(frozen=True)
+class _FailedCheck:
+    """A check that a model's first run fails or lost, and what was tried to mend it."""
+
+    check: checks.SmokeCheck
+    plan_run: PlanRun
+    result: CheckResult
+    search: SearchResult
+    package_trials: tuple[PackageTrial, ...]
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the model raised or its process died where this check was to look at numbers: it says nothing."""
+        return not self.check.names_errors and self.result.outcome in UNMEASURED
+
+
 def _iter_findings(
     first_runs: Sequence[PlanRun],
     searches: Sequence[SearchResult],
     package_trials_per_model: Sequence[tuple[PackageTrial, ...]],
 ) -> Iterator[Finding]:
-    """Yield one finding for each check that fails, whatever the number of models that fail it."""
+    """Yield one finding for each check that fails, and one for all that got no numbers, over all models."""
+    failed = [
+        _FailedCheck(check, plan_run, result, search, trials)
+        for check in checks.load()[0].values()
+        for plan_run, search, trials in zip(first_runs, searches, package_trials_per_model, strict=True)
+        if check.name in failed_checks(plan_run) and (result := find_result(plan_run, check.name)) is not None
+    ]
+    errors = [item for item in failed if item.is_error]
+    if errors:
+        yield _make_finding(DOES_NOT_RUN, f"the model does not run under this plan: {errors[0].result.reason}", errors)
     for check in checks.load()[0].values():
-        models = zip(first_runs, searches, package_trials_per_model, strict=True)
-        failed = [model for model in models if check.name in failed_checks(model[0])]
-        if not failed:
-            continue
-        first_failed, search, trials = failed[0]
-        result = find_result(first_failed, check.name)
-        assert result is not None
-        lines = [line for plan_run, _, _ in failed for line in _evidence_lines(plan_run, check.name)]
-        rejected = [title for name, title in search.rejected if name == check.name]
-        if rejected:
-            lines.append(f"tried, and it is still wrong: {'; '.join(rejected)}")
-        lines += package_trials.describe_failed_trials(trials, check.name)
-        fixes = (*_change_fixes(check.name, search), *_package_fixes(check.name, trials))
-        subject = ", ".join(plan_run.model for plan_run, _, _ in failed)
-        message = check.message(result) + _name_culprit(check.name, search)
-        yield engine.make_finding_by_code(check.code, Problem(message, tuple(lines), fixes, subject))
+        wrong = [item for item in failed if item.check is check and not item.is_error]
+        if wrong:
+            yield _make_finding(check.code, check.message(wrong[0].result), wrong)
 
 
-def _evidence_lines(plan_run: PlanRun, check_name: str) -> Iterator[str]:
-    result = find_result(plan_run, check_name)
-    if result is not None:
-        yield from (f"{plan_run.model}: {line}" for line in (collect_evidence(result) or (result.reason,))[:4])
+def _make_finding(code: str, message: str, failed: Sequence[_FailedCheck]) -> Finding:
+    """Return the finding on these checks, whose fixes are those of the first model that fails them."""
+    first = failed[0]
+    lines = dict.fromkeys(line for item in failed for line in _evidence_lines(item))
+    names = {item.check.name for item in failed}
+    rejected = dict.fromkeys(title for name, title in first.search.rejected if name in names)
+    if rejected:
+        lines[f"tried, and it is still wrong: {'; '.join(rejected)}"] = None
+    fixes: dict[str, Fix] = {}
+    for item in failed:
+        if item.plan_run is first.plan_run:
+            lines |= dict.fromkeys(package_trials.describe_failed_trials(item.package_trials, item.check.name))
+            for fix in (*_change_fixes(item.check.name, item.search), *_package_fixes(item)):
+                fixes.setdefault(fix.title, fix)
+    subject = ", ".join(dict.fromkeys(item.plan_run.model for item in failed))
+    message += _name_culprit(first.check.name, first.search)
+    return engine.make_finding_by_code(code, Problem(message, tuple(lines), tuple(fixes.values()), subject))
+
+
+def _evidence_lines(item: _FailedCheck) -> Iterator[str]:
+    for line in (collect_evidence(item.result) or (item.result.reason,))[:4]:
+        yield f"{item.plan_run.model}: {line}"
 
 
 def _change_fixes(check_name: str, search: SearchResult) -> Iterator[Fix]:
@@ -337,10 +372,11 @@ def _name_culprit(check_name: str, search: SearchResult) -> str:
     return f"; {accepted[0].change.culprit} does it" if len(accepted) == 1 and accepted[0].change.culprit else ""
 
 
-def _package_fixes(check_name: str, trials: tuple[PackageTrial, ...]) -> Iterator[Fix]:
-    for trial in trials:
-        if trial.fixes_check(check_name) and trial.plan_run is not None:
-            yield replace(trial.fix, proven=f"in a temporary folder: {_describe_proof(check_name, trial.plan_run)}")
+def _package_fixes(item: _FailedCheck) -> Iterator[Fix]:
+    for trial in item.package_trials:
+        if trial.fixes_check(item.check.name) and trial.plan_run is not None:
+            proof = _describe_proof(item.check.name, trial.plan_run)
+            yield replace(trial.fix, proven=f"in a temporary folder: {proof}")
 
 
 def _describe_proof(check_name: str, plan_run: PlanRun) -> str:

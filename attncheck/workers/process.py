@@ -16,8 +16,9 @@ from typing import IO
 from attncheck.core import interrupts
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.workers.scratch import empty_folder, remove_empty_folder
+from attncheck.workers.stacks import describe_crash
 
-STDERR_TAIL = 8 << 10
+STDERR_TAIL = 32 << 10
 # No library that we import may call home. (The static lane imports none, and must see the user's own settings.)
 CHILD_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -184,13 +185,15 @@ def _absolute_entry(entry: str) -> str:
 
 
 def describe_exit(returncode: int, stderr: str) -> str:
-    """Return in a few words how a child ended: signal or exit status, and the last line of its standard error."""
+    """Return in a few words how a child ended: signal or exit status, where it was, its standard error's last line."""
     how = f"exit status {returncode}"
     if returncode < 0:
         with contextlib.suppress(ValueError):
             how = signal.Signals(-returncode).name
-    last_line = stderr.strip().splitlines()[-1:] or ["no message"]
-    return f"it ended with {how}: {last_line[0][:300]}"
+    where, last_line = describe_crash(stderr)
+    if where and not last_line:
+        return f"it ended with {how} in {where}"
+    return f"it ended with {how}{f' in {where}' if where else ''}: {last_line or 'no message'}"
 
 
 @contextlib.contextmanager

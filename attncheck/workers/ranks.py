@@ -42,14 +42,14 @@ from attncheck.workers.process import CHILD_ENVIRONMENT, Process, kill_all
 from attncheck.workers.processor_time import CpuSample, CpuUse, compare_samples, read_process_state, sample_cpu
 from attncheck.workers.processors import thread_environment
 from attncheck.workers.scratch import scratch_folder
-from attncheck.workers.stacks import collect_stacks, is_waiting_for_peers
+from attncheck.workers.stacks import collect_stacks, describe_crash, innermost_frame, is_waiting_for_peers
 
 POLL_SECONDS = 0.05  # between two looks at the folder
 RENDEZVOUS_SECONDS = 120.0  # never NCCL's ten or gloo's thirty minutes
 IMPORT_SECONDS = 120.0  # importing torch on every rank at once, from a cold disk, before they meet
 MEETING_GRACE_SECONDS = 5.0  # in which ranks that did not meet say so themselves
 GRACE_SECONDS = 1.5  # in which the other ranks' faults, and the launcher's log line of a death, are awaited
-STDERR_TAIL = 4 << 10  # bytes
+STDERR_TAIL = 32 << 10  # bytes
 POLLING_SHARE = 0.2  # of a processor: what a rank uses at most that waits for its peers
 RANK_SCRIPT = """\
 import os, sys
@@ -424,11 +424,11 @@ class _RankGroup:
         culprits = {rank: stack for rank, stack in stacks.items() if not is_waiting_for_peers(stack)}
         if culprits and len(culprits) < max(2, len(stacks)):
             rank, stack = min(culprits.items())
-            return f"{summary}: rank {rank} hangs in {_innermost_frame(stack)}, its peers wait for it"
+            return f"{summary}: rank {rank} hangs in {innermost_frame(stack)}, its peers wait for it"
         if stacks and not culprits and self.runner.rank_env is not None:
-            return f"{summary}: rank 0 waits for its peers in {_innermost_frame(stacks[min(stacks)])}"
+            return f"{summary}: rank 0 waits for its peers in {innermost_frame(stacks[min(stacks)])}"
         if stacks and not culprits:
-            return f"{summary}: every rank waits for another, rank 0 in {_innermost_frame(stacks[min(stacks)])}"
+            return f"{summary}: every rank waits for another, rank 0 in {innermost_frame(stacks[min(stacks)])}"
         return summary
 
     def _ended_ranks(self) -> list[int]:
@@ -460,15 +460,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line, or the fatal error that Python printed before its stacks."""
-    lines = text.strip().splitlines()
-    fatal = [line for line in lines if line.startswith("Fatal Python error")]
-    return (fatal[-1:] or lines[-1:] or ["no message"])[0][:300]
-
-
-def _innermost_frame(stack: str) -> str:
-    frames = re.findall(r'File "([^"]+)", line (\d+) in (\S+)', stack)
-    if not frames:
-        return "a place unknown"
-    path, line, function = frames[0]
-    return f"{function} ({'/'.join(Path(path).parts[-2:])}:{line})"
+    """Return the last line, with the place where Python was when a fatal signal hit."""
+    where, last_line = describe_crash(text)
+    return ", ".join(filter(None, (f"died in {where}" if where else "", last_line))) or "no message"

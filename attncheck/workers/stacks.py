@@ -1,4 +1,4 @@
-"""Tells from a hanging rank's stack whether it is stuck by itself or waits for its peers."""
+"""Reads stacks as faulthandler prints them: where a process died, whether a rank is stuck or waits for its peers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from attncheck.workers.processor_time import read_process_state
 
 SETTLED_SECONDS = 0.3  # without a change after which a stack is held to be whole
 STACK_SECONDS = 5.0  # in which a rank writes its stack, on a busy machine too
+FATAL = "Fatal Python error: "
 NEVER_WRITES = "TtZX"  # states: stopped, traced, ended
 # Where a rank waits for others: torch's collectives, a request's wait, the all-gather of texts through the store.
+_FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 _WAITING = re.compile(r"torch/distributed/(?!run)|in (?:wait|synchronize|all_gather_text)\b")
 
 
@@ -44,6 +46,28 @@ def is_waiting_for_peers(stack: str) -> bool:
     """Say whether the innermost frames of `stack`, as faulthandler prints it, wait for other ranks."""
     frames = [line for line in stack.splitlines() if line.strip().startswith("File")]
     return any(_WAITING.search(frame) for frame in frames[:3])
+
+
+def innermost_frame(stack: str) -> str:
+    """Return the function that ran, its file and its line: "_flash_attn_forward (flash_attn/interface.py:91)"."""
+    frames = _FRAME.findall(stack)
+    return _describe_frame(*frames[0]) if frames else "a place unknown"
+
+
+def describe_crash(stderr: str) -> tuple[str, str]:
+    """Return where a fatal signal hit, "" where faulthandler wrote nothing, and the last line that came before it.
+
+    torch's own frames are left out where others are known: every compiled operator is called through `torch/_ops.py`.
+    """
+    before, fatal, stack = stderr.rpartition(FATAL)
+    frames = _FRAME.findall(stack) if fatal else []
+    known = [frame for frame in frames if "/torch/" not in frame[0]] or frames
+    lines = (before if fatal else stderr).strip().splitlines()
+    return _describe_frame(*known[0]) if known else "", lines[-1][:300] if lines else ""
+
+
+def _describe_frame(path: str, line: str, function: str) -> str:
+    return f"{function} ({'/'.join(Path(path).parts[-2:])}:{line})"
 
 
 def _read_rank(path: Path) -> dict[str, Any]:

@@ -37,6 +37,25 @@ def run_check(check_name: str, shape: str, plan: Plan) -> CheckResult:
     return checks.load()[0][check_name].run(testbeds.Testbed(build.load_architecture(shape), plan, "cpu"))
 
 
+# What is proposed where a kernel raises.
+
+
+@pytest.mark.parametrize(
+    ("reason", "first"),
+    [
+        (
+            "ValueError: Expected IntTuple, whose leaves are integers, but got 64",
+            "documents' edges given as cu_seqlens",
+        ),
+        ("ImportError: the package for FlashAttention4 doesn't seem to be installed", "attention by flash_attention_2"),
+    ],
+)
+def test_lengths_are_given_as_numbers_to_a_kernel_that_raises(reason: str, first: str) -> None:
+    plan = Plan(attn_implementation="flash_attention_4")
+    changes = [*checks.load()[0]["what_ran"].changes(plan, CheckResult("what_ran", "raised", reason))]
+    assert changes[0].title == first
+
+
 # The record of a check: which function runs it.
 
 OWN_CHECK = checks.SmokeCheck(

@@ -366,10 +366,58 @@ def test_a_question_that_is_lost_costs_no_other(attncheck: Run, tmp_path: Path, 
     arguments = (*only_arguments, "--no-fix", "--timeout", "5", "--format", "json", "--device", "cpu")
     process = attncheck("smoke", "llama", *arguments, env={**os.environ, "PYTHONPATH": str(folder)})
     assert process.returncode == 1, process.stderr
-    results = {result["check"]: result for result in json.loads(process.stdout)["smoke"]["plan_runs"][0]["results"]}
+    report = json.loads(process.stdout)
+    results = {result["check"]: result for result in report["smoke"]["plan_runs"][0]["results"]}
+    [finding] = report["findings"]  # of what was lost; that it is said once, in its own words, and of no check's
+    assert finding["code"] == "ATN347" and "it ended with exit status 7" in finding["message"]
+    assert any("SystemError: broken" in line for line in finding["evidence"])
     for name, (_, outcome, message) in LOST.items():
         assert results[name]["outcome"] == outcome and message in results[name]["reason"]
     assert results["what_ran"]["outcome"] == results["implementation"]["outcome"] == "ok"
+
+
+def test_an_implementation_that_is_not_there_is_one_finding_in_its_own_words(attncheck: Run) -> None:
+    pytest.importorskip("transformers")
+    arguments = ("llama", "--attn-implementation", "flash_attention_3", "--steps", "4", "--format", "json")
+    process = attncheck("smoke", *arguments, "--device", "cpu")
+    assert process.returncode == 1, process.stderr
+    report = json.loads(process.stdout)
+    [finding] = report["findings"]
+    assert finding["code"] == "ATN347" and "FlashAttention3" in finding["message"], finding
+    assert [fix["text"] for fix in finding["fixes"]] == ['attn_implementation="sdpa"'], finding["fixes"]
+    assert "steps, loss" in finding["fixes"][0]["proven"]
+
+
+KERNEL = "kernels-community/flash-attn2"
+
+
+def write_kernels(site: Path) -> None:
+    """Write a `kernels` that loads nothing: until then transformers asks for its name and version alone."""
+    info = site / "kernels-0.16.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels\nVersion: 0.16.2\n")
+    (info / "RECORD").write_text("kernels/__init__.py,,\n")
+    (site / "kernels").mkdir()
+    (site / "kernels" / "__init__.py").write_text("")
+
+
+@pytest.mark.parametrize("implementation", [KERNEL, f"{KERNEL}@v3", "flash_attention_2"])
+def test_a_kernel_that_a_job_would_download_is_asked_for_and_no_fault(
+    attncheck: Run, tmp_path: Path, implementation: str
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    if not transformers.__version__.startswith("5.17."):
+        pytest.skip("of another release of transformers another kernel is asked for")
+    write_kernels(tmp_path / "site")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "HF_HOME": str(tmp_path / "hub")}
+    environment = {name: text for name, text in environment.items() if name not in ("HF_HUB_OFFLINE", "HF_HUB_CACHE")}
+    arguments = ("smoke", "llama", "--attn-implementation", implementation, "--device", "cpu")
+    process = attncheck(*arguments, env=environment)
+    assert process.returncode == 3 and not process.stdout
+    [line] = process.stderr.splitlines()
+    assert f"{KERNEL}@v3 is not in the Hub's local cache" in line and "get_kernel" in line
+    process = attncheck(*arguments, "--no-fix", "--steps", "2", env={**environment, "HF_HUB_OFFLINE": "1"})
+    assert process.returncode == 1 and process.stdout.count("ATN347 error") == 1  # the job is as far from it
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, marker: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import sys
 import time
 from pathlib import Path
@@ -9,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from attncheck.workers.pool import NO_TIME_LEFT, Event, Job, Pool, describe_timeout
+from attncheck.workers.process import describe_exit
 from attncheck.workers.processor_time import CpuUse
 
 # A worker's task without torch. An item of 20 ms of work in every 80 is what a busy machine makes of a computation.
 TASKS = """
-import os, time
+import ctypes, os, time
 
 def starve(seconds):
     end = time.monotonic() + seconds
@@ -32,6 +35,8 @@ def work(message, send):
         tries = open(message["log"]).read().split().count(item)
         if item == "sleeps":
             time.sleep(100)
+        if item == "dies":
+            ctypes.string_at(0)
         if item == "starves" or (item == "starves_once" and tries < 2):
             starve(100)
         send({"item": item, "answer": os.environ.get("OMP_WAIT_POLICY", "") + str(tries)})
@@ -60,6 +65,40 @@ def test_a_hang_is_told_at_once_with_the_time_that_it_used(tmp_path: Path, marke
     assert events["sleeps"].reason.startswith("no answer within 3 s; it was stopped; it slept: 0.0 s of CPU time in")
     assert events["works"].kind == "answer"
     assert (tmp_path / "log").read_text().split().count("sleeps") == 1
+
+
+def test_a_fatal_signal_is_told_with_the_function_that_met_it(tmp_path: Path, marker: str) -> None:
+    events, _ = run_jobs(tmp_path, make_job(tmp_path, "dies", "works"))
+    assert events["dies"].kind == "died"
+    assert re.fullmatch(r"it ended with SIGSEGV in string_at \(ctypes/__init__\.py:\d+\)", events["dies"].reason)
+    assert events["works"].kind == "answer"
+
+
+STACK = """\
+{before}Fatal Python error: Aborted
+
+Current thread 0x00007f15eb3dc140 (most recent call first):
+  File "/env/site-packages/torch/_ops.py", line 1269 in __call__
+  File "/env/site-packages/flash_attn_interface.py", line 107 in _flash_attn_forward
+
+Extension modules: numpy, torch._C
+"""
+
+
+PLACE = "_flash_attn_forward (site-packages/flash_attn_interface.py:107)"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "described"),
+    [
+        (STACK.format(before="  what():  no memory\n"), f"SIGABRT in {PLACE}: what():  no memory"),
+        (STACK.format(before=""), f"SIGABRT in {PLACE}"),
+        ("Fatal Python error: Aborted\n\nCurrent thread 0x1:\n  <no Python frame>\n", "SIGABRT: no message"),
+        ("one\ntwo\n", "SIGABRT: two"),
+    ],
+)
+def test_an_end_is_described_by_where_it_was_and_what_was_said(stderr: str, described: str) -> None:
+    assert describe_exit(-signal.SIGABRT, stderr) == f"it ended with {described}"
 
 
 def test_an_item_that_a_busy_machine_held_up_is_tried_again_alone(tmp_path: Path, marker: str) -> None:

@@ -1,53 +1,109 @@
-"""What transformers takes from the Hub where flash_attention_2 is requested and flash-attn is not installed."""
+"""What transformers takes from the Hub: kernels that are named, and one for flash_attention_2 without flash-attn."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from packaging.version import Version
 
-from attncheck.core.facts import Known, need, value_or
+from attncheck.core.facts import Known, MissingFact, need, value_or
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import sees_gpu
 
+# transformers 5.17.0, integrations/hub_kernels.py `is_kernel`: owner/name, a revision, a function of it
+KERNEL_NAME = re.compile(r"([^/:@|]+/[^/:@|]+)(?:@([^/:]+))?(?::[^/:]+)?")
+
 
 @dataclass(frozen=True)
 class HubKernel:
-    """A kernel repository of the Hub, and the version that transformers requests ("" where it names none)."""
+    """A kernel repository of the Hub, and what transformers requests of it: a version, a revision, or neither ("")."""
 
     repository: str
-    version: str
+    version: str = ""
+    revision: str = ""
 
     def __str__(self) -> str:
-        return f"{self.repository}@v{self.version}" if self.version else self.repository
+        ref = f"v{self.version}" if self.version else self.revision
+        return f"{self.repository}@{ref}" if ref else self.repository
 
     def call_of_get_kernel(self, kernels: Version) -> str:
         """Return the call that loads what transformers loads: `kernels` from 0.15 on wants a version or revision."""
-        argument = f", version={self.version}" if self.version else ', revision="main"'
-        return f'get_kernel("{self.repository}"{argument if self.version or kernels >= Version("0.12") else ""})'
+        argument = f", version={self.version}" if self.version else f', revision="{self.revision or "main"}"'
+        is_said = self.version or self.revision or kernels >= Version("0.12")
+        return f'get_kernel("{self.repository}"{argument if is_said else ""})'
+
+    def is_cached(self, snapshot: Snapshot) -> bool:
+        """Return whether it is in the Hub's cache, in the version that is requested; of commits that is not known."""
+        is_commit = re.fullmatch(r"[0-9a-f]{7,40}", self.revision)
+        return (self.repository if is_commit else str(self)) in snapshot.hub.kernels
 
 
 def find_hub_fallback(snapshot: Snapshot) -> HubKernel | None:
-    """Return the Hub kernel that would replace flash_attention_2; None where none would."""
-    if snapshot.has("flash-attn") or not snapshot.has("transformers") or not snapshot.has("kernels"):
+    """Return the Hub kernel that would replace flash_attention_2; None where none would, or no job sees a GPU."""
+    kernel = _find_fallback(snapshot)
+    return kernel if kernel is not None and sees_gpu(snapshot) else None
+
+
+def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
+    """Return why a model with this attn_implementation cannot be run here, "" where it can as far as that goes.
+
+    A job would download the kernel; attncheck downloads nothing, and what is missing then is no fault of the job's.
+    Where the job is offline too it fails as it does here.
+    """
+    kernel = None if snapshot.hub.offline else find_requested_kernel(snapshot, implementation)
+    if kernel is None or kernel.is_cached(snapshot):
+        return ""
+    call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))
+    return (
+        f"{kernel} is not in the Hub's local cache, and attncheck downloads nothing; fetch it first: "
+        f"{snapshot.host.executable} -c 'from kernels import get_kernel; {call}'"
+    )
+
+
+def find_requested_kernel(snapshot: Snapshot, implementation: str) -> HubKernel | None:
+    """Return the Hub kernel that transformers loads for an attn_implementation; None where it loads none."""
+    named = KERNEL_NAME.fullmatch(implementation)
+    try:
+        if named is None:
+            return _find_fallback(snapshot) if implementation == "flash_attention_2" else None
+        version = _version_that_loads_kernels(snapshot)
+    except MissingFact:
+        return None
+    if version is None or named[2]:
+        return HubKernel(named[1], revision=named[2]) if version else None
+    return HubKernel(named[1], _kernel_version(snapshot, version) if named[1].endswith("/flash-attn2") else "")
+
+
+def _find_fallback(snapshot: Snapshot) -> HubKernel | None:
+    """Return the Hub kernel that would replace flash_attention_2, on whatever device."""
+    if snapshot.has("flash-attn"):
+        return None
+    version = _version_that_loads_kernels(snapshot)
+    if version is None or version < Version("4.56") or _is_flash_attn_available(snapshot):
+        return None
+    default = "kernels-community/flash-attn2" if version >= Version("5") else "kernels-community/flash-attn"
+    fallbacks = (
+        value_or(snapshot.interfaces.value.kernel_fallbacks, {}) if isinstance(snapshot.interfaces, Known) else {}
+    )
+    return HubKernel(fallbacks.get("flash_attention_2", default), _kernel_version(snapshot, version))
+
+
+def _version_that_loads_kernels(snapshot: Snapshot) -> Version | None:
+    """Return the version of transformers; None where it takes the installed `kernels`, if any, for missing."""
+    if not snapshot.has("transformers") or not snapshot.has("kernels"):
         return None
     version = need(snapshot.version("transformers"), "transformers' version")
     kernels = need(snapshot.version("kernels"), "the version of kernels")
-    if _is_flash_attn_available(snapshot) or version < Version("4.56") or not sees_gpu(snapshot):
-        return None
     required = transformers.entry_for_version(transformers.COMPATIBLE_KERNELS, version)
     unguarded = requirements.is_version_allowed(transformers.KERNELS_UNGUARDED, version)
     if unguarded and kernels >= Version(transformers.FIRST_KERNELS_NOT_USED):
         return None  # transformers fails to import what it needs of kernels; ATN149
     if required and version >= Version("5.13") and not requirements.is_version_allowed(required, kernels):
         return None  # transformers then treats kernels as missing; ATN149
-    default = "kernels-community/flash-attn2" if version >= Version("5") else "kernels-community/flash-attn"
-    fallbacks = (
-        value_or(snapshot.interfaces.value.kernel_fallbacks, {}) if isinstance(snapshot.interfaces, Known) else {}
-    )
-    return HubKernel(fallbacks.get("flash_attention_2", default), _kernel_version(snapshot, version))
+    return version
 
 
 def _is_flash_attn_available(snapshot: Snapshot) -> bool:

@@ -74,6 +74,7 @@ def main(folder: str) -> None:
     threading.Thread(target=_exit_when_stdin_closes, args=(folder,), daemon=True).start()
     warnings.simplefilter("ignore")
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    faulthandler.enable(all_threads=False)  # the parent reads where a rank died
     stream = open(Path(folder) / f"stack-{rank}.txt", "w")  # noqa: SIM115 - open until the process ends
     faulthandler.register(signal.SIGUSR1, file=stream, all_threads=True)
     mailbox = Mailbox(folder, rank)

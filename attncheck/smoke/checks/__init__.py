@@ -38,7 +38,8 @@ class SmokeCheck:
     `applies(plan)` returns "" or why the check does not apply. `worker` is the function that runs it, from a testbed
     to a result: as "module:function", which is imported only in a worker, or itself. It raises nothing that it can put
     into the result. `changes(plan, result)` yields changes of the plan that may fix a failed check, the most likely
-    first. `message(result)` is the finding's first line.
+    first. `message(result)` is the finding's first line; with `names_errors` also where the model raised or its process
+    died under what the check is about. Elsewhere such errors are a finding of their own (ATN347).
     """
 
     name: str
@@ -49,6 +50,7 @@ class SmokeCheck:
     worker: str | Callable[[Testbed], CheckResult]
     message: Callable[[CheckResult], str]
     changes: Callable[[Plan, CheckResult], Iterable[Change]] = no_changes
+    names_errors: bool = False
 
     def run(self, testbed: Testbed) -> CheckResult:
         """Run the check in this process, which has to be a worker: its function imports torch."""

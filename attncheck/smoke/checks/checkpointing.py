@@ -36,4 +36,5 @@ CHECK = SmokeCheck(
     worker="attncheck.smoke.worker.checks.checkpointing:run",
     message=describe_failure,
     changes=propose_changes,
+    names_errors=True,
 )

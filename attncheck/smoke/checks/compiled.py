@@ -35,4 +35,5 @@ CHECK = SmokeCheck(
     worker="attncheck.smoke.worker.checks.compiled:run",
     message=describe_failure,
     changes=propose_changes,
+    names_errors=True,
 )

@@ -52,4 +52,5 @@ CHECK = SmokeCheck(
     worker="attncheck.smoke.worker.checks.cross_entropy:run",
     message=describe_failure,
     changes=propose_changes,
+    names_errors=True,
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from attncheck.core.plan import RING_NAMES, Change, Plan
 from attncheck.core.results.hf_adapter import HOOKED_IMPLEMENTATION
 from attncheck.core.results.smoke import CheckResult, deciding_reason
+from attncheck.core.verdicts import UNMEASURED
 from attncheck.doctor.knowledge import ring_flash_attn as knowledge
 from attncheck.smoke import plan_changes
 from attncheck.smoke.checks import SmokeCheck
@@ -76,6 +77,13 @@ def format_shim(name: str) -> str:
     )
 
 
+def describe_failure(result: CheckResult) -> str:
+    """Return what is wrong, in a line."""
+    if result.outcome in UNMEASURED:
+        return f"training over ranks ends with an error: {deciding_reason(result)}"
+    return f"training over ranks is not what one device trains: {deciding_reason(result)}"
+
+
 CHECK = SmokeCheck(
     name="parallel",
     title="training over ranks equals training on one",
@@ -83,6 +91,7 @@ CHECK = SmokeCheck(
     order=80,
     applies=lambda plan: "" if plan.ring_size > 1 else "there is no ring",
     worker=skip_in_worker,
-    message=lambda result: f"training over ranks is not what one device trains: {deciding_reason(result)}",
+    message=describe_failure,
     changes=propose_changes,
+    names_errors=True,
 )

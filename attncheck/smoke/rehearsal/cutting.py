@@ -13,6 +13,7 @@ from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.launch import Edit, Launch, Word
 from attncheck.core.rehearsal import JobCut, Materials
+from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
 
 MAX_LENGTH = 256  # tokens of a row
@@ -88,6 +89,8 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
             f"{read.job.location}: launches of {framework.name} are not rehearsed yet; lint reads them"
         )
     cut = framework.cut(read.recognised.launch, read.job, materials)
+    if not isinstance(cut, str) and materials.uses_gpu:  # on a CPU it is emulated
+        cut = explain_uncached_kernel(read.snapshot, read.job.plan.attn_implementation) or cut
     if isinstance(cut, str):
         raise NothingToRehearse(f"{read.job.location}: {cut}")
     if materials.real_data:

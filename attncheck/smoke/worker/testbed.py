@@ -7,6 +7,7 @@ rests on packing, padding, masks of several documents or a fused kernel.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ ORDINARY_BF16_ERRORS = (0.02, 0.03)  # relative errors of an ordinary model's lo
 # Times the rounding error of the unpacked run that a 16-bit run may be off; healthy ones are at 1.0 to 1.1.
 ROUNDING_MULTIPLE = 2.0
 TINY = 1e-30
+# flash-attn 2, 3 and 4, also from the Hub. flash-attn-3 (0251105a) ends in SIGSEGV where others raise.
+HALF_PRECISION_ONLY = re.compile(r"flash_attention_\d|/.*flash[-_]?attn")
 # What transformers, torch and kernels raise for a model, a shape or a device that they do not support.
 UNSUPPORTED_ERRORS = (ValueError, RuntimeError, NotImplementedError, TypeError, ImportError, KeyError)
 
@@ -74,10 +77,13 @@ class Testbed:
 
         It is in training mode, unless it is random there: see `quieten`. `sharp_weights` make attention far from
         uniform, for checks; others are as the architecture begins training. Raises what transformers raises for an
-        implementation that it refuses.
+        implementation that it refuses, and `ValueError` for float32 that a flash kernel refuses, or dies of.
         """
         plan = plan or self.plan
         attn_implementation = plan.attn_implementation if implementation is None else implementation
+        is_ours = plan.precision == "fp32" != self.plan.precision  # for a check's sake, which the job does not ask for
+        if is_ours and HALF_PRECISION_ONLY.search(attn_implementation):
+            raise ValueError(f"{attn_implementation} takes float16 and bfloat16 only")
         max_tokens = max(plan.max_length, sum(DOCUMENT_LENGTHS))
         return self.quieten(
             build.build_model(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import importlib
 import json
 import os
@@ -20,6 +21,7 @@ PR_SET_PDEATHSIG = 1
 def main(out: int) -> None:
     """Run one job, sending results on the file descriptor `out`; ends the process."""
     die_with_parent()
+    faulthandler.enable(all_threads=False)  # the parent reads where a worker died
     message = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_exit_when_stdin_closes, args=(message.get("folder", ""),), daemon=True).start()
     os.register_at_fork(after_in_child=lambda: os.close(out))  # a process forked by a backend must not answer for us

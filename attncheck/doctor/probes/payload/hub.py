@@ -42,11 +42,16 @@ def find_cache_folder() -> str:
 
 
 def list_cached_kernels(folder: str) -> list[str]:
-    """Return the kernel repositories of which a snapshot is in the cache: "kernels-community/flash-attn2"."""
+    """Return the kernel repositories of which a snapshot is in the cache, and each with its branches and tags.
+
+    "kernels-community/flash-attn2", "kernels-community/flash-attn2@v3".
+    """
     repositories = set()
     for name in files.list_folder(folder):
         if name.startswith(("kernels--", _MODEL_PREFIX)) and files.list_folder(os.path.join(folder, name, "snapshots")):
-            repositories.add("/".join(name.split("--")[1:]))
+            repository = "/".join(name.split("--")[1:])
+            repositories.add(repository)
+            repositories.update(f"{repository}@{ref}" for ref in files.list_folder(os.path.join(folder, name, "refs")))
     return sorted(repositories)
 
 

@@ -27,7 +27,7 @@ from attncheck.doctor.rules import Rule
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the Hub kernel can neither be downloaded nor found in the cache."""
     kernel = find_hub_fallback(snapshot)
-    if kernel is None or not snapshot.hub.offline or kernel.repository in snapshot.hub.kernels:
+    if kernel is None or not snapshot.hub.offline or kernel.is_cached(snapshot):
         return
     python = snapshot.host.executable
     call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))

@@ -31,14 +31,12 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     kernel = find_hub_fallback(snapshot)
     if kernel is None:
         return
-    if snapshot.hub.offline and kernel.repository not in snapshot.hub.kernels:
+    if snapshot.hub.offline and not kernel.is_cached(snapshot):
         raise MissingFact("the Hub is offline, and its kernel not cached", ("ATN158",))
     requested = snapshot.model.value.attn_implementation if isinstance(snapshot.model, Known) else None
     if isinstance(requested, Known) and requested.value != "flash_attention_2":
         return
-    cached = (
-        "cached here" if kernel.repository in snapshot.hub.kernels else "not cached: it would be downloaded at load"
-    )
+    cached = "cached here" if kernel.is_cached(snapshot) else "not cached: it would be downloaded at load"
     yield Problem(
         message=f"flash_attention_2 would run {kernel} from the Hub: flash-attn is not installed",
         subject="flash_attention_2",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attncheck.core.results.smoke import CheckResult, Layer
 from attncheck.smoke.worker.attention_trace import EXPECTED_OPERATORS, AttentionTrace, collect_attention_kernels
@@ -21,11 +21,21 @@ def run(testbed: Testbed) -> CheckResult:
     notes = [line for line in (_summarize_layers(layers), f"kernels: {', '.join(kernels)}" if kernels else "") if line]
     if not layers:
         return CheckResult("what_ran", "skipped", "no attention layer could be told apart in this model")
-    violations = tuple(_find_violations(layers, testbed.plan.attn_implementation))
-    return CheckResult("what_ran", violations=violations, notes=tuple(notes), layers=layers)
+    requested = testbed.plan.attn_implementation
+    replaced = {layer.dispatched for layer in layers if _is_from_hub(layer, requested)}
+    reservations = tuple(f"{requested} is not installed here, and {name} of the Hub runs for it" for name in replaced)
+    judged = [layer for layer in layers if layer.dispatched not in replaced]
+    violations = tuple(_find_violations(judged, requested))
+    return CheckResult("what_ran", "ok", "", (), violations, reservations, tuple(notes), layers)
 
 
-def _find_violations(layers: tuple[Layer, ...], requested: str) -> Iterator[str]:
+def _is_from_hub(layer: Layer, requested: str) -> bool:
+    """Return whether transformers replaced a flash attention that is not installed by the Hub's build of it."""
+    is_replaced = requested.startswith("flash_attention") and re.search(r"/.*flash[-_]?attn", layer.dispatched)
+    return bool(is_replaced) and all("flash" in ran or "hub kernel" in ran for ran in layer.ran)
+
+
+def _find_violations(layers: Sequence[Layer], requested: str) -> Iterator[str]:
     pattern = EXPECTED_OPERATORS.get(requested, "")
     for layer in layers:
         if layer.kind == "linear_attention" or not requested:
@@ -38,7 +48,7 @@ def _find_violations(layers: tuple[Layer, ...], requested: str) -> Iterator[str]
             yield f"{layer.name} was asked for {requested}, and no attention was seen to run in it"
 
 
-def _summarize_layers(layers: tuple[Layer, ...]) -> str:
+def _summarize_layers(layers: Sequence[Layer]) -> str:
     """Return in a line how many layers ran which operators."""
     counts: dict[str, int] = {}
     for layer in layers:

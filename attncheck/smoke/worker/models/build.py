@@ -46,6 +46,9 @@ __all__ = [
     "load_architecture",
     "stay_offline",
 ]
+# Implementations that could not be imported, and why. transformers 5.17.0 takes one for loaded before it loads it
+# (modeling_flash_attention_utils.py `lazy_import_flash_attention`): another model would fail at its first call.
+_refused: dict[str, Exception] = {}
 SHARP_STD = 0.1  # standard deviation of weights under which attention is far from uniform
 
 
@@ -65,6 +68,8 @@ def build_model(
     """
     import transformers
 
+    if implementation in _refused:
+        raise _refused[implementation]
     attention_options = {"attn_implementation": implementation} if implementation else {}
     if source.weights:
         model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -87,7 +92,12 @@ def build_model(
     if sharp_weights:
         for level in (config, decoder_config(config)):
             set_number(level, "initializer_range", SHARP_STD)
-    model = _instantiate_model(transformers, copy.deepcopy(config), attention_options, seed)
+    try:
+        model = _instantiate_model(transformers, copy.deepcopy(config), attention_options, seed)
+    except Exception as error:  # a Hub kernel's own, as it is loaded, is whatever its author raises
+        if isinstance(error, ImportError) or "/" in implementation:
+            _refused[implementation] = error
+        raise
     _sharpen_sinks(model, seed)
     return _prepare_for_training(model, dtype, device)
 

@@ -8,7 +8,7 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "online: ATN157": with_hub_kernels("5.17.0", "0.16.0"),
-    "cached": with_hub_kernels("5.17.0", "0.16.0", True, (REPOSITORY,)),
+    "cached": with_hub_kernels("5.17.0", "0.16.0", True, (f"{REPOSITORY}@v3",)),
     "4.55.4, before the fallback": with_hub_kernels("4.55.4", "0.9.0", True),
 }
 

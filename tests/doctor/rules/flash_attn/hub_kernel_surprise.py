@@ -23,7 +23,7 @@ FIRES = {
     "5.17.0": with_hub_kernels("5.17.0", "0.16.0"),
     "4.56.0, the first": with_hub_kernels("4.56.0", "0.9.0"),
     "5.12.0 with the last `kernels` it can import": with_hub_kernels("5.12.0", "0.13.0"),
-    "offline but cached": with_hub_kernels("5.18.0", "0.17.0", True, (REPOSITORY,)),
+    "offline but cached": with_hub_kernels("5.18.0", "0.17.0", True, (f"{REPOSITORY}@v3",)),
     "the model asks for it": s.with_model(
         with_hub_kernels("5.17.0", "0.16.0"), attn_implementation=s.Known("flash_attention_2")
     ),
