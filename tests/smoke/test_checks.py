@@ -14,12 +14,12 @@ import torch
 
 from attncheck.core import registry
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
+from attncheck.core.results.smoke import CheckResult, Layer, deciding_reason, judge_result
 from attncheck.smoke import checks
 from attncheck.smoke.run import collect_evidence
 from attncheck.smoke.worker import testbed as testbeds
 from attncheck.smoke.worker import trainer
-from attncheck.smoke.worker.checks import training
+from attncheck.smoke.worker.checks import training, what_ran
 from attncheck.smoke.worker.data.corpus import Corpus
 from attncheck.smoke.worker.data.language import CERTAINTY, LANGUAGE_VOCABULARY, Language, language_entropy
 from attncheck.smoke.worker.data.packing import make_batch, pack_rows
@@ -54,6 +54,41 @@ def test_lengths_are_given_as_numbers_to_a_kernel_that_raises(reason: str, first
     plan = Plan(attn_implementation="flash_attention_4")
     changes = [*checks.load()[0]["what_ran"].changes(plan, CheckResult("what_ran", "raised", reason))]
     assert changes[0].title == first
+
+
+# What a job does not ask for, a check does not run: flash-attn-3 dies of float32.
+
+
+@pytest.mark.parametrize("name", ["flash_attention_3", "flash_attention_4", "kernels-community/flash-attn3"])
+def test_no_check_runs_a_flash_kernel_in_float32_unless_the_plan_does(name: str) -> None:
+    build.stay_offline()
+    plan = Plan(attn_implementation=name)
+    testbed = testbeds.Testbed(build.load_architecture("llama"), plan, "cpu")
+    with pytest.raises(ValueError, match="float16 and bfloat16 only"):
+        testbed.build_model(plan.without_optimizations("fp32"))
+    assert testbed.build_model(plan.without_optimizations("fp32"), "eager") is not None
+    asked = testbeds.Testbed(build.load_architecture("llama"), replace(plan, precision="fp32"), "cpu")
+    with pytest.raises((ImportError, ValueError), match=r"installed|kernels"):  # transformers' own words
+        asked.build_model()
+
+
+def hub_layer(dispatched: str, *ran: str) -> Layer:
+    return Layer("model.layers.0.self_attn", "", "flash_attention_2", dispatched, ran)
+
+
+@pytest.mark.parametrize(
+    ("layer", "answer"),
+    [
+        (hub_layer("kernels-community/flash-attn2", "hub kernel packed"), "warn"),
+        (hub_layer("kernels-community/flash-attn2", "eager"), "fail"),
+        (hub_layer("kernels-community/paged-attention", "hub kernel"), "fail"),
+        (hub_layer("sdpa", "sdpa MATH"), "fail"),
+        (hub_layer("flash_attention_2", "flash_attention_2 packed"), "pass"),
+        (hub_layer("flash_attention_2", "eager"), "fail"),
+    ],
+)
+def test_the_hubs_build_of_what_is_asked_for_is_no_other_attention(layer: Layer, answer: str) -> None:
+    assert judge_result(what_ran.judge_layers((layer,), "flash_attention_2")) == answer
 
 
 # The record of a check: which function runs it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from attncheck.core.results.smoke import CheckResult, Layer
 from attncheck.smoke.worker.attention_trace import EXPECTED_OPERATORS, AttentionTrace, collect_attention_kernels
@@ -21,12 +22,21 @@ def run(testbed: Testbed) -> CheckResult:
     notes = [line for line in (_summarize_layers(layers), f"kernels: {', '.join(kernels)}" if kernels else "") if line]
     if not layers:
         return CheckResult("what_ran", "skipped", "no attention layer could be told apart in this model")
-    requested = testbed.plan.attn_implementation
-    replaced = {layer.dispatched for layer in layers if _is_from_hub(layer, requested)}
-    reservations = tuple(f"{requested} is not installed here, and {name} of the Hub runs for it" for name in replaced)
-    judged = [layer for layer in layers if layer.dispatched not in replaced]
-    violations = tuple(_find_violations(judged, requested))
-    return CheckResult("what_ran", "ok", "", (), violations, reservations, tuple(notes), layers)
+    return replace(judge_layers(layers, testbed.plan.attn_implementation), notes=tuple(notes))
+
+
+def judge_layers(layers: tuple[Layer, ...], requested: str) -> CheckResult:
+    """Return whether each layer ran what was requested; the Hub's build of it, where it is not installed, will do."""
+    replaced = [layer for layer in layers if _is_from_hub(layer, requested)]
+    from_hub = dict.fromkeys(layer.dispatched for layer in replaced)
+    return CheckResult(
+        "what_ran",
+        violations=tuple(_find_violations([layer for layer in layers if layer not in replaced], requested)),
+        reservations=tuple(
+            f"{requested} is not installed here, and {name} of the Hub runs for it" for name in from_hub
+        ),
+        layers=layers,
+    )
 
 
 def _is_from_hub(layer: Layer, requested: str) -> bool:
