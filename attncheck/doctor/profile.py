@@ -55,3 +55,35 @@ def needs_of_job(job: Job) -> frozenset[Need]:
     if job.reinforcement:
         needed.add("rl")
     return frozenset(needed)
+
+
+# What a job of these imports of the others: wheels of llamafactory 0.9.3, ms_swift 3.12.0 and axolotl 0.19.0.
+_TRAINERS: dict[str, tuple[str, ...]] = {
+    "trl": (),
+    "verl": (),
+    "openrlhf": (),
+    "llamafactory": ("trl",),
+    "ms-swift": ("trl",),
+    "axolotl": ("trl",),
+}
+_NEEDS_BY_PACKAGE: dict[str, frozenset[Need]] = {
+    "ring-flash-attn": frozenset({"ring"}),
+    "yunchang": frozenset({"ring", "ulysses"}),
+    "liger-kernel": frozenset({"liger"}),
+}
+
+
+def uses_package(job: Job, distribution: str) -> bool:
+    """Return whether a launch may import an installed package: what is broken in one that it leaves alone harms no one.
+
+    A launch of a framework uses no other framework, and no package for what it does not do. Of a script of one's own
+    that is not known.
+    """
+    if job.framework not in _TRAINERS:
+        return True
+    if distribution in _TRAINERS:
+        return distribution in (job.framework, *_TRAINERS[job.framework])
+    if distribution in ("flash-attn-3", "flash-attn-4"):
+        return job.plan.attn_implementation.endswith(f"_{distribution[-1]}")
+    needs = _NEEDS_BY_PACKAGE.get(distribution)
+    return needs is None or bool(needs & needs_of_job(job))

@@ -9,6 +9,7 @@ from attncheck.core.facts import Known, need
 from attncheck.core.links import LAUNCH_CODE, UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.entry_modules import ANY_TRAINER, ENTRY_MODULES, entry_modules
+from attncheck.doctor.profile import uses_package
 
 # Import name -> distribution, where they differ by more than "-".
 _DISTRIBUTIONS = {"flash_attn_interface": "flash-attn-3", "flash_attn_3": "flash-attn-3", "fla": "fla-core"}
@@ -52,11 +53,13 @@ def is_break(link: UnresolvedName) -> bool:
 def broken_entries(snapshot: Snapshot, link: UnresolvedName) -> tuple[str, ...]:
     """Return the modules that jobs import, the launch's where there is one, and that a link breaks.
 
-    They are the consumer's, and those of every framework that imports it.
+    They are the consumer's, and those of every framework that imports it; of a launch, those that it may use.
     """
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     wanted: dict[str, None] = {}
     for consumer in dict.fromkeys((link.consumer, *ENTRY_MODULES)):
+        if job and not uses_package(job, consumer):
+            continue
         trainers = [job.trainer] if job and job.framework else list(ENTRY_MODULES.get(consumer, {ANY_TRAINER: ()}))
         wanted.update(dict.fromkeys(name for trainer in trainers for name in entry_modules(consumer, trainer)))
     return tuple(name for name in wanted if name in link.breaks)

@@ -17,9 +17,30 @@ FIRES = {
     "put back by the package, and the import fails all the same": s.with_links(
         VERL, s.make_link(breaks=EVERYTHING, patched_by="verl.patch", outcome="raised", error=SAID)
     ),
+    "what the job's framework imports": s.with_job(
+        s.with_links(VERL, s.make_link(breaks=("trl.trainer.utils", *SFT))), framework="llamafactory", trainer="sft"
+    ),
+    "ring-flash-attn, over a ring": s.with_job(
+        s.with_links(VERL, s.make_link(consumer="ring-flash-attn", provider="flash_attn", breaks=("ring_flash_attn",))),
+        {"ring_size": 2},
+    ),
+    "a script of one's own": s.with_job(
+        s.with_links(VERL, s.make_link(breaks=EVERYTHING)), framework="transformers", trainer="trainer"
+    ),
     "the job's own trainer": s.with_job(s.with_links(VERL, s.make_link(breaks=SFT)), framework="verl", trainer="sft"),
 }
 SILENT = {
+    "another framework than the job's": s.with_job(
+        s.with_links(VERL, s.make_link(breaks=EVERYTHING)), framework="trl", trainer="sft"
+    ),
+    "ring-flash-attn, which the job does not use": s.with_job(
+        s.with_links(
+            s.h200(), s.make_link(consumer="ring-flash-attn", provider="flash_attn", breaks=("ring_flash_attn",))
+        ),
+        {"ring_size": 1},
+        framework="trl",
+        trainer="sft",
+    ),
     "the recorded machine, which was not linked": s.h200(),
     "nothing is gone": s.with_links(VERL),
     "the import works": s.with_links(VERL, s.make_link(breaks=EVERYTHING, outcome="ok")),

@@ -12,6 +12,7 @@ REARRANGE = {
 }
 
 FIRES = {
+    "a launch of it": s.with_job(s.with_import(OPENRLHF, "openrlhf.models", "raised", **REARRANGE)),
     "it raised": s.with_import(OPENRLHF, "openrlhf.models", "raised", **REARRANGE),
     "it died": s.with_import(OPENRLHF, "openrlhf.models", "died", signal="SIGSEGV"),
     "its files changed": s.with_import(
@@ -22,6 +23,9 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a launch of another framework": s.with_job(
+        s.with_import(OPENRLHF, "openrlhf.models", "raised", **REARRANGE), framework="trl", trainer="sft"
+    ),
     "the recorded machine": s.h200(),
     "it imports": s.with_import(OPENRLHF, "openrlhf.models"),
     "a package is missing, which is ATN130's": s.with_import(

@@ -9,6 +9,7 @@ WITHOUT_FLASH_ATTN = s.without_packages(NOT_IMPORTED, "flash-attn")
 MESSAGE = "No module named 'flash_attn'"
 
 FIRES = {
+    "a launch over a ring": s.with_job(WITHOUT_FLASH_ATTN, {"ring_size": 2, "scheme": "llama3"}),
     "flash-attn is not installed": WITHOUT_FLASH_ATTN,
     "only flash-attn-4": s.with_package(WITHOUT_FLASH_ATTN, "flash-attn-4", "4.0.0b36"),
     "the import says so": s.with_import(
@@ -19,6 +20,7 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a launch that uses no ring": s.with_job(WITHOUT_FLASH_ATTN, {"attn_implementation": "flash_attention_2"}),
     "the recorded machine": s.h200(),
     "no ring-flash-attn": s.laptop(),
     "flash_attn comes from a path, and the import works": s.with_import(WITHOUT_FLASH_ATTN, "ring_flash_attn", "ok"),
