@@ -9,6 +9,7 @@ from attncheck.core.findings import Fix
 from attncheck.core.job import Job, Key
 from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.profile import uses_package
 
 # Settings that do not change what a job computes: they may be set without asking the user.
 SAFE_KEYS: frozenset[Key] = frozenset(
@@ -59,6 +60,11 @@ def may_use(snapshot: Snapshot, *implementations: str) -> bool:
     """Return whether the job may run one of these implementations: a launch that asks for another one does not."""
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     return job is None or effective_attn_implementation(job) in implementations
+
+
+def may_import(snapshot: Snapshot, distribution: str) -> bool:
+    """Return whether the job may import an installed package: all may be, where no launch is known."""
+    return not isinstance(snapshot.job, Known) or uses_package(snapshot.job.value, distribution)
 
 
 def may_use_flash(snapshot: Snapshot) -> bool:

@@ -9,7 +9,7 @@ from attncheck.core.facts import Known, need
 from attncheck.core.links import LAUNCH_CODE, UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.entry_modules import ANY_TRAINER, ENTRY_MODULES, entry_modules
-from attncheck.doctor.profile import uses_package
+from attncheck.doctor.queries.launch import may_import
 
 # Import name -> distribution, where they differ by more than "-".
 _DISTRIBUTIONS = {"flash_attn_interface": "flash-attn-3", "flash_attn_3": "flash-attn-3", "fla": "fla-core"}
@@ -58,7 +58,7 @@ def broken_entries(snapshot: Snapshot, link: UnresolvedName) -> tuple[str, ...]:
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     wanted: dict[str, None] = {}
     for consumer in dict.fromkeys((link.consumer, *ENTRY_MODULES)):
-        if job and not uses_package(job, consumer):
+        if not may_import(snapshot, consumer):
             continue
         trainers = [job.trainer] if job and job.framework else list(ENTRY_MODULES.get(consumer, {ANY_TRAINER: ()}))
         wanted.update(dict.fromkeys(name for trainer in trainers for name in entry_modules(consumer, trainer)))

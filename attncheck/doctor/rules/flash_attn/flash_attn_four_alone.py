@@ -20,6 +20,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
 from attncheck.doctor.queries.covering import need_torch
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 
@@ -29,7 +30,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         return
     if snapshot.has("flash-attn"):
         return
-    if snapshot.has("openrlhf", "ring-flash-attn"):
+    if any(snapshot.has(name) and may_import(snapshot, name) for name in ("openrlhf", "ring-flash-attn")):
         raise MissingFact("OpenRLHF and ring-flash-attn need flash-attn too", ("ATN142", "ATN146"))
     need_torch(snapshot)
     version = need(snapshot.package("flash-attn-4"), "flash-attn-4").version

@@ -21,13 +21,14 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.queries.covering import finds_stray_flash_attn
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import import_outcome
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where OpenRLHF imports flash_attn, which is not installed."""
-    if not snapshot.has("openrlhf") or snapshot.has("flash-attn"):
+    if not snapshot.has("openrlhf") or snapshot.has("flash-attn") or not may_import(snapshot, "openrlhf"):
         return
     outcome = import_outcome(snapshot, "openrlhf.models")
     if outcome is not None and finds_stray_flash_attn(snapshot, outcome):

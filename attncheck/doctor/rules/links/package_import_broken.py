@@ -21,8 +21,8 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.profile import uses_package
 from attncheck.doctor.queries.covering import find_failing_package, hidden_by
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.links import package_links
 from attncheck.doctor.queries.packages import find_failed_import, find_failing_distribution
 from attncheck.doctor.rules import Rule
@@ -50,9 +50,8 @@ REPORTED_ELSEWHERE = (
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each package whose import failed by itself."""
     need(snapshot.imports, "how imports ended")
-    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     for module, name in MODULES.items():
-        if job and not uses_package(job, name):
+        if not may_import(snapshot, name):
             continue
         package, outcome = snapshot.package(name), find_failed_import(snapshot, module)
         if isinstance(package, Known) and outcome is not None and not _is_explained(snapshot, outcome):

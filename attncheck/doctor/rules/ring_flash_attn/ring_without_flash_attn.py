@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, MissingFact, need
+from attncheck.core.facts import MissingFact, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
-from attncheck.doctor.profile import uses_package
 from attncheck.doctor.queries.covering import finds_stray_flash_attn
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import import_outcome
 from attncheck.doctor.rules import Rule
 
@@ -30,9 +30,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where ring-flash-attn imports flash_attn, which is not installed."""
     if not snapshot.has("ring-flash-attn") or snapshot.has("flash-attn"):
         return
-    if isinstance(snapshot.job, Known) and not uses_package(snapshot.job.value, "ring-flash-attn"):
+    if not may_import(snapshot, "ring-flash-attn"):
         return  # a launch that asks for flash-attn alone: ATN452
-    if snapshot.has("openrlhf"):
+    if snapshot.has("openrlhf") and may_import(snapshot, "openrlhf"):
         raise MissingFact("OpenRLHF needs flash-attn too", ("ATN146",))
     outcome = import_outcome(snapshot, "ring_flash_attn")
     if outcome is not None and finds_stray_flash_attn(snapshot, outcome):

@@ -27,6 +27,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS, WATCHED_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 TORCH_REPORTED_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
@@ -43,6 +44,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
 def _find_problems(snapshot: Snapshot) -> Iterator[Problem]:
     for distribution in snapshot.distributions:
         if distribution.name not in WATCHED_DISTRIBUTIONS or distribution.problem:
+            continue
+        if not may_import(snapshot, distribution.name):
             continue
         if _fails_at_import(snapshot, distribution):
             continue

@@ -29,6 +29,7 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS
 from attncheck.doctor.knowledge.frameworks import WATCHED_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
 from attncheck.doctor.rules import Rule
 
@@ -56,6 +57,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     for name in WATCHED_DISTRIBUTIONS:
         package = snapshot.package(name)
         if not isinstance(package, Known) or package.value.problem or name == "flash-attn-4":
+            continue
+        if not may_import(snapshot, name):
             continue
         missing = [
             requirement

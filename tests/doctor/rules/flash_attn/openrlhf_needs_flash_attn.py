@@ -6,6 +6,7 @@ LAPTOP = s.with_package(s.laptop(), "openrlhf", "0.11.2", requires=("flash-attn=
 
 FIRES = {
     "OpenRLHF without flash-attn": LAPTOP,
+    "a launch of it": s.with_job(LAPTOP),
     "the import says so": s.with_import(
         LAPTOP, "openrlhf.models", "raised", exception="ModuleNotFoundError", message="No module named 'flash_attn'"
     ),
@@ -14,6 +15,7 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a launch of another framework": s.with_job(LAPTOP, framework="trl", trainer="sft"),
     "the recorded machine": s.h200(),
     "no OpenRLHF": s.laptop(),
     "with flash-attn": s.with_package(LAPTOP, "flash-attn", "2.8.3"),

@@ -9,6 +9,9 @@ WITHOUT_FLASH_ATTN = s.without_packages(NOT_IMPORTED, "flash-attn")
 MESSAGE = "No module named 'flash_attn'"
 
 FIRES = {
+    "another framework's launch over a ring, beside OpenRLHF": s.with_job(
+        s.with_package(WITHOUT_FLASH_ATTN, "openrlhf", "0.11.2"), {"ring_size": 2}, framework="axolotl"
+    ),
     "a launch over a ring": s.with_job(WITHOUT_FLASH_ATTN, {"ring_size": 2, "scheme": "llama3"}),
     "flash-attn is not installed": WITHOUT_FLASH_ATTN,
     "only flash-attn-4": s.with_package(WITHOUT_FLASH_ATTN, "flash-attn-4", "4.0.0b36"),

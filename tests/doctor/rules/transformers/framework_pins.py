@@ -11,6 +11,9 @@ OPENRLHF_REQUIRES = (
 )
 
 FIRES = {
+    "a launch of it": s.with_job(
+        s.with_package(s.h200(), "verl", "0.9.1", requires=(VERL_REQUIRES,)), framework="verl", trainer="sft"
+    ),
     "OpenRLHF on transformers 5.17": s.with_package(s.h200(), "openrlhf", "0.11.2", requires=OPENRLHF_REQUIRES),
     "verl on 5.11.0": s.with_package(
         s.with_package(s.h200(), "transformers", "5.11.0"), "verl", "0.9.1", requires=(VERL_REQUIRES,)
@@ -23,6 +26,9 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a launch of another framework": s.with_job(
+        s.with_package(s.h200(), "verl", "0.9.1", requires=(VERL_REQUIRES,)), framework="trl", trainer="sft"
+    ),
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "verl on 5.10.4": s.with_package(

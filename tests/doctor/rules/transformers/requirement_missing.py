@@ -32,6 +32,7 @@ FIRES = {
     "flash-attn without einops, by the files": without_einops(),
     "flash-attn without einops, by the import": with_failing_unpadding("einops"),
     "a framework without a requirement": with_openrlhf("ray[default]==2.55.0"),
+    "a launch of it": s.with_job(with_openrlhf("ray[default]==2.55.0")),
     "a framework whose import shows it": s.with_import(
         with_openrlhf("ray[default]==2.55.0"),
         "openrlhf.models",
@@ -44,6 +45,9 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a framework that the launch does not use": s.with_job(
+        with_openrlhf("ray[default]==2.55.0"), framework="ms-swift", trainer="sft"
+    ),
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "einops from elsewhere: the import refutes it": s.with_interfaces(
