@@ -16,6 +16,7 @@ from attncheck.core.facts import Known
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge import liger, transformers
 from attncheck.doctor.knowledge.frameworks import INTERCHANGEABLE_DISTRIBUTIONS
+from attncheck.doctor.queries.launch import may_import
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -144,8 +145,12 @@ def _job_constraints(snapshot: Snapshot, name: str) -> list[SpecifierSet]:
 
 
 def has_common_version(snapshot: Snapshot, name: str) -> bool:
-    """Return whether some version of project `name` satisfies every installed distribution that restricts it."""
-    return have_common_version([specifier for _, specifier in version_constraints(snapshot, name)])
+    """Return whether some version of project `name` satisfies every installed distribution that restricts it.
+
+    Of a launch, every one that it may import.
+    """
+    constraints = version_constraints(snapshot, name)
+    return have_common_version([specifier for owner, specifier in constraints if may_import(snapshot, owner.name)])
 
 
 def have_common_version(specifiers: Sequence[SpecifierSet]) -> bool:

@@ -19,12 +19,13 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where LLaMA-Factory's fa2 would be sdpa."""
-    if not snapshot.has("llamafactory") or snapshot.has("flash-attn"):
+    if not snapshot.has("llamafactory") or snapshot.has("flash-attn") or not may_import(snapshot, "llamafactory"):
         return
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
     if answers.get("is_flash_attn_2_available", False):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import need
+from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
@@ -30,6 +30,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where OpenRLHF imports flash_attn, which is not installed."""
     if not snapshot.has("openrlhf") or snapshot.has("flash-attn") or not may_import(snapshot, "openrlhf"):
         return
+    if isinstance(snapshot.job, Known) and "flash_attn" in snapshot.job.value.imports:
+        return  # ATN452 says so of the launch
     outcome = import_outcome(snapshot, "openrlhf.models")
     if outcome is not None and finds_stray_flash_attn(snapshot, outcome):
         return  # flash_attn comes from outside the distributions

@@ -20,6 +20,7 @@ from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 PROVIDERS = ("flash_attn", "flash_attn_interface", "ring_flash_attn", "liger_kernel", "kernels")
@@ -28,7 +29,11 @@ WORDS = ("flash", "attention", "masking", "liger", "packing")
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a note for each pair of packages of which one works around what the other lacks."""
-    links = tuple(link for link in queries.package_links(snapshot) if link.fallback_line and _concerns_attention(link))
+    links = tuple(
+        link
+        for link in queries.package_links(snapshot)
+        if link.fallback_line and _concerns_attention(link) and may_import(snapshot, link.consumer)
+    )
     for consumer, provider, group in queries.group_by_pair(links):
         yield Problem(
             message=f"{consumer} goes on without {group[0].target}, which {provider} does not have",

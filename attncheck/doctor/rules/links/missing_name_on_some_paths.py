@@ -21,6 +21,7 @@ from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 MAX_LINES = 3  # of one pair
@@ -31,7 +32,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     links = tuple(
         link
         for link in queries.package_links(snapshot)
-        if not link.fallback_line
+        if may_import(snapshot, link.consumer)
+        and not link.fallback_line
         and not link.patched_by
         and not (link.consumer == "ring-flash-attn" and link.provider == "transformers")  # ATN140 to ATN145
         and not (queries.is_break(link) and queries.broken_entries(snapshot, link))

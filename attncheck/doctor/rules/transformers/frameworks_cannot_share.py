@@ -19,6 +19,7 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS, WATCHED_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 
@@ -30,7 +31,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         constraints = [
             (owner, specifier)
             for owner, specifier in requirements.version_constraints(snapshot, name)
-            if owner.name in WATCHED_DISTRIBUTIONS
+            if owner.name in WATCHED_DISTRIBUTIONS and may_import(snapshot, owner.name)
         ]
         if len(constraints) < 2:
             continue

@@ -6,6 +6,7 @@ LLAMAFACTORY = s.with_package(s.laptop(), "llamafactory", "0.9.4")
 
 FIRES = {"without flash-attn": LLAMAFACTORY}
 SILENT = {
+    "a launch of another framework": s.with_job(LLAMAFACTORY, framework="trl", trainer="sft"),
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "with flash-attn": s.with_package(s.h200(), "llamafactory", "0.9.4"),

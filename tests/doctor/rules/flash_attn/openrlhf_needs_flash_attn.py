@@ -6,7 +6,6 @@ LAPTOP = s.with_package(s.laptop(), "openrlhf", "0.11.2", requires=("flash-attn=
 
 FIRES = {
     "OpenRLHF without flash-attn": LAPTOP,
-    "a launch of it": s.with_job(LAPTOP),
     "the import says so": s.with_import(
         LAPTOP, "openrlhf.models", "raised", exception="ModuleNotFoundError", message="No module named 'flash_attn'"
     ),
@@ -15,6 +14,7 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a launch of it, of which ATN452 says so": s.with_job(LAPTOP, imports=("flash_attn",)),
     "a launch of another framework": s.with_job(LAPTOP, framework="trl", trainer="sft"),
     "the recorded machine": s.h200(),
     "no OpenRLHF": s.laptop(),

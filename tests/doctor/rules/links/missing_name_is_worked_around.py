@@ -14,6 +14,9 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a launch of another framework": s.with_job(
+        s.with_links(VERL, s.make_link(fallback_line=30, **PADDING)), framework="trl", trainer="sft"
+    ),
     "the recorded machine, which was not linked": s.h200(),
     "not caught": s.with_links(VERL, s.make_link(**PADDING)),
     "nothing of attention": s.with_links(

@@ -15,6 +15,9 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a launch of another framework": s.with_job(
+        s.with_links(VERL, s.make_link(function="f")), framework="trl", trainer="sft"
+    ),
     "the recorded machine, which was not linked": s.h200(),
     "nothing is gone": s.with_links(VERL),
     "caught": s.with_links(VERL, s.make_link(function="f", fallback_line=30)),

@@ -11,6 +11,14 @@ OPENRLHF_REQUIRES = (
 )
 
 FIRES = {
+    "a launch of one of two that no release pleases": s.with_job(
+        s.with_package(
+            s.with_package(s.h200(), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)),
+            "verl",
+            "0.9.1",
+            requires=("transformers<5.11",),
+        )
+    ),
     "a launch of it": s.with_job(
         s.with_package(s.h200(), "verl", "0.9.1", requires=(VERL_REQUIRES,)), framework="verl", trainer="sft"
     ),
