@@ -171,6 +171,12 @@ def with_job(snapshot: Snapshot, plan: Mapping[str, Any] = MappingProxyType({}),
     return replace(snapshot, job=Known(replace(before, plan=replace(before.plan, **plan), **fields)))
 
 
+def with_trl_job(snapshot: Snapshot, implementation: str, imports: tuple[str, ...] = ()) -> Snapshot:
+    """Give a launch of TRL's SFT with this attn_implementation, which imports these modules whatever it asks for."""
+    plan = {"attn_implementation": implementation}
+    return with_job(snapshot, plan, framework="trl", trainer="sft", imports=imports)
+
+
 OPENRLHF_JOB = Job(
     framework="openrlhf",
     version="0.11.2",

@@ -57,14 +57,21 @@ def needs_of_job(job: Job) -> frozenset[Need]:
     return frozenset(needed)
 
 
-# What a job of these imports of the others: wheels of llamafactory 0.9.3, ms_swift 3.12.0 and axolotl 0.19.0.
+# What a job of these imports of the others: trl 1.16.0, verl 0.9.1 (its critics' value heads), openrlhf 0.11.2,
+# llamafactory 0.9.5, ms_swift 4.6.0 and axolotl 0.19.0, every `import` of the wheels.
 _TRAINERS: dict[str, tuple[str, ...]] = {
     "trl": (),
-    "verl": (),
+    "verl": ("trl",),
     "openrlhf": (),
     "llamafactory": ("trl",),
     "ms-swift": ("trl",),
     "axolotl": ("trl",),
+}
+# transformers 5.17.0, modeling_flash_attention_utils.py `_lazy_imports`: one of them, or a kernel of the Hub alone
+_IMPLEMENTATIONS = {
+    "flash-attn": "flash_attention_2",
+    "flash-attn-3": "flash_attention_3",
+    "flash-attn-4": "flash_attention_4",
 }
 _NEEDS_BY_PACKAGE: dict[str, frozenset[Need]] = {
     "ring-flash-attn": frozenset({"ring"}),
@@ -83,7 +90,10 @@ def uses_package(job: Job, distribution: str) -> bool:
         return True
     if distribution in _TRAINERS:
         return distribution in (job.framework, *_TRAINERS[job.framework])
-    if distribution in ("flash-attn-3", "flash-attn-4"):
-        return job.plan.attn_implementation.endswith(f"_{distribution[-1]}")
-    needs = _NEEDS_BY_PACKAGE.get(distribution)
-    return needs is None or bool(needs & needs_of_job(job))
+    needs = needs_of_job(job)
+    if distribution in _IMPLEMENTATIONS:
+        name = job.plan.attn_implementation
+        is_another = "/" in name or (name in _IMPLEMENTATIONS.values() and name != _IMPLEMENTATIONS[distribution])
+        imports_itself = distribution == "flash-attn" and ("flash_attn" in job.imports or "ring" in needs)
+        return not is_another or imports_itself
+    return distribution not in _NEEDS_BY_PACKAGE or bool(_NEEDS_BY_PACKAGE[distribution] & needs)

@@ -23,6 +23,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
 from attncheck.doctor.queries.covering import need_torch, require_torch
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import (
     availability_evidence,
     describe_failed_import,
@@ -38,6 +39,8 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn's extension does not fit the installed torch."""
+    if not may_import(snapshot, "flash-attn"):
+        return
     fault = diagnose_flash_attn(snapshot)
     if fault in (None, "other") and snapshot.has("flash-attn"):
         need_torch(snapshot)

@@ -22,6 +22,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
 from attncheck.doctor.queries.covering import need_torch, require_torch
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import (
     availability_evidence,
     describe_failed_import,
@@ -37,6 +38,8 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn's CUDA runtime is not found."""
+    if not may_import(snapshot, "flash-attn"):
+        return
     if diagnose_flash_attn(snapshot) != "cuda-runtime":
         return
     torch = need_torch(snapshot)

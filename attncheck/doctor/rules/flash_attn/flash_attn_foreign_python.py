@@ -20,6 +20,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.covering import need_torch
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import (
     availability_evidence,
     describe_failed_import,
@@ -32,6 +33,8 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the extension is built for another Python."""
+    if not may_import(snapshot, "flash-attn"):
+        return
     binary = flash_attn_extension(snapshot)
     if diagnose_flash_attn(snapshot) != "foreign-python" or binary is None:
         return

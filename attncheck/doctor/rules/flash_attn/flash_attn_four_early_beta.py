@@ -24,6 +24,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_4_VERSION
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 LAST_WRONG_ON_SM_120 = Version("4.0.0b12")
@@ -32,6 +33,8 @@ LAST_WRONG_HEAD_SIZE_256 = Version("4.0.0b11")
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where this beta is reported to compute something else."""
+    if not may_import(snapshot, "flash-attn-4"):
+        return
     version = snapshot.version("flash-attn-4")
     if not isinstance(version, Known):
         return

@@ -24,12 +24,15 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import require_torch
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn-4's requirements are not met, or it does not import."""
+    if not may_import(snapshot, "flash-attn-4"):
+        return
     if not snapshot.has("flash-attn-4"):
         return
     flash_attn_4 = need(snapshot.package("flash-attn-4"), "flash-attn-4")

@@ -21,6 +21,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.covering import need_torch
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import (
     availability_evidence,
     describe_failed_import,
@@ -34,6 +35,8 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the machine's glibc is too old for the extension."""
+    if not may_import(snapshot, "flash-attn"):
+        return
     if diagnose_flash_attn(snapshot) != "glibc":
         return
     need_torch(snapshot)  # without it no wheel can be chosen

@@ -23,6 +23,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.covering import hidden_by, require_torch
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import (
     availability_evidence,
     changed_flash_attn_files,
@@ -37,6 +38,8 @@ _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where importing flash-attn failed for a reason that no other rule reports."""
+    if not may_import(snapshot, "flash-attn"):
+        return
     if not snapshot.has("flash-attn"):
         return
     require_torch(snapshot)

@@ -22,6 +22,7 @@ from attncheck.core.findings import Problem
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import avoid_flash_attn, flash_attn_fixes
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 PREFIX = "FLASHATTENTION_DISABLE_"
@@ -29,6 +30,8 @@ PREFIX = "FLASHATTENTION_DISABLE_"
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each part that is missing and needed."""
+    if not may_import(snapshot, "flash-attn"):
+        return
     build = snapshot.build("flash-attn")
     if not isinstance(build, Known) or not snapshot.has("flash-attn"):
         return

@@ -22,6 +22,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
 from attncheck.doctor.queries.covering import require_torch
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import (
     can_import,
     describe_failed_import,
@@ -36,6 +37,8 @@ from attncheck.doctor.rules import Rule
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where flash-attn-3's interface does not import, or its extension cannot be loaded."""
+    if not may_import(snapshot, "flash-attn-3"):
+        return
     if not snapshot.has("flash-attn-3"):
         return
     failure = find_failed_import(snapshot, "flash_attn_interface")

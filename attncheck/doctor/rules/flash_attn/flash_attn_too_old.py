@@ -24,11 +24,14 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_build import MINIMUM_FOR_TRANSFORMERS
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where transformers would report the installed flash-attn as missing."""
+    if not may_import(snapshot, "flash-attn"):
+        return
     if not snapshot.has("flash-attn") or not snapshot.has("transformers"):
         return
     flash_version = need(snapshot.version("flash-attn"), "flash-attn's version")

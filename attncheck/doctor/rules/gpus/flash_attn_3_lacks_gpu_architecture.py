@@ -21,6 +21,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import has_code_for
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
@@ -28,6 +29,8 @@ DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each generation of visible GPUs that the extension has no code for."""
+    if not may_import(snapshot, "flash-attn-3"):
+        return
     extensions = [binary for binary in snapshot.binaries if binary.distribution in DISTRIBUTIONS]
     targets = tuple(sorted({target for binary in extensions for target in binary.sass + binary.ptx}))
     if not targets:

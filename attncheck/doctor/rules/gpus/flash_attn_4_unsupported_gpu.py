@@ -20,11 +20,14 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_4_BACKWARD, FLASH_ATTN_4_FORWARD, FLASH_ATTN_4_VERSION
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each generation of visible GPUs that flash-attn-4 refuses."""
+    if not may_import(snapshot, "flash-attn-4"):
+        return
     package = snapshot.package("flash-attn-4")
     if not isinstance(package, Known):
         return

@@ -24,6 +24,7 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_MIN_CAPABILITY, flash_attn_2_target, has_code_for
 from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.rules import Rule
 
 MODULE = "flash_attn_2_cuda"
@@ -31,6 +32,8 @@ MODULE = "flash_attn_2_cuda"
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem for each generation of visible GPUs that the extension has no code for."""
+    if not may_import(snapshot, "flash-attn"):
+        return
     extension = snapshot.binary(MODULE)
     if not isinstance(extension, Known) or not (extension.value.sass or extension.value.ptx):
         return

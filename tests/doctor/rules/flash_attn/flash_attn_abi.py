@@ -40,9 +40,16 @@ WITH_BROKEN_TORCH = s.with_import(
     message="libcudnn.so.9",
 )
 
+LACKING_SYMBOL = with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,))
+HUB = "kernels-community/flash-attn2"
+
 FIRES = {
+    "a launch of it": s.with_trl_job(LACKING_SYMBOL, "flash_attention_2"),
+    "a launch that imports it whatever it asks for": s.with_trl_job(LACKING_SYMBOL, HUB, imports=("flash_attn",)),
+    "a launch by a name that is not known": s.with_trl_job(LACKING_SYMBOL, "flash_attention"),
+    "a script of one's own": s.with_job(LACKING_SYMBOL, {"attn_implementation": HUB}, framework="transformers"),
     "torch cannot be imported, and its files tell": WITH_BROKEN_TORCH,
-    "static: a symbol is not exported": with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,)),
+    "static: a symbol is not exported": LACKING_SYMBOL,
     "the import says undefined symbol": with_extension_import(
         "raised", f"flash_attn_2_cuda.so: undefined symbol: {SYMBOL}"
     ),
@@ -57,6 +64,8 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a launch of the Hub's kernel": s.with_trl_job(LACKING_SYMBOL, HUB),
+    "a launch of flash-attn 3": s.with_trl_job(LACKING_SYMBOL, "flash_attention_3"),
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "it was imported: the static lane is wrong": with_extension_import("ok"),

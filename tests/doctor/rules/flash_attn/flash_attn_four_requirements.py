@@ -15,6 +15,7 @@ def with_flash_attn_4(quack: str, tvm: str = "0.1.11", cutlass: str = "4.6.2") -
 
 
 FIRES = {
+    "a launch of it": s.with_trl_job(with_flash_attn_4(""), "flash_attention_4"),
     "quack-kernels is missing": with_flash_attn_4(""),
     "quack-kernels is too old": with_flash_attn_4("0.5.2"),
     "apache-tvm-ffi is too new": with_flash_attn_4("0.5.3", tvm="0.2.0"),
@@ -28,6 +29,7 @@ FIRES = {
     ),
 }
 SILENT = {
+    "a launch of flash-attn 2": s.with_trl_job(with_flash_attn_4(""), "flash_attention_2"),
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "all it asks for": with_flash_attn_4("0.5.3"),

@@ -9,6 +9,7 @@ MISSING_SYMBOL = s.with_binary(
 )
 
 FIRES = {
+    "a launch of it": s.with_trl_job(MISSING_SYMBOL, "flash_attention_3"),
     "the import raises": s.with_import(
         WITH_FLASH_ATTN_3,
         "flash_attn_interface",
@@ -27,6 +28,7 @@ FIRES = {
     "torch is broken, and its files tell": s.with_import(MISSING_SYMBOL, "torch", "raised", message="x"),
 }
 SILENT = {
+    "a launch of flash-attn 2": s.with_trl_job(MISSING_SYMBOL, "flash_attention_2"),
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "in order": WITH_FLASH_ATTN_3,
