@@ -95,8 +95,8 @@ def run(
     began = time.monotonic()
     request = restrict_to_rank(request, read_rank_env(os.environ))
     plan = choose_implementation(request.plan, snapshot, target)
-    reason = explain_uncached_kernel(snapshot, plan.attn_implementation)
-    if reason:
+    emulates_flash_attn = request.ring is not None and request.ring.is_emulated(target)
+    if not emulates_flash_attn and (reason := explain_uncached_kernel(snapshot, plan.attn_implementation)):
         raise Unanswered(reason)
     runner = TrialRunner(target, report_progress, _make_message_fields(request))
     first_runs: list[PlanRun] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -398,7 +399,11 @@ def write_kernels(site: Path) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels\nVersion: 0.16.2\n")
     (info / "RECORD").write_text("kernels/__init__.py,,\n")
     (site / "kernels").mkdir()
-    (site / "kernels" / "__init__.py").write_text("")
+    # transformers takes classes of it as it is imported, and calls them.
+    body = "__init__ = __call__ = lambda self, *a, **k: None"
+    (site / "kernels" / "__init__.py").write_text(
+        f"def __getattr__(name):\n    class Anything:\n        {body}\n    return Anything\n"
+    )
 
 
 @pytest.mark.parametrize("implementation", [KERNEL, f"{KERNEL}@v3", "flash_attention_2"])
@@ -418,6 +423,16 @@ def test_a_kernel_that_a_job_would_download_is_asked_for_and_no_fault(
     assert f"{KERNEL}@v3 is not in the Hub's local cache" in line and "get_kernel" in line
     process = attncheck(*arguments, "--no-fix", "--steps", "2", env={**environment, "HF_HUB_OFFLINE": "1"})
     assert process.returncode == 1 and process.stdout.count("ATN347 error") == 1  # the job is as far from it
+
+
+def test_a_ring_whose_flash_attn_is_emulated_asks_for_no_kernel(attncheck: Run, tmp_path: Path) -> None:
+    if importlib.util.find_spec("ring_flash_attn") is None:
+        pytest.skip("ring-flash-attn is not installed")
+    write_kernels(tmp_path / "site")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "HF_HOME": str(tmp_path / "hub")}
+    arguments = ("llama", "--ring-size", "2", "--device", "cpu", "--only", "parallel", "--no-fix", "--steps", "2")
+    process = attncheck("smoke", *arguments, env=environment)
+    assert "local cache" not in process.stderr and process.returncode in (0, 1), process.stderr
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, marker: str) -> None:
