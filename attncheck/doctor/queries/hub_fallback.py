@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from packaging.version import Version
@@ -15,6 +16,21 @@ from attncheck.doctor.queries.covering import sees_gpu
 
 # transformers 5.17.0, integrations/hub_kernels.py `is_kernel`: owner/name, a revision, a function of it
 KERNEL_NAME = re.compile(r"([^/:@|]+/[^/:@|]+)(?:@([^/:]+))?(?::[^/:]+)?")
+
+# attn_implementation -> distribution, and what is loaded in its place where that is missing: transformers 5.17.0,
+# modeling_flash_attention_utils.py `FLASH_ATTN_KERNEL_FALLBACK`
+FALLBACKS = {
+    "flash_attention_2": ("flash-attn", "kernels-community/flash-attn2"),
+    "flash_attention_3": ("flash-attn-3", "kernels-community/vllm-flash-attn3"),
+    "flash_attention_4": ("flash-attn-4", "kernels-community/flash-attn4"),
+}
+# Wheels of transformers 4.57.6, 5.0.0, 5.3.0, 5.4.0 and 5.7.0, modeling_utils.py: "If FA not installed, do not fail"
+FALLBACK_SINCE = {
+    "flash_attention_2": Version("4.56"),
+    "flash_attention_3": Version("5.0"),
+    "flash_attention_4": Version("5.4"),
+}
+OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 @dataclass(frozen=True)
@@ -43,7 +59,7 @@ class HubKernel:
 
 def find_hub_fallback(snapshot: Snapshot) -> HubKernel | None:
     """Return the Hub kernel that would replace flash_attention_2; None where none would, or no job sees a GPU."""
-    kernel = _find_fallback(snapshot)
+    kernel = _find_fallback(snapshot, "flash_attention_2")
     return kernel if kernel is not None and sees_gpu(snapshot) else None
 
 
@@ -53,7 +69,7 @@ def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
     A job would download the kernel; attncheck downloads nothing, and what is missing then is no fault of the job's.
     Where the job is offline too it fails as it does here.
     """
-    kernel = None if snapshot.hub.offline else find_requested_kernel(snapshot, implementation)
+    kernel = None if is_hub_offline(snapshot) else find_requested_kernel(snapshot, implementation)
     if kernel is None or kernel.is_cached(snapshot):
         return ""
     call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))
@@ -63,13 +79,19 @@ def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
     )
 
 
+def is_hub_offline(snapshot: Snapshot) -> bool:
+    """Return whether huggingface_hub would stay off the network: by the launch's variables, where it sets them."""
+    texts = [snapshot.environ[name] for name in OFFLINE_VARIABLES if snapshot.environ.get(name)]
+    return texts[0].upper() in ("1", "ON", "YES", "TRUE") if texts else snapshot.hub.offline
+
+
 def find_requested_kernel(snapshot: Snapshot, implementation: str) -> HubKernel | None:
     """Return the Hub kernel that transformers loads for an attn_implementation; None where it loads none."""
     named = KERNEL_NAME.fullmatch(implementation)
     try:
         if named is None:
-            return _find_fallback(snapshot) if implementation == "flash_attention_2" else None
-        version = _version_that_loads_kernels(snapshot)
+            return _find_fallback(snapshot, implementation) if implementation in FALLBACKS else None
+        version = version_that_loads_kernels(snapshot)
     except MissingFact:
         return None
     if version is None or named[2]:
@@ -77,21 +99,25 @@ def find_requested_kernel(snapshot: Snapshot, implementation: str) -> HubKernel 
     return HubKernel(named[1], _kernel_version(snapshot, version) if named[1].endswith("/flash-attn2") else "")
 
 
-def _find_fallback(snapshot: Snapshot) -> HubKernel | None:
-    """Return the Hub kernel that would replace flash_attention_2, on whatever device."""
-    if snapshot.has("flash-attn"):
+def _find_fallback(snapshot: Snapshot, implementation: str) -> HubKernel | None:
+    """Return the Hub kernel that would replace a flash attention that is not installed, on whatever device."""
+    version = version_that_loads_kernels(snapshot)
+    if version is None or version < FALLBACK_SINCE[implementation]:
         return None
-    version = _version_that_loads_kernels(snapshot)
-    if version is None or version < Version("4.56") or _is_flash_attn_available(snapshot):
+    # Before 5.4.0 only where neither flash-attn 2 nor 3 is there.
+    missing = (implementation,) if version >= Version("5.4") else ("flash_attention_2", "flash_attention_3")
+    if any(snapshot.has(FALLBACKS[name][0]) or _is_available(snapshot, name) for name in missing):
         return None
-    default = "kernels-community/flash-attn2" if version >= Version("5") else "kernels-community/flash-attn"
-    fallbacks = (
-        value_or(snapshot.interfaces.value.kernel_fallbacks, {}) if isinstance(snapshot.interfaces, Known) else {}
-    )
-    return HubKernel(fallbacks.get("flash_attention_2", default), _kernel_version(snapshot, version))
+    fallbacks: Mapping[str, str] = {}
+    if isinstance(snapshot.interfaces, Known):
+        fallbacks = value_or(snapshot.interfaces.value.kernel_fallbacks, {})
+    default = FALLBACKS[implementation][1] if version >= Version("5") else "kernels-community/flash-attn"
+    repository = fallbacks.get(implementation, default)
+    is_second = implementation == "flash_attention_2"
+    return HubKernel(repository, _kernel_version(snapshot, version) if is_second else "")
 
 
-def _version_that_loads_kernels(snapshot: Snapshot) -> Version | None:
+def version_that_loads_kernels(snapshot: Snapshot) -> Version | None:
     """Return the version of transformers; None where it takes the installed `kernels`, if any, for missing."""
     if not snapshot.has("transformers") or not snapshot.has("kernels"):
         return None
@@ -106,9 +132,9 @@ def _version_that_loads_kernels(snapshot: Snapshot) -> Version | None:
     return version
 
 
-def _is_flash_attn_available(snapshot: Snapshot) -> bool:
+def _is_available(snapshot: Snapshot, implementation: str) -> bool:
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
-    return answers.get("is_flash_attn_2_available", False)
+    return answers.get(f"is_flash_attn_{implementation[-1]}_available", False)
 
 
 def _kernel_version(snapshot: Snapshot, version: Version) -> str:

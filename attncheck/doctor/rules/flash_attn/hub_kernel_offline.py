@@ -1,7 +1,8 @@
-"""flash_attention_2 needs a kernel from the Hub, and this machine is set to stay offline.
+"""A kernel from the Hub is needed, and this machine, or the launch, is set to stay offline.
 
-What it checks: whether transformers would replace flash_attention_2 by a kernel of the Hub (flash-attn is missing,
-`kernels` installed), HF_HUB_OFFLINE or a sibling is set, and the repository is not in the cache.
+What it checks: whether the launch or config.json asks for a kernel of the Hub, or transformers would replace
+flash_attention_2 by one (flash-attn is missing, `kernels` installed), HF_HUB_OFFLINE or a sibling is set, here or in
+the launch, and the repository is not in the cache in the version that transformers asks for.
 
 Why it matters: the job fails when the model is loaded, on every rank.
 
@@ -20,26 +21,39 @@ from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.hub_fallback import find_hub_fallback
+from attncheck.doctor.queries.hub_fallback import (
+    OFFLINE_VARIABLES,
+    find_hub_fallback,
+    find_requested_kernel,
+    is_hub_offline,
+)
+from attncheck.doctor.queries.launch import locate_variables, requested_implementation
 from attncheck.doctor.rules import Rule
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where the Hub kernel can neither be downloaded nor found in the cache."""
-    kernel = find_hub_fallback(snapshot)
-    if kernel is None or not snapshot.hub.offline or kernel.is_cached(snapshot):
+    if not is_hub_offline(snapshot):
+        return
+    requested = requested_implementation(snapshot)
+    is_named = "/" in requested
+    kernel = find_requested_kernel(snapshot, requested) if is_named else find_hub_fallback(snapshot)
+    if kernel is None or kernel.is_cached(snapshot):
         return
     python = snapshot.host.executable
     call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))
     download_command = f"HF_HUB_OFFLINE=0 {python} -c 'from kernels import get_kernel; {call}'"
+    variables = " or ".join(OFFLINE_VARIABLES)
     yield Problem(
-        message=f"flash_attention_2 needs {kernel} from the Hub, which is not cached, and the Hub is offline here",
-        subject="flash_attention_2",
-        evidence=("HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set", "flash-attn is not installed"),
+        message=f"{'the job' if is_named else 'flash_attention_2'} needs {kernel} from the Hub, which is not cached, "
+        "and the Hub is offline here",
+        subject=requested if is_named else "flash_attention_2",
+        evidence=(f"{variables} is set", *(() if is_named else ("flash-attn is not installed",))),
         fixes=(
             install.set_attn_implementation(snapshot, "sdpa"),
             Fix("fetch it where there is a network, into the same cache", "command", download_command, "safe"),
         ),
+        locations=locate_variables(snapshot, *OFFLINE_VARIABLES),
     )
 
 

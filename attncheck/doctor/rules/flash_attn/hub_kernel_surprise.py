@@ -22,7 +22,8 @@ from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
-from attncheck.doctor.queries.hub_fallback import HubKernel, find_hub_fallback
+from attncheck.doctor.queries.hub_fallback import HubKernel, find_hub_fallback, is_hub_offline
+from attncheck.doctor.queries.launch import requested_implementation
 from attncheck.doctor.rules import Rule
 
 
@@ -31,10 +32,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     kernel = find_hub_fallback(snapshot)
     if kernel is None:
         return
-    if snapshot.hub.offline and not kernel.is_cached(snapshot):
+    if is_hub_offline(snapshot) and not kernel.is_cached(snapshot):
         raise MissingFact("the Hub is offline, and its kernel not cached", ("ATN158",))
-    requested = snapshot.model.value.attn_implementation if isinstance(snapshot.model, Known) else None
-    if isinstance(requested, Known) and requested.value != "flash_attention_2":
+    if requested_implementation(snapshot) not in ("", "flash_attention_2"):
         return
     cached = "cached here" if kernel.is_cached(snapshot) else "not cached: it would be downloaded at load"
     yield Problem(

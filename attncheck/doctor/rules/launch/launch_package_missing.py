@@ -1,7 +1,8 @@
 """The launch uses a package that is not installed.
 
-What it checks: what the framework imports whatever its settings, flash-attn where the launch asks for
-flash_attention_2, ring-flash-attn for its ring and liger-kernel for its kernels, against what is installed.
+What it checks: what the framework imports whatever its settings, flash-attn 2, 3 or 4 where the launch asks for it,
+`kernels` for a kernel of the Hub, ring-flash-attn for its ring and liger-kernel for its kernels, against what is
+installed.
 
 Why it matters: OpenRLHF cannot even be imported without flash-attn, whatever implementation is asked for; other
 frameworks stop when the model is loaded, or go on with another implementation.
@@ -22,8 +23,9 @@ from attncheck.core.job import Job
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
-from attncheck.doctor.queries.hub_fallback import find_hub_fallback
+from attncheck.doctor.queries.hub_fallback import FALLBACKS, KERNEL_NAME, find_requested_kernel
 from attncheck.doctor.queries.launch import (
     change_settings,
     describe_job,
@@ -34,11 +36,7 @@ from attncheck.doctor.queries.launch import (
 from attncheck.doctor.queries.packages import can_import, torch_cuda_major
 from attncheck.doctor.rules import Rule
 
-PACKAGE_BY_IMPLEMENTATION = {
-    "flash_attention_2": "flash-attn",
-    "flash_attention_3": "flash-attn-3",
-    "flash_attention_4": "flash-attn-4",
-}
+MODULES = {"flash-attn": "flash_attn", "flash-attn-3": "flash_attn_interface", "flash-attn-4": "flash_attn.cute"}
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:
@@ -50,9 +48,9 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
                 snapshot, job, module.replace("_", "-"), "it is imported whatever the settings", ()
             )
     implementation = effective_attn_implementation(job)
-    package = PACKAGE_BY_IMPLEMENTATION.get(implementation, "")
+    package = "kernels" if KERNEL_NAME.fullmatch(implementation) else FALLBACKS.get(implementation, ("", ""))[0]
     is_missing = bool(package) and isinstance(snapshot.package(package), Absent)
-    if is_missing and package.replace("-", "_") not in job.imports and not _is_provided_elsewhere(snapshot):
+    if is_missing and package.replace("-", "_") not in job.imports and not _is_provided_elsewhere(snapshot, package):
         yield _missing_package_problem(snapshot, job, package, f"it asks for {implementation}", (_use_sdpa(job),))
     uses_ring = job.scheme == "llama3" and job.plan.ring_size > 1 and "ring_flash_attn" not in job.imports
     if uses_ring and isinstance(snapshot.package("ring-flash-attn"), Absent):
@@ -69,9 +67,11 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             need(fact, f"whether {name} is installed")
 
 
-def _is_provided_elsewhere(snapshot: Snapshot) -> bool:
+def _is_provided_elsewhere(snapshot: Snapshot, package: str) -> bool:
     """Return whether transformers finds the implementation elsewhere: a module of no distribution, a Hub kernel."""
-    return can_import(snapshot, "flash_attn") or find_hub_fallback(snapshot) is not None
+    implementation = next((name for name, (distribution, _) in FALLBACKS.items() if distribution == package), "")
+    is_replaced = find_requested_kernel(snapshot, implementation) is not None
+    return can_import(snapshot, MODULES.get(package, package)) or is_replaced
 
 
 def _use_sdpa(job: Job) -> Fix:
@@ -108,6 +108,8 @@ def _install_fixes(snapshot: Snapshot, package: str) -> tuple[Fix, ...]:
             indexes = f"PyTorch's own index has builds of it: {' and '.join(FLASH_ATTN_3_INDEX.values())}"
             return (Fix("the build for this CUDA", "manual", indexes),)
         return (install_packages(snapshot, package, options=("--no-deps", "--index-url", FLASH_ATTN_3_INDEX[major])),)
+    if package == "kernels" and isinstance(version := snapshot.version("transformers"), Known):
+        package += transformers.entry_for_version(transformers.COMPATIBLE_KERNELS, version.value) or ""
     return (install_packages(snapshot, package, options=("--pre",) if package == "flash-attn-4" else ()),)
 
 

@@ -29,6 +29,8 @@ FIRES = {
     ),
 }
 SILENT = {
+    "the launch asks for it by name": s.with_trl_job(with_hub_kernels("5.17.0", "0.16.0"), f"{REPOSITORY}@v2"),
+    "flash-attn 3 is there, before 5.4": s.with_package(with_hub_kernels("5.3.0", "0.10.2"), "flash-attn-3", "3.0.0"),
     "the recorded machine: flash-attn is there": s.h200(),
     "the laptop": s.laptop(),
     "4.55.4, before the fallback": with_hub_kernels("4.55.4", "0.9.0"),
