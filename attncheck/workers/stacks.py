@@ -59,10 +59,12 @@ def describe_crash(stderr: str) -> tuple[str, str]:
 
     torch's own frames are left out where others are known: every compiled operator is called through `torch/_ops.py`.
     """
-    before, fatal, stack = stderr.rpartition(FATAL)
-    frames = _FRAME.findall(stack) if fatal else []
+    before, fatal, rest = stderr.partition(FATAL)
+    frames = _FRAME.findall(rest)
     known = [frame for frame in frames if "/torch/" not in frame[0]] or frames
-    lines = (before if fatal else stderr).strip().splitlines()
+    lines = before.strip().splitlines()
+    if fatal and not frames:  # Python did not come as far as to run anything
+        lines = lines or [fatal + rest.partition("\n")[0]]
     return _describe_frame(*known[0]) if known else "", lines[-1][:300] if lines else ""
 
 

@@ -76,19 +76,24 @@ def hub_layer(dispatched: str, *ran: str) -> Layer:
     return Layer("model.layers.0.self_attn", "", "flash_attention_2", dispatched, ran)
 
 
+HUB = "kernels-community/flash-attn2"
+
+
 @pytest.mark.parametrize(
-    ("layer", "answer"),
+    ("layer", "replacement", "answer"),
     [
-        (hub_layer("kernels-community/flash-attn2", "hub kernel packed"), "warn"),
-        (hub_layer("kernels-community/flash-attn2", "eager"), "fail"),
-        (hub_layer("kernels-community/paged-attention", "hub kernel"), "fail"),
-        (hub_layer("sdpa", "sdpa MATH"), "fail"),
-        (hub_layer("flash_attention_2", "flash_attention_2 packed"), "pass"),
-        (hub_layer("flash_attention_2", "eager"), "fail"),
+        (hub_layer(HUB, "hub kernel packed"), HUB, "warn"),
+        (hub_layer(HUB), HUB, "warn"),  # its operators may not be known
+        (hub_layer(HUB, "hub kernel packed"), "", "fail"),  # flash-attn is installed
+        (hub_layer(HUB, "eager"), HUB, "fail"),
+        (hub_layer("kernels-community/vllm-flash-attn3", "hub kernel"), HUB, "fail"),
+        (hub_layer("sdpa", "sdpa MATH"), HUB, "fail"),
+        (hub_layer("flash_attention_2", "flash_attention_2 packed"), "", "pass"),
+        (hub_layer("flash_attention_2", "eager"), "", "fail"),
     ],
 )
-def test_the_hubs_build_of_what_is_asked_for_is_no_other_attention(layer: Layer, answer: str) -> None:
-    assert judge_result(what_ran.judge_layers((layer,), "flash_attention_2")) == answer
+def test_the_hubs_build_of_what_is_asked_for_is_no_other_attention(layer: Layer, replacement: str, answer: str) -> None:
+    assert judge_result(what_ran.judge_layers((layer,), "flash_attention_2", replacement)) == answer
 
 
 # The record of a check: which function runs it.

@@ -85,6 +85,7 @@ Extension modules: numpy, torch._C
 """
 
 
+NO_FRAME = "Fatal Python error: init_fs_encoding: failed\n\nCurrent thread 0x1:\n  <no Python frame>\n"
 PLACE = "_flash_attn_forward (site-packages/flash_attn_interface.py:107)"
 
 
@@ -93,7 +94,9 @@ PLACE = "_flash_attn_forward (site-packages/flash_attn_interface.py:107)"
     [
         (STACK.format(before="  what():  no memory\n"), f"SIGABRT in {PLACE}: what():  no memory"),
         (STACK.format(before=""), f"SIGABRT in {PLACE}"),
-        ("Fatal Python error: Aborted\n\nCurrent thread 0x1:\n  <no Python frame>\n", "SIGABRT: no message"),
+        (STACK.format(before=STACK.format(before="one\n")), f"SIGABRT in {PLACE}: one"),
+        (NO_FRAME, "SIGABRT: Fatal Python error: init_fs_encoding: failed"),
+        (f"two\n{NO_FRAME}", "SIGABRT: two"),
         ("one\ntwo\n", "SIGABRT: two"),
     ],
 )

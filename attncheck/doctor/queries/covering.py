@@ -19,7 +19,7 @@ from attncheck.doctor.queries.packages import FLASH_EXTENSION, is_cpu_build, is_
 CODES: Mapping[str, tuple[str, ...]] = {
     "torch": ("ATN101", "ATN102", "ATN103", "ATN118"),
     "transformers": ("ATN117", "ATN118", "ATN149", "ATN154"),
-    "flash_attn": ("ATN104", "ATN105", "ATN106", "ATN107", "ATN108", "ATN109", "ATN118", "ATN142", "ATN146"),
+    "flash_attn": ("ATN104", "ATN105", "ATN106", "ATN107", "ATN108", "ATN109", "ATN118", "ATN142", "ATN146", "ATN452"),
     "triton": ("ATN118", "ATN121", "ATN152", "ATN171"),
     "liger_kernel": ("ATN150", "ATN152", "ATN153"),
     "GPUs": ("ATN202", "ATN223"),

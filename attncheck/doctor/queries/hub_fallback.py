@@ -30,6 +30,7 @@ FALLBACK_SINCE = {
     "flash_attention_3": Version("5.0"),
     "flash_attention_4": Version("5.4"),
 }
+SECOND_VERSIONS = ("kernels-community/aiter-flash-attn", "kernels-community/metal-flash-sdpa")
 OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
@@ -73,8 +74,10 @@ def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
     if kernel is None or kernel.is_cached(snapshot):
         return ""
     call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))
+    why = f"{implementation} is not installed, transformers takes " if implementation in FALLBACKS else ""
     return (
-        f"{kernel} is not in the Hub's local cache, and attncheck downloads nothing; fetch it first: "
+        f"{why}{kernel}{', which' if why else ''} is not in the Hub's local cache, and attncheck downloads nothing; "
+        "fetch it first: "
         f"{snapshot.host.executable} -c 'from kernels import get_kernel; {call}'"
     )
 
@@ -96,7 +99,7 @@ def find_requested_kernel(snapshot: Snapshot, implementation: str) -> HubKernel 
         return None
     if version is None or named[2]:
         return HubKernel(named[1], revision=named[2]) if version else None
-    return HubKernel(named[1], _kernel_version(snapshot, version) if named[1].endswith("/flash-attn2") else "")
+    return HubKernel(named[1], _kernel_version(snapshot, named[1], version))
 
 
 def _find_fallback(snapshot: Snapshot, implementation: str) -> HubKernel | None:
@@ -113,8 +116,7 @@ def _find_fallback(snapshot: Snapshot, implementation: str) -> HubKernel | None:
         fallbacks = value_or(snapshot.interfaces.value.kernel_fallbacks, {})
     default = FALLBACKS[implementation][1] if version >= Version("5") else "kernels-community/flash-attn"
     repository = fallbacks.get(implementation, default)
-    is_second = implementation == "flash_attention_2"
-    return HubKernel(repository, _kernel_version(snapshot, version) if is_second else "")
+    return HubKernel(repository, _kernel_version(snapshot, repository, version))
 
 
 def version_that_loads_kernels(snapshot: Snapshot) -> Version | None:
@@ -137,16 +139,21 @@ def _is_available(snapshot: Snapshot, implementation: str) -> bool:
     return answers.get(f"is_flash_attn_{implementation[-1]}_available", False)
 
 
-def _kernel_version(snapshot: Snapshot, version: Version) -> str:
-    """Return the version of flash-attn2 that transformers requests, which it does from 5.13 on.
+def _kernel_version(snapshot: Snapshot, repository: str, version: Version) -> str:
+    """Return the version of a kernel that transformers requests where no revision is named, which it does from 5.13 on.
 
-    5.14.1: integrations/hub_kernels.py, load_and_register_attn_kernel (version=1);
-    5.16 and 5.17: integrations/hub_kernels.py, _FLASH_ATTN_KERNEL_VERSION_MAPPING; then FLASH_ATTN_KERNEL_VERSIONS.
+    Wheels of 5.13.1, 5.14.1, 5.16.0 and 5.17.0, integrations/hub_kernels.py (`get_attn_kernel_version`), 5.20.2 and
+    5.24.0, modeling_flash_attention_utils.py (`FLASH_ATTN_KERNEL_VERSIONS`).
     """
     if version < Version("5.13"):
         return ""
-    if version < Version("5.16"):
+    if re.search("flash.*4", repository):
+        return "0"
+    if version >= Version("5.20") and repository in SECOND_VERSIONS:
+        return "2"
+    is_second = bool(re.search("flash.*2", repository)) and version >= Version("5.16")
+    if not is_second or (version >= Version("5.20") and repository != FALLBACKS["flash_attention_2"][1]):
         return "1"
     torch = snapshot.version("torch")
-    newer = isinstance(torch, Known) and torch.value.release >= (2, 10)
-    return "4" if version >= Version("5.22") and newer else "3"
+    is_newer = isinstance(torch, Known) and torch.value.release >= (2, 10)
+    return "4" if version >= Version("5.22") and is_newer else "3"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from packaging.version import Version
+
 from attncheck.core.facts import Known, need, value_or
 from attncheck.core.findings import Fix
 from attncheck.core.job import Job, Key
@@ -15,6 +17,13 @@ from attncheck.doctor.profile import uses_package
 SAFE_KEYS: frozenset[Key] = frozenset(
     {"attn_implementation", "heads_k_stride", "deterministic", "liger", "gradient_checkpointing"}
 )
+
+# Distribution -> the library that imports it, and from which release on only where the job uses it.
+IMPORTED_LAZILY = {
+    "flash-attn": ("transformers", "4.55.4"),
+    "flash-attn-3": ("transformers", "4.55.4"),
+    "liger-kernel": ("trl", "1.16"),
+}
 
 
 def require_job(snapshot: Snapshot) -> Job:
@@ -63,8 +72,20 @@ def may_use(snapshot: Snapshot, *implementations: str) -> bool:
 
 
 def may_import(snapshot: Snapshot, distribution: str) -> bool:
-    """Return whether the job may import an installed package: all may be, where no launch is known."""
-    return not isinstance(snapshot.job, Known) or uses_package(snapshot.job.value, distribution)
+    """Return whether the job may import an installed package: all may be, where no launch is known.
+
+    Older releases imported flash-attn and liger-kernel whatever the job, as their modules were imported: transformers
+    4.53.3 (modeling_flash_attention_utils.py; 4.55.4 does not) and trl 0.23.0 (trainer/grpo_trainer.py; 1.16.0 does
+    not); verl 0.9.1 does (models/transformers/qwen2_vl.py, utils/experimental/torch_functional.py).
+    """
+    if not isinstance(snapshot.job, Known):
+        return True
+    library, since = IMPORTED_LAZILY.get(distribution, ("", ""))
+    version = snapshot.version(library) if library else None
+    is_eager = isinstance(version, Known) and version.value < Version(since)
+    if library and (is_eager or snapshot.job.value.framework == "verl"):
+        return True
+    return uses_package(snapshot.job.value, distribution)
 
 
 def may_use_flash(snapshot: Snapshot) -> bool:

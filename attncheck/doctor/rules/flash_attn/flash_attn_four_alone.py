@@ -31,7 +31,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if snapshot.has("flash-attn"):
         return
     if any(snapshot.has(name) and may_import(snapshot, name) for name in ("openrlhf", "ring-flash-attn")):
-        raise MissingFact("OpenRLHF and ring-flash-attn need flash-attn too", ("ATN142", "ATN146"))
+        raise MissingFact("OpenRLHF and ring-flash-attn need flash-attn too", ("ATN142", "ATN146", "ATN452"))
     need_torch(snapshot)
     version = need(snapshot.package("flash-attn-4"), "flash-attn-4").version
     yield Problem(

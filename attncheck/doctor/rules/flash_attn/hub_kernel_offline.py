@@ -1,8 +1,9 @@
 """A kernel from the Hub is needed, and this machine, or the launch, is set to stay offline.
 
-What it checks: whether the launch or config.json asks for a kernel of the Hub, or transformers would replace
-flash_attention_2 by one (flash-attn is missing, `kernels` installed), HF_HUB_OFFLINE or a sibling is set, here or in
-the launch, and the repository is not in the cache in the version that transformers asks for.
+What it checks: whether the launch or config.json asks for a kernel of the Hub, or for a flash attention that
+transformers would replace by one (it is missing, `kernels` installed), HF_HUB_OFFLINE or a sibling is set, here or in
+the launch, and the repository is not in the cache in the version that transformers asks for. Where neither asks for
+anything, flash_attention_2 is looked at.
 
 Why it matters: the job fails when the model is loaded, on every rank.
 
@@ -22,6 +23,7 @@ from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.hub_fallback import (
+    FALLBACKS,
     OFFLINE_VARIABLES,
     find_hub_fallback,
     find_requested_kernel,
@@ -36,19 +38,21 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not is_hub_offline(snapshot):
         return
     requested = requested_implementation(snapshot)
-    is_named = "/" in requested
-    kernel = find_requested_kernel(snapshot, requested) if is_named else find_hub_fallback(snapshot)
+    kernel = find_requested_kernel(snapshot, requested) if requested else find_hub_fallback(snapshot)
     if kernel is None or kernel.is_cached(snapshot):
         return
-    python = snapshot.host.executable
+    asked = requested or "flash_attention_2"
+    replaced = FALLBACKS.get(asked, ("",))[0]
     call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))
-    download_command = f"HF_HUB_OFFLINE=0 {python} -c 'from kernels import get_kernel; {call}'"
-    variables = " or ".join(OFFLINE_VARIABLES)
+    download_command = f"HF_HUB_OFFLINE=0 {snapshot.host.executable} -c 'from kernels import get_kernel; {call}'"
     yield Problem(
-        message=f"{'the job' if is_named else 'flash_attention_2'} needs {kernel} from the Hub, which is not cached, "
-        "and the Hub is offline here",
-        subject=requested if is_named else "flash_attention_2",
-        evidence=(f"{variables} is set", *(() if is_named else ("flash-attn is not installed",))),
+        message=f"{asked if replaced else 'the job'} needs {kernel} from the Hub, which is not cached, and the Hub is "
+        "offline here",
+        subject=asked,
+        evidence=(
+            f"{' or '.join(OFFLINE_VARIABLES)} is set",
+            *((f"{replaced} is not installed",) if replaced else ()),
+        ),
         fixes=(
             install.set_attn_implementation(snapshot, "sdpa"),
             Fix("fetch it where there is a network, into the same cache", "command", download_command, "safe"),
@@ -57,4 +61,4 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     )
 
 
-RULE = Rule("ATN158", "warning", check, needs=frozenset({"flash"}))
+RULE = Rule("ATN158", "warning", check, needs=frozenset({"flash", "job"}))

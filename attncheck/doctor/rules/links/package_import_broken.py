@@ -62,7 +62,7 @@ def _is_explained(snapshot: Snapshot, outcome: ImportOutcome) -> bool:
     if outcome.exception == "ModuleNotFoundError":
         return True
     failing = find_failing_package(snapshot, outcome)
-    if failing in REPORTED_ELSEWHERE:
+    if failing in REPORTED_ELSEWHERE and may_import(snapshot, failing.replace("_", "-")):
         raise hidden_by(failing)
     return any(link.name and link.name in outcome.message for link in package_links(snapshot))
 

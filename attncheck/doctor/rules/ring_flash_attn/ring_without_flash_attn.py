@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if not may_import(snapshot, "ring-flash-attn"):
         return  # a launch that asks for flash-attn alone: ATN452
     if snapshot.has("openrlhf") and may_import(snapshot, "openrlhf"):
-        raise MissingFact("OpenRLHF needs flash-attn too", ("ATN146",))
+        raise MissingFact("OpenRLHF needs flash-attn too", ("ATN146", "ATN452"))
     outcome = import_outcome(snapshot, "ring_flash_attn")
     if outcome is not None and finds_stray_flash_attn(snapshot, outcome):
         return  # flash_attn comes from outside the distributions

@@ -17,6 +17,7 @@ from attncheck.core.results.smoke import CheckResult, Measure, Step
 from attncheck.smoke.worker import controls, trainer
 from attncheck.smoke.worker.controls import MAX_LOSS_ERROR, Comparison, count_rounding_flips
 from attncheck.smoke.worker.testbed import (
+    HALF_PRECISION_ONLY,
     ROUNDING_MULTIPLE,
     TINY,
     UNSUPPORTED_ERRORS,
@@ -106,7 +107,8 @@ def measure_first_step(testbed: Testbed) -> Comparison:
 def _compare_in_float32(testbed: Testbed, documents: Sequence[Tensor], expected: Gradients) -> Comparison:
     """Return the comparison of the same first step in float32; with eager attention where the plan's cannot run so."""
     plan = replace(testbed.plan, precision="fp32")
-    for name in dict.fromkeys((plan.attn_implementation, "eager")):
+    takes_float32 = not HALF_PRECISION_ONLY.search(plan.attn_implementation)
+    for name in dict.fromkeys((plan.attn_implementation, "eager") if takes_float32 else ("eager",)):
         exact_testbed = Testbed(
             testbed.source, replace(plan, attn_implementation=name), testbed.device, corpus=testbed.corpus
         )

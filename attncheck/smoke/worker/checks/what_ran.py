@@ -22,27 +22,39 @@ def run(testbed: Testbed) -> CheckResult:
     notes = [line for line in (_summarize_layers(layers), f"kernels: {', '.join(kernels)}" if kernels else "") if line]
     if not layers:
         return CheckResult("what_ran", "skipped", "no attention layer could be told apart in this model")
-    return replace(judge_layers(layers, testbed.plan.attn_implementation), notes=tuple(notes))
+    requested = testbed.plan.attn_implementation
+    return replace(judge_layers(layers, requested, _find_replacement(requested)), notes=tuple(notes))
 
 
-def judge_layers(layers: tuple[Layer, ...], requested: str) -> CheckResult:
-    """Return whether each layer ran what was requested; the Hub's build of it, where it is not installed, will do."""
-    replaced = [layer for layer in layers if _is_from_hub(layer, requested)]
-    from_hub = dict.fromkeys(layer.dispatched for layer in replaced)
+def judge_layers(layers: tuple[Layer, ...], requested: str, replacement: str) -> CheckResult:
+    """Return whether each layer ran what was requested; its `replacement` from the Hub, "" for none, will do."""
+    replaced = [layer for layer in layers if replacement and layer.dispatched == replacement and _may_be_flash(layer)]
+    text = f"{requested} is not installed here, and {replacement} of the Hub runs for it"
     return CheckResult(
         "what_ran",
         violations=tuple(_find_violations([layer for layer in layers if layer not in replaced], requested)),
-        reservations=tuple(
-            f"{requested} is not installed here, and {name} of the Hub runs for it" for name in from_hub
-        ),
+        reservations=(text,) if replaced else (),
         layers=layers,
     )
 
 
-def _is_from_hub(layer: Layer, requested: str) -> bool:
-    """Return whether transformers replaced a flash attention that is not installed by the Hub's build of it."""
-    is_replaced = requested.startswith("flash_attention") and re.search(r"/.*flash[-_]?attn", layer.dispatched)
-    return bool(is_replaced) and all("flash" in ran or "hub kernel" in ran for ran in layer.ran)
+def _find_replacement(requested: str) -> str:
+    """Return the Hub's kernel that transformers takes for a flash attention that is not installed, "" for none.
+
+    transformers 5.17.0, modeling_flash_attention_utils.py `FLASH_ATTN_KERNEL_FALLBACK`.
+    """
+    from transformers import modeling_flash_attention_utils, utils
+
+    is_available = getattr(utils, f"is_flash_attn_{requested[-1:]}_available", None)
+    if is_available is None or is_available():
+        return ""
+    fallbacks: dict[str, str] = getattr(modeling_flash_attention_utils, "FLASH_ATTN_KERNEL_FALLBACK", {})
+    return fallbacks.get(requested, "")
+
+
+def _may_be_flash(layer: Layer) -> bool:
+    """Return whether nothing but flash attention was seen to run; the operators of a kernel may not be known."""
+    return all("flash" in ran or "hub kernel" in ran for ran in layer.ran)
 
 
 def _find_violations(layers: Sequence[Layer], requested: str) -> Iterator[str]:

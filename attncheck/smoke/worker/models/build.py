@@ -46,9 +46,6 @@ __all__ = [
     "load_architecture",
     "stay_offline",
 ]
-# Implementations that could not be imported, and why. transformers 5.17.0 takes one for loaded before it loads it
-# (modeling_flash_attention_utils.py `lazy_import_flash_attention`): another model would fail at its first call.
-_refused: dict[str, Exception] = {}
 SHARP_STD = 0.1  # standard deviation of weights under which attention is far from uniform
 
 
@@ -68,8 +65,6 @@ def build_model(
     """
     import transformers
 
-    if implementation in _refused:
-        raise _refused[implementation]
     attention_options = {"attn_implementation": implementation} if implementation else {}
     if source.weights:
         model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -94,15 +89,26 @@ def build_model(
             set_number(level, "initializer_range", SHARP_STD)
     try:
         model = _instantiate_model(transformers, copy.deepcopy(config), attention_options, seed)
-    except Exception as error:  # a Hub kernel's own, as it is loaded, is whatever its author raises
-        if isinstance(error, ImportError) or "/" in implementation:
-            _refused[implementation] = error
+    except Exception:  # a Hub kernel's own, as it is loaded, is whatever its author raises
+        _forget_loaded_implementation()
         raise
     _sharpen_sinks(model, seed)
     return _prepare_for_training(model, dtype, device)
 
 
 _width_sets_head_dim_cache: dict[tuple[str, int], bool] = {}  # by the model's name and vocabulary size
+
+
+def _forget_loaded_implementation() -> None:
+    """Make transformers load an implementation anew: the next model has to raise what this one raised.
+
+    5.17.0 takes one for loaded before it loads it (modeling_flash_attention_utils.py `lazy_import_flash_attention`);
+    another model would fail at its first call.
+    """
+    from transformers import modeling_flash_attention_utils
+
+    if hasattr(modeling_flash_attention_utils, "_loaded_implementation"):
+        modeling_flash_attention_utils._loaded_implementation = None
 
 
 def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -> bool:

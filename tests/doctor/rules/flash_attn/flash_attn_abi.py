@@ -46,6 +46,12 @@ HUB = "kernels-community/flash-attn2"
 FIRES = {
     "a launch of it": s.with_trl_job(LACKING_SYMBOL, "flash_attention_2"),
     "a launch that imports it whatever it asks for": s.with_trl_job(LACKING_SYMBOL, HUB, imports=("flash_attn",)),
+    "a launch of flash-attn 3, whose transformers imports both": s.with_trl_job(
+        s.with_package(LACKING_SYMBOL, "transformers", "4.53.3"), "flash_attention_3"
+    ),
+    "verl, which imports it with some models": s.with_job(
+        LACKING_SYMBOL, {"attn_implementation": "flash_attention_3"}, framework="verl", imports=()
+    ),
     "a launch by a name that is not known": s.with_trl_job(LACKING_SYMBOL, "flash_attention"),
     "a script of one's own": s.with_job(LACKING_SYMBOL, {"attn_implementation": HUB}, framework="transformers"),
     "torch cannot be imported, and its files tell": WITH_BROKEN_TORCH,

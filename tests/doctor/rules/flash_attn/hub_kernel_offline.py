@@ -17,7 +17,32 @@ FIRES = {
         with_hub_kernels("5.17.0", "0.16.0", True, (REPOSITORY, f"{REPOSITORY}@v2")), REPOSITORY
     ),
 }
+VLLM = "kernels-community/vllm-flash-attn3"
+FIRES |= {
+    "flash-attn 3 is asked for and missing": s.with_trl_job(
+        s.with_package(OFFLINE, "flash-attn", "2.8.3"), "flash_attention_3"
+    ),
+    "asked for on a node without a GPU": s.with_trl_job(s.with_gpus(OFFLINE), "flash_attention_2"),
+    "no flash attention by its name": s.with_trl_job(OFFLINE, "kernels-community/sage-attention"),
+    "the branch is cached, not the version": s.with_trl_job(
+        with_hub_kernels("5.17.0", "0.16.0", True, (VLLM, f"{VLLM}@main")), VLLM
+    ),
+}
 SILENT = {
+    "flash-attn 3 is asked for and there": s.with_trl_job(
+        s.with_package(OFFLINE, "flash-attn-3", "3.0.0"), "flash_attention_3"
+    ),
+    "sdpa is asked for": s.with_trl_job(OFFLINE, "sdpa"),
+    "another kernel's first version is cached": s.with_trl_job(
+        with_hub_kernels("5.17.0", "0.16.0", True, (VLLM, f"{VLLM}@v1")), VLLM
+    ),
+    "aiter's second": s.with_trl_job(
+        with_hub_kernels("5.20.2", "0.17.2", True, ("kernels-community/aiter-flash-attn@v2",)),
+        "kernels-community/aiter-flash-attn",
+    ),
+    "flash-attn 4's version 0": s.with_trl_job(
+        with_hub_kernels("5.17.0", "0.16.0", True, ("kernels-community/flash-attn4@v0",)), "flash_attention_4"
+    ),
     "the launch goes online": s.with_trl_job(replace(OFFLINE, environ={"HF_HUB_OFFLINE": "0"}), REPOSITORY),
     "its revision is cached": s.with_trl_job(
         with_hub_kernels("5.17.0", "0.16.0", True, (REPOSITORY, f"{REPOSITORY}@main")), f"{REPOSITORY}@main"
@@ -34,5 +59,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Return whether the finding's text names the kernel and a fix."""
-    return REPOSITORY in finding and "sdpa" in finding and "version=3)" in finding
+    """Return whether the finding's text names the kernel, its version, and a fix."""
+    return "kernels-community/" in finding and "sdpa" in finding and "version=" in finding
