@@ -74,10 +74,11 @@ def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
     if kernel is None or kernel.is_cached(snapshot):
         return ""
     call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))
-    why = f"{implementation} is not installed, transformers takes " if implementation in FALLBACKS else ""
+    why = (
+        f"{implementation} is not installed, and transformers takes the Hub's: " if implementation in FALLBACKS else ""
+    )
     return (
-        f"{why}{kernel}{', which' if why else ''} is not in the Hub's local cache, and attncheck downloads nothing; "
-        "fetch it first: "
+        f"{why}{kernel} is not in the Hub's local cache, and attncheck downloads nothing; fetch it first: "
         f"{snapshot.host.executable} -c 'from kernels import get_kernel; {call}'"
     )
 
