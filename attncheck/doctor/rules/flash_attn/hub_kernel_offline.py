@@ -41,14 +41,14 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     kernel = find_requested_kernel(snapshot, requested) if requested else find_hub_fallback(snapshot)
     if kernel is None or kernel.is_cached(snapshot):
         return
-    asked = requested or "flash_attention_2"
-    replaced = FALLBACKS.get(asked, ("",))[0]
+    implementation = requested or "flash_attention_2"
+    replaced = FALLBACKS.get(implementation, ("",))[0]
     call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))
     download_command = f"HF_HUB_OFFLINE=0 {snapshot.host.executable} -c 'from kernels import get_kernel; {call}'"
     yield Problem(
-        message=f"{asked if replaced else 'the job'} needs {kernel} from the Hub, which is not cached, and the Hub is "
-        "offline here",
-        subject=asked,
+        message=f"{implementation if replaced else 'the job'} needs {kernel} from the Hub, which is not cached, "
+        "and the Hub is offline here",
+        subject=implementation,
         evidence=(
             f"{' or '.join(OFFLINE_VARIABLES)} is set",
             *((f"{replaced} is not installed",) if replaced else ()),
