@@ -2,11 +2,12 @@
 
 A rule is arithmetic over the snapshot: where everything that it read is what it was, it finds what it found. What is
 read is noted by field; of the host by its field ("host.glibc"), of the variables by name ("environ.NCCL_ALGO"), as
-these differ from machine to machine in what few rules read.
+these differ from machine to machine in what few rules read; of a small question by its answer (`noted_by_answer`).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
@@ -15,6 +16,7 @@ from attncheck.core.environment import Host
 from attncheck.core.snapshot import Snapshot
 
 T = TypeVar("T")
+Part = str | tuple[Callable[[Snapshot, str], Any], str]  # a field or a part of one, or a question and its subject
 FIELDS = frozenset(spec.name for spec in fields(Snapshot))
 HOST_FIELDS = frozenset(spec.name for spec in fields(Host))
 # These are made anew for each launch or node and are small: they are compared by value, all others by identity.
@@ -22,7 +24,7 @@ COMPARED_BY_VALUE = frozenset({"environ", "environ_gap", "devices", "model", "ho
 MAX_ANSWERS = 4  # of one rule: as many models or environments in turn
 NOT_SET = object()
 
-_parts_read: set[str] = set()
+_parts_read: set[Part] = set()
 
 
 class RecordedHost(Host):
@@ -81,8 +83,27 @@ def record_snapshot(snapshot: Snapshot) -> RecordedSnapshot:
     return RecordedSnapshot(**values)
 
 
-def read_part(values: Mapping[str, Any], part: str) -> Any:
-    """Return the value of a part, "torch" or "host.glibc", among the fields of a snapshot."""
+def noted_by_answer(question: Callable[[Snapshot, str], T]) -> Callable[[Snapshot, str], T]:
+    """Note what a question is answered, not what it reads of a snapshot: launches that differ elsewhere share it."""
+
+    @functools.wraps(question)
+    def recorded(snapshot: Snapshot, subject: str) -> T:
+        outer = set(_parts_read)
+        answer = question(snapshot, subject)
+        if isinstance(snapshot, RecordedSnapshot):
+            _parts_read.clear()
+            _parts_read.update(outer, [(question, subject)])
+        return answer
+
+    return recorded
+
+
+def read_part(snapshot: Snapshot, part: Part) -> Any:
+    """Return the value of a part of a snapshot, "torch" or "host.glibc", or the answer to a question about it."""
+    if not isinstance(part, str):
+        question, subject = part
+        return question(snapshot, subject)
+    values = vars(snapshot)
     name, _, inner = part.partition(".")
     if not inner:
         return values[name]
@@ -95,16 +116,15 @@ def read_part(values: Mapping[str, Any], part: str) -> Any:
 class RuleMemory(Generic[T]):
     """The answers of rules by code, each with the parts that were read for it and their values."""
 
-    answers: dict[str, list[tuple[tuple[tuple[str, Any], ...], T]]] = field(default_factory=dict)
+    answers: dict[str, list[tuple[tuple[tuple[Part, Any], ...], T]]] = field(default_factory=dict)
 
     def recall(self, code: str, snapshot: Snapshot, run: Callable[[Snapshot], T]) -> T:
         """Return what `run` returns of the snapshot, from memory where it read the same before."""
-        values = vars(snapshot)
         kept = self.answers.setdefault(code, [])
         for known, answer in kept:
             for part, value in known:
-                now = read_part(values, part)
-                if value is not now and (part.partition(".")[0] not in COMPARED_BY_VALUE or value != now):
+                now = read_part(snapshot, part)
+                if value is not now and (not _is_compared_by_value(part) or value != now):
                     break
             else:
                 return answer
@@ -112,8 +132,12 @@ class RuleMemory(Generic[T]):
         _parts_read.clear()
         try:
             answer = run(record_snapshot(snapshot))
-            kept.insert(0, (tuple((part, read_part(values, part)) for part in _parts_read), answer))
+            kept.insert(0, (tuple((part, read_part(snapshot, part)) for part in _parts_read), answer))
         finally:
             _parts_read.update(outer)
         del kept[MAX_ANSWERS:]
         return answer
+
+
+def _is_compared_by_value(part: Part) -> bool:
+    return not isinstance(part, str) or part.partition(".")[0] in COMPARED_BY_VALUE

@@ -191,9 +191,9 @@ def describe_exit(returncode: int, stderr: str) -> str:
         with contextlib.suppress(ValueError):
             how = signal.Signals(-returncode).name
     where, last_line = describe_crash(stderr)
-    if where and not last_line:
-        return f"it ended with {how} in {where}"
-    return f"it ended with {how}{f' in {where}' if where else ''}: {last_line or 'no message'}"
+    if where:
+        how += f" in {where}"
+    return f"it ended with {how}" if where and not last_line else f"it ended with {how}: {last_line or 'no message'}"
 
 
 @contextlib.contextmanager

@@ -17,8 +17,8 @@ SETTLED_SECONDS = 0.3  # without a change after which a stack is held to be whol
 STACK_SECONDS = 5.0  # in which a rank writes its stack, on a busy machine too
 FATAL = "Fatal Python error: "
 NEVER_WRITES = "TtZX"  # states: stopped, traced, ended
-# Where a rank waits for others: torch's collectives, a request's wait, the all-gather of texts through the store.
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
+# Where a rank waits for others: torch's collectives, a request's wait, the all-gather of texts through the store.
 _WAITING = re.compile(r"torch/distributed/(?!run)|in (?:wait|synchronize|all_gather_text)\b")
 
 

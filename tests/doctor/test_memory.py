@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from attncheck.core.facts import Known
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.doctor.memory import RuleMemory
+from attncheck.doctor.memory import RuleMemory, noted_by_answer
 from attncheck.doctor.needs import Need
 from attncheck.doctor.profile import needs_of_profile
 from tests import snapshots as s
@@ -63,6 +64,27 @@ def test_of_host_and_variables_only_what_was_read_counts() -> None:
     changed = (s.with_host(first, python_abi="cp313"), s.with_env(first, B=""), s.with_env(first, A="2"))
     answers = {memory.recall("X", snapshot, read_parts) for snapshot in changed}
     assert len(calls) == 4 and len(answers) == 3
+
+
+@noted_by_answer
+def is_job_of(snapshot: Snapshot, framework: str) -> bool:
+    """Return whether the launch is one of a framework: a question of the tests."""
+    return isinstance(snapshot.job, Known) and snapshot.job.value.framework == framework
+
+
+def test_of_a_question_the_answer_counts() -> None:
+    memory: RuleMemory[str] = RuleMemory()
+    calls: list[Snapshot] = []
+
+    def ask(snapshot: Snapshot) -> str:
+        calls.append(snapshot)
+        return f"{snapshot.env('A')} {is_job_of(snapshot, 'trl')}"
+
+    first = s.with_trl_job(s.with_env(s.h200(), A="1"), "sdpa")
+    snapshots = (first, s.with_trl_job(first, "eager"), s.with_job(first, framework="verl"), s.with_env(first, A="2"))
+    answers = [memory.recall("X", snapshot, ask) for snapshot in snapshots]
+    assert answers == [ask(snapshot) for snapshot in snapshots]
+    assert len(calls) == 3 + len(snapshots)  # the second is answered from memory: its job differs in nothing asked
 
 
 def test_a_rule_that_reads_all_variables_is_run_again_for_any_of_them() -> None:

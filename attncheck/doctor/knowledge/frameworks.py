@@ -40,6 +40,30 @@ FRAMEWORKS = (
 FRAMEWORK_NAMES = tuple(framework.distribution for framework in FRAMEWORKS)
 PACKING_FRAMEWORKS = tuple(framework.distribution for framework in FRAMEWORKS if framework.packs)
 ULYSSES_FRAMEWORKS = tuple(framework.distribution for framework in FRAMEWORKS if framework.ulysses)
+# What a job of these imports of the others: trl 1.16.0, verl 0.9.1 (its critics' value heads), openrlhf 0.11.2,
+# llamafactory 0.9.5, ms_swift 4.6.0 and axolotl 0.19.0, every `import` of the wheels.
+FRAMEWORKS_IMPORTED_BY: dict[str, tuple[str, ...]] = {
+    "trl": (),
+    "verl": ("trl",),
+    "openrlhf": (),
+    "llamafactory": ("trl",),
+    "ms-swift": ("trl",),
+    "axolotl": ("trl",),
+}
+# Distribution -> what a job needs that imports it.
+NEEDS_BY_PACKAGE: dict[str, frozenset[Need]] = {
+    "ring-flash-attn": frozenset({"ring"}),
+    "yunchang": frozenset({"ring", "ulysses"}),
+    "liger-kernel": frozenset({"liger"}),
+}
+# Distribution -> the library that imports it, and from which release on only where the job uses it: transformers 4.53.3
+# (modeling_flash_attention_utils.py; 4.55.4 does not) and trl 0.23.0 (trainer/grpo_trainer.py; 1.16.0 does not). verl
+# 0.9.1 imports all three (models/transformers/qwen2_vl.py, utils/experimental/torch_functional.py).
+IMPORTED_LAZILY = {
+    "flash-attn": ("transformers", "4.55.4"),
+    "flash-attn-3": ("transformers", "4.55.4"),
+    "liger-kernel": ("trl", "1.16"),
+}
 # Distributions whose requirements of one another decide whether the attention stack works.
 WATCHED_DISTRIBUTIONS = (
     *FRAMEWORK_NAMES,

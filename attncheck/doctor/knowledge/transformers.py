@@ -26,6 +26,17 @@ RELEASES = """
 # is required" at import and offers no model (import_utils.py, is_torch_available).
 MINIMUM_TORCH: dict[str, str] = {"4.52": "2.1", "5.0": "2.2", "5.1": "2.4", "5.15": "2.5", "5.20": "2.6"}
 
+# What transformers and huggingface_hub take for on in an environment variable, in capitals.
+TRUE_VALUES = ("1", "ON", "YES", "TRUE")
+
+# attn_implementation -> the distribution that it loads, one of them alone, and none for a kernel of the Hub: 5.17.0,
+# modeling_flash_attention_utils.py `_lazy_imports`
+FLASH_DISTRIBUTIONS = {
+    "flash_attention_2": "flash-attn",
+    "flash_attention_3": "flash-attn-3",
+    "flash_attention_4": "flash-attn-4",
+}
+
 # transformers from this version on -> the `kernels` it is written for (dependency_versions_table.py).
 COMPATIBLE_KERNELS: dict[str, str] = {
     "4.50": ">=0.3.2,<0.4",

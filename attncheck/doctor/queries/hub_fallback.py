@@ -1,4 +1,4 @@
-"""What transformers takes from the Hub: kernels that are named, and one for flash_attention_2 without flash-attn."""
+"""What transformers takes from the Hub: kernels that are named, and one for a flash attention that is missing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from attncheck.doctor.queries.covering import sees_gpu
 # transformers 5.17.0, integrations/hub_kernels.py `is_kernel`: owner/name, a revision, a function of it
 KERNEL_NAME = re.compile(r"([^/:@|]+/[^/:@|]+)(?:@([^/:]+))?(?::[^/:]+)?")
 
-# attn_implementation -> distribution, and what is loaded in its place where that is missing: transformers 5.17.0,
+# attn_implementation -> what is loaded in its place where it is missing: transformers 5.17.0,
 # modeling_flash_attention_utils.py `FLASH_ATTN_KERNEL_FALLBACK`
 FALLBACKS = {
-    "flash_attention_2": ("flash-attn", "kernels-community/flash-attn2"),
-    "flash_attention_3": ("flash-attn-3", "kernels-community/vllm-flash-attn3"),
-    "flash_attention_4": ("flash-attn-4", "kernels-community/flash-attn4"),
+    "flash_attention_2": "kernels-community/flash-attn2",
+    "flash_attention_3": "kernels-community/vllm-flash-attn3",
+    "flash_attention_4": "kernels-community/flash-attn4",
 }
 # Wheels of transformers 4.57.6, 5.0.0, 5.3.0, 5.4.0 and 5.7.0, modeling_utils.py: "If FA not installed, do not fail"
 FALLBACK_SINCE = {
@@ -46,11 +46,13 @@ class HubKernel:
         ref = f"v{self.version}" if self.version else self.revision
         return f"{self.repository}@{ref}" if ref else self.repository
 
-    def call_of_get_kernel(self, kernels: Version) -> str:
-        """Return the call that loads what transformers loads: `kernels` from 0.15 on wants a version or revision."""
+    def format_download(self, snapshot: Snapshot) -> str:
+        """Return the command that loads what transformers loads: `kernels` from 0.15 on wants a version or revision."""
+        kernels = need(snapshot.version("kernels"), "the version of kernels")
         argument = f", version={self.version}" if self.version else f', revision="{self.revision or "main"}"'
         is_said = self.version or self.revision or kernels >= Version("0.12")
-        return f'get_kernel("{self.repository}"{argument if is_said else ""})'
+        call = f'get_kernel("{self.repository}"{argument if is_said else ""})'
+        return f"{snapshot.host.executable} -c 'from kernels import get_kernel; {call}'"
 
     def is_cached(self, snapshot: Snapshot) -> bool:
         """Return whether it is in the Hub's cache, in the version that is requested; of commits that is not known."""
@@ -73,20 +75,18 @@ def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
     kernel = None if is_hub_offline(snapshot) else find_requested_kernel(snapshot, implementation)
     if kernel is None or kernel.is_cached(snapshot):
         return ""
-    call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))
-    why = (
-        f"{implementation} is not installed, and transformers takes the Hub's: " if implementation in FALLBACKS else ""
-    )
+    is_fallback = implementation in FALLBACKS
+    why = f"{implementation} is not installed, and transformers takes the Hub's: " if is_fallback else ""
     return (
         f"{why}{kernel} is not in the Hub's local cache, and attncheck downloads nothing; fetch it first: "
-        f"{snapshot.host.executable} -c 'from kernels import get_kernel; {call}'"
+        f"{kernel.format_download(snapshot)}"
     )
 
 
 def is_hub_offline(snapshot: Snapshot) -> bool:
     """Return whether huggingface_hub would stay off the network: by the launch's variables, where it sets them."""
     texts = [snapshot.environ[name] for name in OFFLINE_VARIABLES if snapshot.environ.get(name)]
-    return texts[0].upper() in ("1", "ON", "YES", "TRUE") if texts else snapshot.hub.offline
+    return texts[0].upper() in transformers.TRUE_VALUES if texts else snapshot.hub.offline
 
 
 def find_requested_kernel(snapshot: Snapshot, implementation: str) -> HubKernel | None:
@@ -95,32 +95,33 @@ def find_requested_kernel(snapshot: Snapshot, implementation: str) -> HubKernel 
     try:
         if named is None:
             return _find_fallback(snapshot, implementation) if implementation in FALLBACKS else None
-        version = version_that_loads_kernels(snapshot)
+        version = _version_that_loads_kernels(snapshot)
     except MissingFact:
         return None
-    if version is None or named[2]:
-        return HubKernel(named[1], revision=named[2]) if version else None
-    return HubKernel(named[1], _kernel_version(snapshot, named[1], version))
+    if version is None:
+        return None
+    repository, revision = named[1], named[2] or ""
+    return HubKernel(repository, "" if revision else _kernel_version(snapshot, repository, version), revision)
 
 
 def _find_fallback(snapshot: Snapshot, implementation: str) -> HubKernel | None:
     """Return the Hub kernel that would replace a flash attention that is not installed, on whatever device."""
-    version = version_that_loads_kernels(snapshot)
+    version = _version_that_loads_kernels(snapshot)
     if version is None or version < FALLBACK_SINCE[implementation]:
         return None
     # Before 5.4.0 only where neither flash-attn 2 nor 3 is there.
     missing = (implementation,) if version >= Version("5.4") else ("flash_attention_2", "flash_attention_3")
-    if any(snapshot.has(FALLBACKS[name][0]) or _is_available(snapshot, name) for name in missing):
+    if any(snapshot.has(transformers.FLASH_DISTRIBUTIONS[name]) or _is_available(snapshot, name) for name in missing):
         return None
     fallbacks: Mapping[str, str] = {}
     if isinstance(snapshot.interfaces, Known):
         fallbacks = value_or(snapshot.interfaces.value.kernel_fallbacks, {})
-    default = FALLBACKS[implementation][1] if version >= Version("5") else "kernels-community/flash-attn"
+    default = FALLBACKS[implementation] if version >= Version("5") else "kernels-community/flash-attn"
     repository = fallbacks.get(implementation, default)
     return HubKernel(repository, _kernel_version(snapshot, repository, version))
 
 
-def version_that_loads_kernels(snapshot: Snapshot) -> Version | None:
+def _version_that_loads_kernels(snapshot: Snapshot) -> Version | None:
     """Return the version of transformers; None where it takes the installed `kernels`, if any, for missing."""
     if not snapshot.has("transformers") or not snapshot.has("kernels"):
         return None
@@ -153,7 +154,7 @@ def _kernel_version(snapshot: Snapshot, repository: str, version: Version) -> st
     if version >= Version("5.20") and repository in SECOND_VERSIONS:
         return "2"
     is_second = bool(re.search("flash.*2", repository)) and version >= Version("5.16")
-    if not is_second or (version >= Version("5.20") and repository != FALLBACKS["flash_attention_2"][1]):
+    if not is_second or (version >= Version("5.20") and repository != FALLBACKS["flash_attention_2"]):
         return "1"
     torch = snapshot.version("torch")
     is_newer = isinstance(torch, Known) and torch.value.release >= (2, 10)

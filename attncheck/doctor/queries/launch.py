@@ -11,19 +11,15 @@ from attncheck.core.findings import Fix
 from attncheck.core.job import Job, Key
 from attncheck.core.launch import SourceLocation
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.profile import uses_package
+from attncheck.doctor.knowledge.frameworks import FRAMEWORKS_IMPORTED_BY, IMPORTED_LAZILY, NEEDS_BY_PACKAGE
+from attncheck.doctor.knowledge.transformers import FLASH_DISTRIBUTIONS
+from attncheck.doctor.memory import noted_by_answer
+from attncheck.doctor.profile import needs_of_job
 
 # Settings that do not change what a job computes: they may be set without asking the user.
 SAFE_KEYS: frozenset[Key] = frozenset(
     {"attn_implementation", "heads_k_stride", "deterministic", "liger", "gradient_checkpointing"}
 )
-
-# Distribution -> the library that imports it, and from which release on only where the job uses it.
-IMPORTED_LAZILY = {
-    "flash-attn": ("transformers", "4.55.4"),
-    "flash-attn-3": ("transformers", "4.55.4"),
-    "liger-kernel": ("trl", "1.16"),
-}
 
 
 def require_job(snapshot: Snapshot) -> Job:
@@ -71,21 +67,40 @@ def may_use(snapshot: Snapshot, *implementations: str) -> bool:
     return job is None or effective_attn_implementation(job) in implementations
 
 
+@noted_by_answer
 def may_import(snapshot: Snapshot, distribution: str) -> bool:
-    """Return whether the job may import an installed package: all may be, where no launch is known.
+    """Return whether the job may import an installed package: what is broken in one that it leaves alone harms no one.
 
-    Older releases imported flash-attn and liger-kernel whatever the job, as their modules were imported: transformers
-    4.53.3 (modeling_flash_attention_utils.py; 4.55.4 does not) and trl 0.23.0 (trainer/grpo_trainer.py; 1.16.0 does
-    not); verl 0.9.1 does (models/transformers/qwen2_vl.py, utils/experimental/torch_functional.py).
+    A launch of a framework uses no other framework, and no package for what it does not do, but where a release of what
+    it uses imports that whatever the job. Of a script of one's own that is not known, nor without a launch.
     """
-    if not isinstance(snapshot.job, Known):
+    job = snapshot.job.value if isinstance(snapshot.job, Known) else None
+    if job is None or job.framework not in FRAMEWORKS_IMPORTED_BY:
         return True
-    library, since = IMPORTED_LAZILY.get(distribution, ("", ""))
-    version = snapshot.version(library) if library else None
-    is_eager = isinstance(version, Known) and version.value < Version(since)
-    if library and (is_eager or snapshot.job.value.framework == "verl"):
+    if distribution in FRAMEWORKS_IMPORTED_BY:
+        return distribution in (job.framework, *FRAMEWORKS_IMPORTED_BY[job.framework])
+    if _is_imported_eagerly(snapshot, job, distribution):
         return True
-    return uses_package(snapshot.job.value, distribution)
+    if distribution in FLASH_DISTRIBUTIONS.values():
+        return _may_load_flash(job, distribution)
+    return distribution not in NEEDS_BY_PACKAGE or bool(NEEDS_BY_PACKAGE[distribution] & needs_of_job(job))
+
+
+def _is_imported_eagerly(snapshot: Snapshot, job: Job, distribution: str) -> bool:
+    """Return whether the framework, or the installed release of a library, imports it whatever the job uses."""
+    if distribution not in IMPORTED_LAZILY:
+        return False
+    library, since = IMPORTED_LAZILY[distribution]
+    version = snapshot.version(library)
+    return job.framework == "verl" or (isinstance(version, Known) and version.value < Version(since))
+
+
+def _may_load_flash(job: Job, distribution: str) -> bool:
+    """Return whether the job's attn_implementation is no other's than the distribution's, or the job imports it."""
+    name = job.plan.attn_implementation
+    is_another = "/" in name or FLASH_DISTRIBUTIONS.get(name, distribution) != distribution
+    imports_itself = distribution == "flash-attn" and ("flash_attn" in job.imports or "ring" in needs_of_job(job))
+    return not is_another or imports_itself
 
 
 def may_use_flash(snapshot: Snapshot) -> bool:

@@ -72,8 +72,8 @@ class JudgedSide:
 
     def list_unseen(self, code: str) -> set[str]:
         """Return the facts that the rule `code` read, and that nobody looked at here."""
-        read = {name: value for known, _ in self.memory.answers.get(code, []) for name, value in known}
-        return {name for name, value in read.items() if value == Absent(NOT_ASKED)}
+        read = [pair for known, _ in self.memory.answers.get(code, []) for pair in known]
+        return {name for name, value in read if isinstance(name, str) and value == Absent(NOT_ASKED)}
 
 
 def judge_side(side: StackSide, needs: frozenset[Need]) -> JudgedSide:

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.transformers import FLASH_DISTRIBUTIONS
 from attncheck.doctor.queries.hub_fallback import (
-    FALLBACKS,
     OFFLINE_VARIABLES,
     find_hub_fallback,
     find_requested_kernel,
@@ -42,9 +41,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     if kernel is None or kernel.is_cached(snapshot):
         return
     implementation = requested or "flash_attention_2"
-    replaced = FALLBACKS.get(implementation, ("",))[0]
-    call = kernel.call_of_get_kernel(need(snapshot.version("kernels"), "the version of kernels"))
-    download_command = f"HF_HUB_OFFLINE=0 {snapshot.host.executable} -c 'from kernels import get_kernel; {call}'"
+    replaced = FLASH_DISTRIBUTIONS.get(implementation, "")
+    download = f"HF_HUB_OFFLINE=0 {kernel.format_download(snapshot)}"
     yield Problem(
         message=f"{implementation if replaced else 'the job'} needs {kernel} from the Hub, which is not cached, "
         "and the Hub is offline here",
@@ -55,7 +53,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         ),
         fixes=(
             install.set_attn_implementation(snapshot, "sdpa"),
-            Fix("fetch it where there is a network, into the same cache", "command", download_command, "safe"),
+            Fix("fetch it where there is a network, into the same cache", "command", download, "safe"),
         ),
         locations=locate_variables(snapshot, *OFFLINE_VARIABLES),
     )

@@ -25,7 +25,7 @@ from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
-from attncheck.doctor.queries.hub_fallback import FALLBACKS, KERNEL_NAME, find_requested_kernel
+from attncheck.doctor.queries.hub_fallback import KERNEL_NAME, find_requested_kernel
 from attncheck.doctor.queries.launch import (
     change_settings,
     describe_job,
@@ -48,9 +48,11 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
                 snapshot, job, module.replace("_", "-"), "it is imported whatever the settings", ()
             )
     implementation = effective_attn_implementation(job)
-    package = "kernels" if KERNEL_NAME.fullmatch(implementation) else FALLBACKS.get(implementation, ("", ""))[0]
+    is_from_hub = KERNEL_NAME.fullmatch(implementation)
+    package = "kernels" if is_from_hub else transformers.FLASH_DISTRIBUTIONS.get(implementation, "")
     is_missing = bool(package) and isinstance(snapshot.package(package), Absent)
-    if is_missing and package.replace("-", "_") not in job.imports and not _is_provided_elsewhere(snapshot, package):
+    is_reported = package.replace("-", "_") in job.imports
+    if is_missing and not is_reported and not _is_provided_elsewhere(snapshot, implementation, package):
         yield _missing_package_problem(snapshot, job, package, f"it asks for {implementation}", (_use_sdpa(job),))
     uses_ring = job.scheme == "llama3" and job.plan.ring_size > 1 and "ring_flash_attn" not in job.imports
     if uses_ring and isinstance(snapshot.package("ring-flash-attn"), Absent):
@@ -67,9 +69,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
             need(fact, f"whether {name} is installed")
 
 
-def _is_provided_elsewhere(snapshot: Snapshot, package: str) -> bool:
+def _is_provided_elsewhere(snapshot: Snapshot, implementation: str, package: str) -> bool:
     """Return whether transformers finds the implementation elsewhere: a module of no distribution, a Hub kernel."""
-    implementation = next((name for name, (distribution, _) in FALLBACKS.items() if distribution == package), "")
     is_replaced = find_requested_kernel(snapshot, implementation) is not None
     return can_import(snapshot, MODULES.get(package, package)) or is_replaced
 

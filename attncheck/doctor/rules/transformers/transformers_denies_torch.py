@@ -22,12 +22,11 @@ from attncheck.core.facts import Known, need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
+from attncheck.doctor.knowledge.transformers import TRUE_VALUES
 from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.packages import can_import
 from attncheck.doctor.rules import Rule
 from attncheck.doctor.rules.transformers import transformers_needs_newer_torch
-
-TRUE_VALUES = ("1", "ON", "YES", "TRUE")
 
 
 def check(snapshot: Snapshot) -> Iterator[Problem]:

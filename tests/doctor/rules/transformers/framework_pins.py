@@ -1,6 +1,7 @@
 """Cases for ATN147."""
 
 from tests import snapshots as s
+from tests.doctor.rules.transformers.frameworks_cannot_share import with_frameworks
 
 VERL_REQUIRES = "transformers!=5.6.0,<5.11,>=5.5.3"
 OPENRLHF_REQUIRES = (
@@ -12,12 +13,7 @@ OPENRLHF_REQUIRES = (
 
 FIRES = {
     "a launch of one of two that no release pleases": s.with_job(
-        s.with_package(
-            s.with_package(s.h200(), "openrlhf", "0.11.2", requires=("transformers==5.15.0",)),
-            "verl",
-            "0.9.1",
-            requires=("transformers<5.11",),
-        )
+        with_frameworks("transformers==5.15.0", "transformers<5.11")
     ),
     "a launch of it": s.with_job(
         s.with_package(s.h200(), "verl", "0.9.1", requires=(VERL_REQUIRES,)), framework="verl", trainer="sft"
