@@ -93,6 +93,44 @@ class Objective:
         return self.policy.describe(mean) if self.policy is not None else mean
 
 
+JOB_FOLDER = "job"  # of a rehearsal's folder: the only one that the launch may write to
+FilesBy = Literal["overlay", "read-only", "landlock", "none"]
+NetworkBy = Literal["namespace", "ports", "environment"]
+ProcessesBy = Literal["namespace", "subreaper"]
+FILES_TEXTS: Mapping[FilesBy, str] = {
+    "overlay": "files outside its folder are read-only or overlaid",
+    "read-only": "files outside its folder are read-only",
+    "landlock": "files outside its folder are read-only (Landlock)",
+    "none": "files outside its folder are NOT protected",
+}
+NETWORK_TEXTS: Mapping[NetworkBy, str] = {
+    "namespace": "no network",
+    "ports": "no TCP port below 1024 can be reached",
+    "environment": "the network is switched off by environment variables alone",
+}
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """How a rehearsed command was kept from the user's files and the network, and what it wrote outside its folder.
+
+    `written` and `removed` are paths that an overlay kept from the user's files; `denied` could not be written.
+    """
+
+    files: FilesBy = "none"
+    network: NetworkBy = "environment"
+    processes: ProcessesBy = "subreaper"
+    overlaid: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """How it was isolated, in words."""
+        return f"isolation: {FILES_TEXTS[self.files]}; {NETWORK_TEXTS[self.network]}"
+
+
 DATA_ENDINGS = (".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt")  # of files whose first rows can be taken
 
 

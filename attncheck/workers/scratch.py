@@ -42,8 +42,23 @@ def make_folder() -> str:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder of ours, as far as it can be removed."""
+    """Remove a folder of ours, or what stands in its place, as far as it can be removed."""
     shutil.rmtree(folder, ignore_errors=True)
+    if os.path.islink(folder) or os.path.isfile(folder):
+        with contextlib.suppress(OSError):
+            os.remove(folder)
+    if os.path.isdir(folder) and not os.path.islink(folder):  # in it are folders that their owner may not enter
+        for path, _, _ in os.walk(folder, topdown=True):
+            for name in _list_folders(path):
+                with contextlib.suppress(OSError):
+                    os.chmod(os.path.join(path, name), 0o700)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _list_folders(path: str) -> list[str]:
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return []
 
 
 @cache

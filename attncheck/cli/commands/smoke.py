@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -85,6 +86,30 @@ RealData = Annotated[
         "of made-up documents.",
     ),
 ]
+TrustScript = Annotated[
+    bool,
+    option(
+        TRAIN,
+        "--trust-script",
+        help="Rehearse a script of yours even if this machine cannot keep it from writing to your files. Default: no.",
+    ),
+]
+TrustRemoteCode = Annotated[
+    bool,
+    option(
+        TRAIN,
+        "--trust-remote-code",
+        help="Let a rehearsed LAUNCH that says trust_remote_code run its model's own code. Default: no.",
+    ),
+]
+RunSubstitutions = Annotated[
+    bool,
+    option(
+        TRAIN,
+        "--run-substitutions",
+        help="Let a rehearsed LAUNCH run the commands in its options and exports, $(…). Default: no.",
+    ),
+]
 Only = Annotated[
     list[str] | None,
     option(
@@ -119,6 +144,9 @@ def smoke(
     full: Full = False,
     full_model: FullModel = False,
     real_data: RealData = False,
+    trust_script: TrustScript = False,
+    trust_remote_code: TrustRemoteCode = False,
+    run_substitutions: RunSubstitutions = False,
     only: Only = None,
     fix: FixOption = True,
     try_packages: TryPackages = False,
@@ -143,7 +171,12 @@ def smoke(
     command = context.meta.get(PASSED_COMMAND)
     if command is not None or is_launch(model):
         given = () if model is None else (model,)
-        launches = make_rehearsal_request(given, command, fix, seed, full_model, real_data)
+        launches = replace(
+            make_rehearsal_request(given, command, fix, seed, full_model, real_data),
+            trusts_script=trust_script,
+            trusts_remote_code=trust_remote_code,
+            runs_substitutions=run_substitutions,
+        )
         interpreter = select_interpreter(python)
         target = make_execution_target(interpreter, device, policy)
         measure_and_exit(

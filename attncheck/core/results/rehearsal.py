@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import MeasuredSection, deduplicate
+from attncheck.core.rehearsal import Isolation
+from attncheck.core.report import MeasuredSection, OpenQuestion, deduplicate
 from attncheck.core.results.smoke import CheckResult
 from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
 
@@ -33,6 +34,7 @@ class RehearsedLaunch:
     remarks: tuple[str, ...] = ()
     full_model: bool = False  # the model was the user's own, whole
     real_data: bool = False  # the rows were the user's own
+    isolation: Isolation = Isolation()
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,16 @@ class RehearsalSection(MeasuredSection):
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
         """How each check came out."""
         return tuple((result.outcome, result.reason) for launch in self.launches for result in launch.results)
+
+    @property
+    def unanswered(self) -> tuple[OpenQuestion, ...]:
+        """What `MeasuredSection` says, and each launch as written that took no step: nothing was checked."""
+        reasons = (
+            f"{launch.location}: no step was taken, so nothing was checked"
+            for launch in self.launches
+            if not launch.steps and not launch.tried
+        )
+        return (*super().unanswered, *(OpenQuestion(self.name, "unanswered", reason) for reason in reasons))
 
     def merge(self, later: RehearsalSection) -> RehearsalSection:
         """Return both, as of two launches."""

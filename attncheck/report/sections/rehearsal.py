@@ -19,6 +19,8 @@ from attncheck.report.sections.smoke import (
 )
 from attncheck.report.testcases import TestCase, make_testcase
 
+MAX_PATHS = 5  # of files that are named in a line
+
 
 def rows(report: Report, section: RehearsalSection, verbose: bool, width: int) -> Iterator[Line]:
     """Yield each launch that was run, for a terminal `width` columns wide."""
@@ -26,7 +28,7 @@ def rows(report: Report, section: RehearsalSection, verbose: bool, width: int) -
         if number:
             yield Line()
         yield text_line(describe_launch(launch))
-        for remark in launch.remarks:
+        for remark in (*launch.remarks, *describe_isolation(launch)):
             yield text_line(f"  {remark}")
         for line in (*_summarize_layers(launch), launch.objective):
             yield column_line(("  ", ""), (line, "dim"))
@@ -48,6 +50,20 @@ def describe_launch(launch: RehearsedLaunch) -> str:
         *([f"with {launch.tried}"] * bool(launch.tried)),
     ]
     return " · ".join(parts)
+
+
+def describe_isolation(launch: RehearsedLaunch) -> Iterator[str]:
+    """Yield how the launch was isolated, and what it wrote outside its folder, or tried to."""
+    isolation = launch.isolation
+    yield isolation.text
+    for what, paths in (
+        ("wrote outside its folder, kept from your files", isolation.written),
+        ("removed outside its folder, kept from your files", isolation.removed),
+        ("tried to write, denied", isolation.denied),
+    ):
+        if paths:
+            more = f" and {len(paths) - MAX_PATHS} more" if len(paths) > MAX_PATHS else ""
+            yield f"{what}: {', '.join(paths[:MAX_PATHS])}{more}"
 
 
 def _summarize_layers(launch: RehearsedLaunch) -> Iterator[str]:
@@ -75,7 +91,7 @@ def markdown(report: Report, section: RehearsalSection) -> Iterator[str]:
     """Yield each launch with its answers, how it was cut, and the launch that trains right."""
     for launch in section.launches:
         yield from (f"## {escape_markdown(describe_launch(launch))}", "")
-        for line in (*launch.remarks, *_summarize_layers(launch), launch.objective):
+        for line in (*launch.remarks, *describe_isolation(launch), *_summarize_layers(launch), launch.objective):
             yield from (escape_line(line), "")
         results = [
             (

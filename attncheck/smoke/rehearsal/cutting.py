@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.launch import Edit, Launch, Word
-from attncheck.core.rehearsal import JobCut, Materials
+from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
+from attncheck.smoke.rehearsal.guards import GUARDED, drop_guarded
+from attncheck.smoke.rehearsal.substitutions import leave_out
 
 MAX_LENGTH = 256  # tokens of a row
 MAX_REAL_LENGTH = 512  # of a row of the user's own data, which are longer
@@ -60,7 +62,7 @@ def make_materials(
     return Materials(
         os.path.join(folder, "model"),
         os.path.join(folder, "data"),
-        os.path.join(folder, "output"),
+        os.path.join(folder, JOB_FOLDER, "output"),
         steps,
         length - length % (2 * ring_size),  # zigzag cuts a row into two chunks for each rank
         min(plan.batch, MAX_BATCH),
@@ -159,17 +161,33 @@ def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
     return replace(cut, ring_size=kept, sets={**cut.sets, "ring_size": str(kept)}, remarks=(*cut.remarks, remark))
 
 
-def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: str, processes: int) -> CutLaunch:
+def cut_launch(
+    read: ReadLaunch,
+    cut: JobCut,
+    sets: Mapping[str, str],
+    folder: str,
+    processes: int,
+    runs_substitutions: bool = False,
+) -> CutLaunch:
     """Return a launch cut small, with `sets` on top: settings of the job that are tried.
 
-    At most `processes` processes are started. Raises `Unanswered` for a launch that cannot be changed, or whose shell
-    must hold what only its script knows.
+    At most `processes` processes are started. Raises `Unanswered` for a launch that cannot be changed, whose shell must
+    hold what only its script knows, or which needs a command substitution and `runs_substitutions` is not set.
     """
     launch = read.recognised.launch
     edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
     rewritten = rewrite(read, {**cut.sets, **sets}, edits)
     is_file = not launch.words
-    command, files = format_with_files(_run_here(rewritten.launch) if cut.driver else rewritten.launch, folder)
+    guarded = drop_guarded(_run_here(rewritten.launch) if cut.driver else rewritten.launch)
+    if not runs_substitutions:
+        plain = leave_out(guarded)
+        if plain.needed:
+            raise Unanswered(
+                f"{read.job.location}: the launch runs a command to make {', '.join(plain.needed)}: write its value "
+                "there, or let it run with --run-substitutions"
+            )
+        guarded, cut = plain.launch, _remark_left_out(cut, plain.left_out)
+    command, files = format_with_files(guarded, folder)
     if is_file:
         path = os.path.join(folder, os.path.basename(launch.source.name))
         files = {path: rewritten.launch.source.text}
@@ -182,13 +200,18 @@ def cut_launch(read: ReadLaunch, cut: JobCut, sets: Mapping[str, str], folder: s
     environ = {name: launch.environ[name] for name in command.variables if name in launch.environ}
     if cut.driver and "ray" in launch.launchers:  # what its runtime environment sets, which is left out with it
         environ |= {setting.name: setting.value for setting in launch.variables if setting.known}
-    known = (*os.environ, *environ, *ARGUMENTS)
+    known = (*os.environ, *environ, *ARGUMENTS, *GUARDED)
     missing = [name for name in command.variables if name not in known]
     if missing or not command.text:
         names = ", ".join(missing) or "another machine's shell"
         raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")
     text = _limit_processes(command.text, processes)
     return CutLaunch(text, files, rewritten.diff, replace(cut, environ={**cut.environ, **environ}))
+
+
+def _remark_left_out(cut: JobCut, names: tuple[str, ...]) -> JobCut:
+    remark = f"{', '.join(names)}: set by a command, which was not run (--run-substitutions runs it)"
+    return replace(cut, remarks=(*cut.remarks, remark)) if names else cut
 
 
 def _run_here(launch: Launch) -> Launch:

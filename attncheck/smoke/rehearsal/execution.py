@@ -1,4 +1,4 @@
-"""Runs a cut launch with the watcher in its processes, and leaves none of them behind."""
+"""Runs a cut launch with the watcher in its processes, in a sandbox that leaves nothing of it behind."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ import os
 import re
 import shlex
 import shutil
-import signal
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from attncheck.core.files import CannotRead, read_bounded
+from attncheck.core.rehearsal import JOB_FOLDER, Isolation
+from attncheck.smoke.rehearsal import guards
 from attncheck.smoke.rehearsal.extensions import FOLDER
-from attncheck.workers.pool import cache_environment
-from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream
+from attncheck.workers.process import closing_stream
+from attncheck.workers.sandboxed import Sandbox, SandboxedProcess, read_isolation
+from attncheck.workers.scratch import remove_folder
 
 WATCHER = Path(__file__).parent.parent / "worker" / "watcher"
 DRIVERS = Path(__file__).parent.parent / "worker" / "drivers"
@@ -30,17 +34,9 @@ FLASH_ATTN_METADATA = {
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
 LAST_LINES = 200  # of what the launch prints: torchrun writes tens after a rank's own error
 POLL_SECONDS = 0.2
-GRACE_SECONDS = 5.0  # for a launcher to end its processes
-# What a trainer would leave behind or send out, besides its output folder.
-QUIET_ENVIRONMENT = {
-    "WANDB_MODE": "disabled",
-    "SWANLAB_MODE": "disabled",
-    "MLFLOW_TRACKING_URI": "",
-    "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-}
+MAX_STEP_BYTES = 64 << 20  # of a rank's losses and rows
+MAX_DENIED = 100  # paths, and bytes of each, that are read of what the watcher noted
+MAX_PATH_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -51,44 +47,69 @@ class Execution:
     steps: int
     lines: tuple[str, ...]
     seconds: float
+    isolation: Isolation = Isolation()
 
 
-def run_launch(
-    command: str,
-    folder: str,
-    python: str,
-    environ: Mapping[str, str],
-    emulates_flash_attn: bool,
-    steps: int,
-    seconds: float,
-    report_progress: Callable[[str], None],
-) -> Execution:
-    """Run a shell's command where the user works, with the interpreter's programs first, for `seconds` at most."""
-    watch = _lay_watcher(folder)
-    environment = {**CHILD_ENVIRONMENT, **QUIET_ENVIRONMENT, **cache_environment(folder), **environ}
-    environment |= {"ATTNCHECK_WATCH": watch, "HF_DATASETS_CACHE": os.path.join(folder, "datasets")}
-    environment["TORCH_EXTENSIONS_DIR"] = os.path.join(folder, FOLDER)  # a killed build leaves a lock for ever
-    if emulates_flash_attn:
+@dataclass(frozen=True)
+class RunRequest:
+    """What is run, and how.
+
+    `environ` is the launch's own. `needs_files`: it is not started unless the user's files are protected.
+    `emulates_flash_attn`: its processes find flash-attn in plain torch. It is ended after `seconds`.
+    """
+
+    command: str
+    environ: Mapping[str, str]
+    emulates_flash_attn: bool
+    steps: int
+    seconds: float
+    needs_files: bool = False
+    trusts_remote_code: bool = False
+
+
+def run_launch(request: RunRequest, folder: str, python: str, report_progress: Callable[[str], None]) -> Execution:
+    """Run a shell's command where the user works, with the interpreter's programs first."""
+    job = _lay_folders(folder)
+    watch = os.path.join(job, "watch")
+    environment = {**request.environ, **guards.make_environment(job, os.environ, request.trusts_remote_code)}
+    environment |= {"ATTNCHECK_WATCH": watch, "ATTNCHECK_FOLDER": job}
+    environment["TORCH_EXTENSIONS_DIR"] = os.path.join(job, FOLDER)  # a killed build leaves a lock for ever
+    if request.emulates_flash_attn:
         _lay_flash_attn(Path(folder) / "entry")
         environment["ATTNCHECK_EMULATED"] = "flash_attn"
     environment["PYTHONPATH"] = _join_paths(os.path.join(folder, "entry"), os.environ.get("PYTHONPATH", ""))
     environment["PATH"] = _join_paths(os.path.dirname(os.path.abspath(python)), os.environ.get("PATH", os.defpath))
+    overlaid = {os.getcwd(), os.path.expanduser("~"), os.path.realpath(tempfile.gettempdir()), "/tmp", "/var/tmp"}
+    sandbox = Sandbox(
+        os.path.join(folder, "sandbox"), [job], [path for path in overlaid if os.path.isdir(path)], request.needs_files
+    )
+    command = keep_watcher(request.command, os.path.join(folder, "entry"))
     began = time.monotonic()
-    process = LaunchProcess(keep_watcher(command, os.path.join(folder, "entry")), environment, watch)
-    taken = 0
+    report_progress("starting the launch")
+    process = LaunchProcess(command, environment, os.getcwd(), sandbox)
     try:
-        report_progress("starting the launch")
-        while not process.wait_for_exit(POLL_SECONDS):
-            if count_steps(watch) != taken:
-                taken = count_steps(watch)
-                report_progress(f"step {taken} of {steps}")
-            if taken >= steps:  # a script that cannot be told to stop
-                return Execution(0, taken, process.last_lines(), time.monotonic() - began)
-            if time.monotonic() - began > seconds:
-                return Execution(None, count_steps(watch), process.last_lines(), seconds)
-        return Execution(process.returncode, count_steps(watch), process.last_lines(), time.monotonic() - began)
+        ended = _follow(process, request, watch, began, report_progress)
     finally:
         process.kill()
+        _keep_records(folder)
+    isolation = replace(read_isolation(sandbox), denied=_read_denied(os.path.join(folder, "watch")))
+    return replace(ended, lines=process.last_lines(), isolation=isolation)
+
+
+def _follow(
+    process: LaunchProcess, request: RunRequest, watch: str, began: float, report_progress: Callable[[str], None]
+) -> Execution:
+    """Return how a launch ended, or that it has taken its steps or its time."""
+    taken = 0
+    while not process.wait_for_exit(POLL_SECONDS):
+        if count_steps(watch) != taken:
+            taken = count_steps(watch)
+            report_progress(f"step {taken} of {request.steps}")
+        if taken >= request.steps:  # a script that cannot be told to stop
+            return Execution(0, taken, (), time.monotonic() - began)
+        if time.monotonic() - began > request.seconds:
+            return Execution(None, count_steps(watch), (), request.seconds)
+    return Execution(process.returncode, count_steps(watch), (), time.monotonic() - began)
 
 
 def keep_watcher(command: str, entry: str) -> str:
@@ -100,8 +121,8 @@ def count_steps(watch: str) -> int:
     """Return how many steps every rank that reports has taken."""
     counts = []
     for path in Path(watch).glob("steps-*.json"):
-        with contextlib.suppress(OSError, ValueError):
-            counts.append(len(json.loads(path.read_text())["steps"]))
+        with contextlib.suppress(OSError, ValueError, CannotRead):
+            counts.append(len(json.loads(read_bounded(path, MAX_STEP_BYTES))["steps"]))
     return min(counts, default=0)
 
 
@@ -134,17 +155,41 @@ def describe_data_parallel(folder: str) -> str:
     return ""
 
 
-def _lay_watcher(folder: str) -> str:
-    """Copy the watcher where the processes find it, and return the empty folder that they write into."""
-    entry, watch = os.path.join(folder, "entry"), os.path.join(folder, "watch")
-    for path in (entry, watch):
-        shutil.rmtree(path, ignore_errors=True)
-    os.makedirs(watch)
+def _lay_folders(folder: str) -> str:
+    """Put the watcher where the launch's processes find it; return the only folder that they may write to, empty."""
+    job, entry = os.path.join(folder, JOB_FOLDER), os.path.join(folder, "entry")
+    for path in (job, entry, os.path.join(folder, "sandbox")):
+        remove_folder(path)
+    for name in ("output", "watch", "tmp", "cache"):
+        os.makedirs(os.path.join(job, name))
+    extensions = os.path.join(folder, FOLDER)
+    if os.path.isdir(extensions):
+        shutil.copytree(extensions, os.path.join(job, FOLDER), symlinks=True)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(WATCHER, os.path.join(entry, "attncheck_watcher"), ignore=ignored)
     shutil.copytree(DRIVERS, os.path.join(entry, "attncheck_drivers"), ignore=ignored)
     shutil.copy(WATCHER / "entry.py", os.path.join(entry, "sitecustomize.py"))
-    return watch
+    return job
+
+
+def _keep_records(folder: str) -> None:
+    """Move what the watcher wrote out of the launch's reach; a link in its place is none of the watcher's."""
+    written, kept = os.path.join(folder, JOB_FOLDER, "watch"), os.path.join(folder, "watch")
+    remove_folder(kept)
+    if os.path.isdir(written) and not os.path.islink(written):
+        os.rename(written, kept)
+    else:
+        os.makedirs(kept)
+
+
+def _read_denied(watch: str) -> tuple[str, ...]:
+    """Return the paths that the launch's Python could not write."""
+    paths: dict[str, None] = {}
+    for file in sorted(Path(watch).glob("denied-*")):
+        with contextlib.suppress(CannotRead):
+            lines = read_bounded(file, MAX_DENIED * MAX_PATH_BYTES).decode("utf-8", "replace").splitlines()
+            paths |= dict.fromkeys(lines[:MAX_DENIED])
+    return tuple(paths)[:MAX_DENIED]
 
 
 def _lay_flash_attn(entry: Path) -> None:
@@ -168,17 +213,13 @@ def _join_paths(*paths: str) -> str:
     return os.pathsep.join(path for path in paths if path)
 
 
-class LaunchProcess(Process):
-    """A shell that runs a launch. All that it starts goes with it, in whatever process group or session it is."""
+class LaunchProcess(SandboxedProcess):
+    """A shell that runs a launch."""
 
-    options: Sequence[str] = ()
-
-    def __init__(self, command: str, environment: Mapping[str, str], watch: str) -> None:
-        """Start the command in the folder where the user works."""
+    def __init__(self, command: str, environment: Mapping[str, str], folder: str, sandbox: Sandbox) -> None:
+        """Start the command in `folder`."""
         self._lines: deque[bytes] = deque(maxlen=LAST_LINES)
-        self._watch = watch
-        super().__init__("/bin/bash", ["-c", command], environment, os.getcwd())
-        self._close_stdin()
+        super().__init__(command, environment, folder, sandbox)
 
     def _stream_handlers(self) -> list[Callable[[], None]]:
         return [self._read_stdout, *super()._stream_handlers()]
@@ -194,38 +235,3 @@ class LaunchProcess(Process):
         text = b"".join(self._lines).decode("utf-8", "replace") + "\n" + self.stderr
         lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
         return tuple(line for line in lines if line)[-LAST_LINES:]
-
-    def kill(self) -> None:
-        """End what is left: first by SIGTERM, which launchers hand on; then every process that holds the watcher."""
-        if self._process.poll() is None:
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, signal.SIGTERM)
-            self.wait_for_exit(GRACE_SECONDS)
-        super().kill()
-        kill_watched(self._watch)
-
-
-def kill_watched(watch: str) -> None:
-    """Kill every process whose environment names this watch's folder: launchers start sessions of their own."""
-    entry = f"ATTNCHECK_WATCH={watch}".encode()
-    for _ in range(3):
-        pids = [pid for pid in _list_pids() if entry in _read_environment(pid)]
-        for pid in pids:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        if not pids:
-            return
-
-
-def _list_pids() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdecimal() and int(name) != os.getpid()]
-    except OSError:
-        return []
-
-
-def _read_environment(pid: int) -> Sequence[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return ()

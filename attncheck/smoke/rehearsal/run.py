@@ -16,7 +16,7 @@ from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.launch import Source
-from attncheck.core.rehearsal import JobCut, Materials
+from attncheck.core.rehearsal import Isolation, JobCut, Materials
 from attncheck.core.report import Report
 from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
@@ -32,6 +32,7 @@ from attncheck.smoke.run import collect_evidence, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
+from attncheck.workers.sandboxed import NOT_STARTED
 from attncheck.workers.scratch import scratch_folder
 
 CHECKS = ("batch", "documents", "loss", "gradients", "learning")  # attncheck.smoke.worker.rehearsal.judging's
@@ -68,6 +69,14 @@ MAX_LINES = 6  # of a finding's evidence
 ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: ")
 KILLED = (-9, 137)  # SIGKILL, as a process and its shell end with it
 SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or is not there
+# Of what a rehearsal does not let a launch do.
+NETWORK_ERRORS = (
+    "Network is unreachable",
+    "name resolution",
+    "Name or service not known",
+    "attncheck rehearses without a",
+)
+WRITE_ERRORS = ("Permission denied", "Read-only file system")
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
 
@@ -85,6 +94,9 @@ class Request:
     full_model: bool = False  # the user's own model, whole, instead of a small one of its architecture
     real_data: bool = False  # the first rows of the user's own data instead of made-up documents
     own_loops: bool = True  # scripts whose training loop is their own too: what else they do is not known
+    trusts_script: bool = False  # a script of the user's own is run even if nothing keeps it from their files
+    trusts_remote_code: bool = False  # code of model repositories is run where the launch says so
+    runs_substitutions: bool = False  # commands in the launch's words and exports, `$(…)`
 
 
 @dataclass
@@ -114,6 +126,18 @@ def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[s
         if name.endswith(".py")
     ]
     return list(dict.fromkeys((*scripts, *beside)))
+
+
+def runs_own_script(read: ReadLaunch) -> bool:
+    """Return whether a launch starts a script or module of the user's own, of which nobody knows what else it does."""
+    launch = read.recognised.launch
+    if read.recognised.framework.general or not launch.words:
+        return read.recognised.framework.general
+    program = launch.words[0].text
+    package = os.path.join(launch.folder, program.partition(".")[0])
+    return (
+        program.endswith(".py") or os.path.sep in program or os.path.isdir(package) or os.path.isfile(f"{package}.py")
+    )
 
 
 def _read_source(snapshot: Snapshot, request: Request, source: Source) -> list[ReadLaunch]:
@@ -174,8 +198,7 @@ def _rehearse(
 
 def _make_materials(stage: _Stage, cut: JobCut) -> None:
     """Fill the stage's folder with the model, its tokenizer, the documents, extensions. Raises `Unanswered`."""
-    for path in (stage.materials.data, stage.materials.output):
-        os.makedirs(path, exist_ok=True)
+    os.makedirs(stage.materials.data, exist_ok=True)
     if cut.model_alias:
         os.makedirs(os.path.dirname(cut.model_alias), exist_ok=True)
         os.symlink(stage.materials.model, cut.model_alias)
@@ -202,6 +225,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "dtype": "float32",
         "full_model": is_full,
         "real_data": real_data,
+        "keeps_code": stage.request.trusts_remote_code,
         "is_float32": stage.read.job.plan.precision == "fp32",
     }
     stage.report_progress("laying the model" if is_full else "making a small model and its documents")
@@ -248,13 +272,20 @@ def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...
 
 def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> RehearsedLaunch:
     """Run a launch cut small, with `sets` on top, and judge its first step."""
-    cut_launch = cutting.cut_launch(stage.read, cut, sets, stage.folder, stage.materials.processes)
+    cut_launch = cutting.cut_launch(
+        stage.read, cut, sets, stage.folder, stage.materials.processes, stage.request.runs_substitutions
+    )
     for path, text in cut_launch.files.items():
         with open(path, "w") as stream:
             stream.write(text)
     location = str(stage.read.job.location)
     prefix = f"{location}{f' with {tried}' if tried else ''}: "
     ended = _execute(stage, cut_launch, stage.materials.steps, prefix)
+    if ended.returncode == NOT_STARTED and ended.isolation.files == "none":
+        raise Unanswered(
+            f"{location}: neither user namespaces nor Landlock can be had here, so nothing would keep the script from "
+            "writing over your files: --trust-script runs it"
+        )
     stage.report_progress(prefix + "comparing with the truth")
     ranks = execution.count_ranks(stage.folder)
     results = [_judge_end(ended, execution.describe_data_parallel(stage.folder))]
@@ -283,25 +314,37 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         ranks,
         ended.steps,
         tried,
-        stage.remarks,
+        (*stage.remarks, *cut_launch.cut.remarks[len(cut.remarks) :]),
         stage.materials.full_model,
         stage.materials.real_data,
+        _shorten_paths(ended.isolation, stage.folder),
     )
+
+
+def _shorten_paths(isolation: Isolation, folder: str) -> Isolation:
+    """Return it without the paths of the rehearsal's own folder, which is thrown away."""
+    kept = {
+        name: tuple(path for path in getattr(isolation, name) if not path.startswith(folder))
+        for name in ("written", "removed", "denied")
+    }
+    return replace(isolation, **kept)
 
 
 def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> execution.Execution:
     """Run a cut launch for so many steps, and report each with the prefix."""
     is_large = stage.materials.full_model or stage.materials.real_data  # its own words alone make a small model large
     limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else {}
-    return execution.run_launch(
+    request = execution.RunRequest(
         cut_launch.command,
-        stage.folder,
-        stage.target.python,
         {**cut_launch.cut.environ, **limit},
         cut_launch.cut.emulates_flash_attn,
         steps,
         stage.target.seconds * LAUNCH_FACTOR,
-        lambda text: stage.report_progress(prefix + text),
+        runs_own_script(stage.read) and not stage.request.trusts_script,
+        stage.request.trusts_remote_code,
+    )
+    return execution.run_launch(
+        request, stage.folder, stage.target.python, lambda text: stage.report_progress(prefix + text)
     )
 
 
@@ -334,6 +377,11 @@ def _judge_end(ended: execution.Execution, remark: str = "") -> CheckResult:
     if ended.returncode is None:
         reason = f"it was ended after {ended.seconds:.0f} s, {ended.steps} steps taken; --timeout allows more"
         return CheckResult("run", "out_of_time", reason)
+    refusal = _explain_refusal(ended)
+    if refusal:
+        return CheckResult(
+            "run", "skipped", refusal, notes=tuple(line.strip()[:300] for line in ended.lines[-ERROR_LINES:])
+        )
     lines = [line for line in ended.lines if line.strip()]
     places = [place for place, line in enumerate(lines) if ERROR_LINE.search(line)]
     if ended.returncode in SHELL_ERRORS and lines:
@@ -346,6 +394,17 @@ def _judge_end(ended: execution.Execution, remark: str = "") -> CheckResult:
     return CheckResult(
         "run", violations=(first[:400],), notes=(*filter(None, (remark,)), *(line.strip()[:300] for line in lines))
     )
+
+
+def _explain_refusal(ended: execution.Execution) -> str:
+    """Return what the launch could not do because it is rehearsed, if its errors say so; "" if they do not."""
+    text = "\n".join(ended.lines)
+    if any(word in text for word in NETWORK_ERRORS):
+        return f"the launch needs the network, which a rehearsal does not have (status {ended.returncode})"
+    denied = [path for path in ended.isolation.denied if path in text or os.path.basename(path) in text]
+    if denied and any(word in text for word in WRITE_ERRORS):
+        return f"the launch must write {denied[0]}, which a rehearsal does not let it (status {ended.returncode})"
+    return ""
 
 
 def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:

@@ -45,7 +45,7 @@ def cut(text: str) -> cutting.CutLaunch:
 
 def test_options_are_cut_by_the_names_that_scripts_share() -> None:
     command = cut(LOOP).command
-    assert "--model /stage/model --data /stage/array/train.json --lr 0.005 --out /stage/output" in command
+    assert "--model /stage/model --data /stage/array/train.json --lr 0.005 --out /stage/job/output" in command
     assert command.endswith("--accum 2 --seq-len 256")
 
 

@@ -97,7 +97,7 @@ def make_small_model_of_own_words(message: Mapping[str, Any], folder: Path) -> t
     from attncheck.smoke.worker.rehearsal import own_model
 
     name = message["model"]
-    own_model.lay_tokenizer(name, folder / "model")
+    own_model.lay_tokenizer(name, folder / "model", message.get("keeps_code", False))
     tokenizer = own_model.load_tokenizer(name, folder / "model")
     architecture = build.load_architecture(name, full=True)
     size = max(len(tokenizer), architecture.vocabulary_size)
@@ -122,7 +122,7 @@ def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vo
     from attncheck.smoke.worker.rehearsal import own_model
 
     name = message["model"]
-    own_model.lay_model(name, folder / "model")
+    own_model.lay_model(name, folder / "model", message.get("keeps_code", False))
     config, rates = own_model.read_configuration(name, folder / "model")
     parameters = own_model.check_memory(name, config, message["is_float32"])
     if message["real_data"]:

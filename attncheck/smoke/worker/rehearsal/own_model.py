@@ -31,13 +31,16 @@ FOLDERS = ("additional_chat_templates",)  # that belong to a model's tokenizer
 GIB = 2**30
 
 
-def lay_model(name: str, folder: Path) -> None:
+def lay_model(name: str, folder: Path, keeps_code: bool = False) -> None:
     """Fill `folder` with the model `name`: a folder on this machine, or a Hub name in the local cache.
 
+    Code of the model's own is left out, unless it `keeps_code`.
     Raises `Unbuildable` where it is not here whole, or where it cannot be read without code of its own.
     """
     source = find_folder(name)
     shutil.copytree(source, folder, copy_function=_copy_or_link, ignore=_ignore_others)
+    if not keeps_code:
+        _forget_code(folder)
     document = json.loads((folder / "config.json").read_text())
     if document.get("quantization_config"):
         raise Unbuildable(
@@ -65,6 +68,19 @@ def find_folder(name: str) -> Path:
         lacking = f": {missing[0]} is missing" if missing else ""
         raise Unbuildable(f"{folder} does not hold the weights of {name}{lacking}; {repair}")
     return Path(folder)
+
+
+def _forget_code(folder: Path) -> None:
+    """Remove Python files from a copy of a model, and what leads a trainer to them: `auto_map`."""
+    for path in folder.glob("*.py"):
+        path.unlink()
+    for path in folder.glob("*.json"):
+        try:
+            document = json.loads(path.read_text()) if not path.is_symlink() else None
+        except (OSError, ValueError):
+            continue
+        if isinstance(document, dict) and document.pop("auto_map", None) is not None:
+            path.write_text(json.dumps(document, indent=2))
 
 
 def _list_parts(index: Path) -> set[str]:
@@ -98,8 +114,11 @@ def _ignore_others(folder: str, names: list[str]) -> set[str]:
     }
 
 
-def lay_tokenizer(name: str, folder: Path) -> None:
-    """Fill `folder` with the small files of the model `name`. Raises `Unbuildable` where it is not here."""
+def lay_tokenizer(name: str, folder: Path, keeps_code: bool = False) -> None:
+    """Fill `folder` with the small files of the model `name`; code of its own is left out, unless it `keeps_code`.
+
+    Raises `Unbuildable` if it is not found.
+    """
     from attncheck.doctor.probes.payload.model import files
 
     fact = files.find_model_folder(name)
@@ -109,6 +128,8 @@ def lay_tokenizer(name: str, folder: Path) -> None:
             "downloads nothing: give the model's folder, or download it first, or leave out --real-data"
         )
     shutil.copytree(fact["known"], folder, copy_function=_copy_small, ignore=_ignore_others)
+    if not keeps_code:
+        _forget_code(folder)
 
 
 def load_tokenizer(name: str, folder: Path) -> Any:

@@ -18,6 +18,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
+from . import lifeline, outside, remote_code
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch, keep_off_absent_devices
 from .fsdp import watch_fsdp
@@ -32,6 +33,9 @@ WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
 
 def install(folder: str) -> None:
     """Record what this process trains into `folder`, once it imports torch and transformers."""
+    lifeline.install()
+    if os.environ.get("ATTNCHECK_FOLDER"):
+        outside.install(os.environ["ATTNCHECK_FOLDER"])
     recorder = Recorder(folder)
     callbacks: dict[str, Callable[[Any], None]] = {
         "torch": functools.partial(_patch_torch, recorder),
@@ -42,6 +46,8 @@ def install(folder: str) -> None:
         "deepspeed.runtime.engine": functools.partial(watch_engine, recorder.take_gradients),
         "torch.nn.parallel.data_parallel": functools.partial(note_data_parallel, folder),
     }
+    if not os.environ.get("ATTNCHECK_REMOTE_CODE"):
+        callbacks["transformers.dynamic_module_utils"] = remote_code.refuse
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
         callbacks["deepspeed.ops.adam.fused_adam"] = replace_fused_adam
         callbacks["deepspeed.comm.torch"] = skip_shared_memory

@@ -1,0 +1,78 @@
+"""The environment of a rehearsed launch: what keeps it offline, silent and in its folder, over whatever it sets itself.
+
+The names are those of the packages' own documentation and source: huggingface_hub 1.24 constants.py, datasets 4.4
+config.py, transformers 5.17 utils/hub.py, wandb 0.22, swanlab 0.6, mlflow 3, comet_ml 3.5, clearml 2, neptune 1,
+opentelemetry-sdk 1.39, axolotl 0.19 telemetry/manager.py, ray 2.52 usage_lib.py, vllm 0.16 envs.py, modelscope 1.33.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from attncheck.core.launch import Launch, Word
+from attncheck.workers.process import CHILD_ENVIRONMENT
+
+QUIET: Mapping[str, str] = {
+    **CHILD_ENVIRONMENT,
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "HF_DATASETS_TRUST_REMOTE_CODE": "0",
+    "WANDB_MODE": "disabled",
+    "SWANLAB_MODE": "disabled",
+    "MLFLOW_TRACKING_URI": "",
+    "COMET_MODE": "disabled",
+    "CLEARML_OFFLINE_MODE": "1",
+    "NEPTUNE_MODE": "debug",  # which keeps everything to itself
+    "OTEL_SDK_DISABLED": "true",
+    "AXOLOTL_DO_NOT_TRACK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+# Where packages keep what they make, each a folder of the rehearsal's own.
+CACHES = (
+    *("XDG_CACHE_HOME", "HF_DATASETS_CACHE", "HF_MODULES_CACHE", "HF_ASSETS_CACHE", "MODELSCOPE_CACHE", "WANDB_DIR"),
+    *("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "SWANLAB_SAVE_DIR", "SWANLAB_LOG_DIR", "TRACKIO_DIR"),
+    *("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "NUMBA_CACHE_DIR", "MPLCONFIGDIR"),
+    *("VLLM_CACHE_ROOT", "RAY_TMPDIR", "COMET_OFFLINE_DIRECTORY", "CLEARML_CACHE_DIR"),
+)
+# Read as they are: models, tokenizers and data sets that were downloaded before.
+STORES = {"HF_HOME": "huggingface", "TORCH_HOME": "torch"}
+TEMPORARY = ("TMPDIR", "TMP", "TEMP")
+GUARDED = frozenset(
+    (*QUIET, *CACHES, *STORES, *TEMPORARY, "TORCH_EXTENSIONS_DIR", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+)
+ASSIGNMENT = re.compile(rf"(?<![\w.])({'|'.join(sorted(GUARDED))})=[^\s,]*")  # of `env`, mpirun's -x, srun's --export
+
+
+def make_environment(job: str, environ: Mapping[str, str], trusts_remote_code: bool = False) -> dict[str, str]:
+    """Return the variables that every process of a launch has, where `environ` is the user's own.
+
+    `job` is the folder that it may write to.
+    """
+    caches = {name: os.path.join(job, "cache", name.lower()) for name in CACHES}
+    user_cache = environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    stores = {name: environ.get(name) or os.path.join(user_cache, folder) for name, folder in STORES.items()}
+    hub = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE") or f"{stores['HF_HOME']}/hub"
+    temporary = dict.fromkeys(TEMPORARY, os.path.join(job, "tmp"))
+    allowed = {"ATTNCHECK_REMOTE_CODE": "1"} if trusts_remote_code else {}
+    return {**QUIET, **caches, **stores, "HF_HUB_CACHE": hub, **temporary, **allowed}
+
+
+def drop_guarded(launch: Launch) -> Launch:
+    """Return a launch that does not set the variables that guard it: neither by exports nor in front of its command."""
+    launchers = len(launch.launcher_words)
+    whole = tuple(_keep_guards(word) if place < launchers else word for place, word in enumerate(launch.whole))
+    exports = tuple(assignment for assignment in launch.exports if assignment.name not in GUARDED)
+    environ = {name: value for name, value in launch.environ.items() if name not in GUARDED}
+    return replace(launch, whole=whole, exports=exports, environ=environ)
+
+
+def _keep_guards(word: Word) -> Word:
+    """Return a launcher's word that hands guarded variables on as they are: `env HF_HOME=x` sets HF_HOME="$HF_HOME"."""
+    text = word.shell or word.text
+    kept = ASSIGNMENT.sub(lambda match: f'{match[1]}="${match[1]}"', text)
+    return word if kept == text else replace(word, shell=kept)

@@ -1,0 +1,44 @@
+"""Ends every process below this one, in whatever session it is: it must be their init or their subreaper."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+KILL_SECONDS = 10.0
+
+
+def kill_all(is_init: bool) -> None:
+    """Kill every descendant and wait until none is left. `is_init`: this process is the first of its PID namespace."""
+    deadline = time.monotonic() + KILL_SECONDS
+    while time.monotonic() < deadline:
+        if is_init:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+        else:
+            for pid in _list_descendants():
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.01)
+
+
+def _list_descendants() -> list[int]:
+    """Return the processes below this one; those whose parent ended are its own children by then."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as stream:
+                parents[int(name)] = int(stream.read().rpartition(b")")[2].split()[1])
+    found = {os.getpid()}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        if not more:
+            return sorted(found - {os.getpid()})
+        found |= more

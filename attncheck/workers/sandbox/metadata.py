@@ -1,0 +1,94 @@
+"""A filter of system calls for what Landlock does not know: changes of metadata, and truncation before version 3.
+
+Calls that change a file's mode, owner, times or attributes do nothing and return 0. Calls that truncate by name fail,
+as does opening for truncation alone. `openat2` and io_uring, whose arguments a filter cannot see, are missing: programs
+then take their older ways. Sources: Linux 6.18 include/uapi/linux/seccomp.h and filter.h;
+arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h (arm64);
+Documentation/userspace-api/landlock.rst ("Current limitations").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from . import calls
+
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+ALLOW, FAIL = 0x7FFF0000, 0x00050000  # with FAIL, the low bits are the error; 0 is success
+LOAD, JUMP_EQUAL, JUMP_NOT_BELOW, AND, RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
+NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets into seccomp_data
+X32 = 0x40000000  # calls of x86-64's other table, which share its architecture
+FAILED_OPENING = os.O_ACCMODE | os.O_TRUNC  # the flags that are looked at
+MISSING = (425, 437)  # io_uring_setup, openat2; one table since Linux 5.0
+IGNORED = (452, 463, 466, 469)  # fchmodat2, setxattrat, removexattrat, file_setattr; the same
+
+
+class Table(NamedTuple):
+    """The numbers of an architecture's calls."""
+
+    architecture: int  # AUDIT_ARCH_*
+    ignored: tuple[int, ...]  # chmod, chown, utime, setxattr, removexattr, and their like
+    truncate: int
+    opening: tuple[tuple[int, int], ...]  # open and openat, each with the place of its flags
+
+
+TABLES = {
+    "x86_64": Table(
+        0xC000003E,
+        (90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280),
+        76,
+        ((2, 1), (257, 2)),
+    ),
+    "aarch64": Table(0xC00000B7, (5, 6, 7, 14, 15, 16, 52, 53, 54, 55, 88), 45, ((56, 2),)),
+}
+
+
+class _Instruction(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint16), ("yes", ctypes.c_uint8), ("no", ctypes.c_uint8), ("value", ctypes.c_uint32)]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_uint16), ("instructions", ctypes.POINTER(_Instruction))]
+
+
+def restrict(truncates: bool) -> None:
+    """Install the filter, for this process and all that it starts; `truncates`: these calls are left alone.
+
+    Raises `OSError` if it cannot be installed, or if the architecture's calls are not known.
+    """
+    table = TABLES.get(os.uname().machine)
+    if table is None:
+        raise OSError(f"the system calls of {os.uname().machine} are not known")
+    instructions = [_Instruction(*instruction) for instruction in _write_program(table, truncates)]
+    program = _Program(len(instructions), (_Instruction * len(instructions))(*instructions))
+    calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
+    calls.prctl_pointer(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
+
+
+def _write_program(table: Table, truncates: bool) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the instructions, each (code, jump if so, jump if not, value)."""
+    denied = FAIL | errno.EPERM
+    yield LOAD, 0, 0, ARCHITECTURE
+    yield JUMP_EQUAL, 1, 0, table.architecture
+    yield RETURN, 0, 0, denied  # 32-bit calls, which have other numbers
+    yield LOAD, 0, 0, NUMBER
+    yield JUMP_NOT_BELOW, 0, 1, X32
+    yield RETURN, 0, 0, denied
+    answers = {**dict.fromkeys((*table.ignored, *IGNORED), FAIL), **dict.fromkeys(MISSING, FAIL | errno.ENOSYS)}
+    if not truncates:
+        answers[table.truncate] = denied
+    for number, answer in answers.items():
+        yield JUMP_EQUAL, 0, 1, number
+        yield RETURN, 0, 0, answer
+    for number, place in () if truncates else table.opening:
+        yield JUMP_EQUAL, 0, 5, number
+        yield LOAD, 0, 0, ARGUMENTS + 8 * place
+        yield AND, 0, 0, FAILED_OPENING
+        yield JUMP_EQUAL, 0, 1, os.O_TRUNC | os.O_RDONLY
+        yield RETURN, 0, 0, denied
+        yield RETURN, 0, 0, ALLOW
+    yield RETURN, 0, 0, ALLOW

@@ -1,0 +1,162 @@
+"""The file system as the command sees it: all of it to read, its own folders to write, overlays where programs write.
+
+It runs in a new mount namespace, which nothing outside sees. An overlay shows a folder as it is and keeps every change
+in an upper folder that goes with the sandbox; what changed is listed from that folder. Sources: Linux 6.18
+Documentation/filesystems/overlayfs.rst (whiteouts are character devices 0:0; `userxattr` in a user namespace; upper and
+lower folders may not overlap), mount_namespaces(7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from . import calls
+
+SHARED_MEMORY = "/dev/shm"
+MOUNT_FLAGS = {"nosuid": calls.MS_NOSUID, "nodev": calls.MS_NODEV, "noexec": calls.MS_NOEXEC}
+MOUNT_FLAGS |= {"noatime": 1024, "nodiratime": 2048, "relatime": 1 << 21, "nosymfollow": 256}
+KERNEL_MEMORY = ("mem", "kmem", "port", "kmsg")
+USED_SOCKETS = ("nvidia-mps", "/nscd", "/sssd")  # that programs read the machine by
+OPAQUE = "user.overlay.opaque"
+
+
+class Overlay(NamedTuple):
+    """A folder with an overlay on it, and where what is changed in it is kept."""
+
+    folder: str
+    upper: str
+
+
+def restrict(writable: Sequence[str], overlaid: Iterable[str], uppers: str, sockets: Iterable[str]) -> list[Overlay]:
+    """Make everything read-only but the folders `writable`; return the overlays that could be put on `overlaid`.
+
+    `uppers` is an empty folder for what is changed in overlays. Raises `OSError` if something stays writable.
+    """
+    descriptors = {folder: os.open(folder, os.O_PATH | os.O_DIRECTORY) for folder in writable}
+    work_folder = os.getcwd()
+    calls.mount("", "/", flags=calls.MS_REC | calls.MS_PRIVATE)
+    overlays = list(_mount_overlays(overlaid, uppers))
+    for folder, descriptor in descriptors.items():  # an overlay may hide it
+        calls.mount(f"/proc/self/fd/{descriptor}", folder, flags=calls.MS_BIND)
+        os.close(descriptor)
+    kept = {*writable, *(overlay.folder for overlay in overlays)}
+    if os.path.isdir(SHARED_MEMORY):
+        calls.mount("tmpfs", SHARED_MEMORY, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=1777")
+        kept.add(SHARED_MEMORY)
+    _hide_devices_and_sockets(sockets)
+    for path, options in _list_mounts():
+        if path not in kept:
+            _make_read_only(path, options)
+    os.chdir(work_folder)  # it was the folder below the overlay
+    return overlays
+
+
+def _mount_overlays(overlaid: Iterable[str], uppers: str) -> Iterator[Overlay]:
+    """Mount an overlay on each folder, if it can have one: changes are kept on disk, else in memory."""
+    submounts = [path for path, _ in _list_mounts()]
+    chosen: list[str] = []
+    for index, folder in enumerate(sorted({os.path.realpath(folder) for folder in overlaid})):
+        holds_mount = any(path.startswith(f"{folder}/") for path in submounts)  # which the overlay would hide
+        if folder == "/" or holds_mount or any(folder == other or folder.startswith(f"{other}/") for other in chosen):
+            continue
+        for kind in ("disk", "memory"):
+            upper = os.path.join(uppers, f"{index}-{kind}")
+            with contextlib.suppress(OSError):
+                os.mkdir(upper)
+                if kind == "memory":
+                    calls.mount("tmpfs", upper, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=700")
+                yield _mount_overlay(folder, upper)
+                chosen.append(folder)
+                break
+
+
+def _mount_overlay(folder: str, upper: str) -> Overlay:
+    """Mount an overlay on a folder. Raises `OSError`; the folders may hold no character that ends an option."""
+    changed, work = os.path.join(upper, "upper"), os.path.join(upper, "work")
+    if any(mark in path for path in (folder, upper) for mark in ",:\\"):
+        raise OSError(f"an overlay cannot be mounted on {folder}")
+    held = os.stat(folder)
+    for path in (changed, work):
+        os.mkdir(path)
+    os.chmod(changed, stat.S_IMODE(held.st_mode))
+    # Held open, it is read after the overlay has hidden its path.
+    descriptor = os.open(changed, os.O_PATH | os.O_DIRECTORY)
+    options = f"lowerdir={folder},upperdir={changed},workdir={work}"
+    try:
+        calls.mount("overlay", folder, "overlay", data=f"{options},userxattr")
+    except OSError:
+        calls.mount("overlay", folder, "overlay", data=options)
+    return Overlay(folder, f"/proc/self/fd/{descriptor}")
+
+
+def _list_mounts() -> list[tuple[str, list[str]]]:
+    """Return every mount point with its options, the last mounted last."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as stream:
+        fields = [line.split(" ") for line in stream]
+    return [(_unescape(field[4]), field[5].split(",")) for field in fields]
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def _make_read_only(path: str, options: Sequence[str]) -> None:
+    if "ro" in options:
+        return
+    flags = sum(MOUNT_FLAGS.get(option, 0) for option in options)  # a flag that is left out would be cleared
+    if not {"noatime", "relatime"} & set(options):
+        flags |= calls.MS_STRICTATIME
+    try:
+        calls.mount("", path, flags=calls.MS_REMOUNT | calls.MS_BIND | calls.MS_RDONLY | flags)
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # another mount hides it
+    except OSError:
+        with contextlib.suppress(OSError):
+            if not os.path.ismount(path):
+                return  # the same
+        raise
+
+
+def _hide_devices_and_sockets(sockets: Iterable[str]) -> None:
+    """Put nothing in the place of disks, the kernel's memory, and sockets of services, which do work for others."""
+    paths = [path for path in sockets if not any(name in path for name in USED_SOCKETS)]
+    for name in os.listdir("/dev"):
+        with contextlib.suppress(OSError):
+            if name in KERNEL_MEMORY or stat.S_ISBLK(os.stat(f"/dev/{name}").st_mode):
+                paths.append(f"/dev/{name}")
+    for path in paths:
+        with contextlib.suppress(OSError):
+            calls.mount("/dev/null", path, flags=calls.MS_BIND)
+
+
+def list_sockets() -> list[str]:
+    """Return the paths of the sockets that services of this machine listen on."""
+    with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as stream:
+        paths = {line.rstrip("\n").partition(" /")[2] for line in stream}
+        return sorted(f"/{path}" for path in paths if path and os.path.exists(f"/{path}"))
+    return []
+
+
+def mount_proc() -> None:
+    """Show the processes of this namespace alone, and nothing to be set."""
+    flags = calls.MS_NOSUID | calls.MS_NODEV | calls.MS_NOEXEC | calls.MS_RDONLY
+    calls.mount("proc", "/proc", "proc", flags)
+
+
+def list_changes(overlay: Overlay) -> Iterator[tuple[str, str]]:
+    """Yield each path that was changed under an overlay, with "written" or "removed"."""
+    for folder, names, files in os.walk(overlay.upper):
+        shown = overlay.folder + folder[len(overlay.upper) :]
+        with contextlib.suppress(OSError):
+            if folder != overlay.upper and os.getxattr(folder, OPAQUE) == b"y":
+                yield shown, "removed"  # and made again
+        for name in sorted((*files, *(name for name in names if os.path.islink(f"{folder}/{name}")))):
+            with contextlib.suppress(OSError):
+                status = os.lstat(f"{folder}/{name}")
+                is_whiteout = stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+                yield f"{shown}/{name}", "removed" if is_whiteout else "written"

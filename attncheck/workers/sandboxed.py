@@ -1,0 +1,105 @@
+"""A shell's command in a sandbox: it writes to its own folders alone, reaches no network, and leaves no process behind.
+
+What can be had of that depends on the kernel (`sandbox/supervisor.py` tries); `read_isolation` returns what it was.
+`ATTNCHECK_ISOLATION` in our own environment limits what is tried: "landlock" without namespaces, "none".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attncheck.core.errors import BadUsage
+from attncheck.core.files import CannotRead, read_bounded
+from attncheck.core.rehearsal import Isolation
+from attncheck.workers.process import Process
+
+LIMIT_VARIABLE = "ATTNCHECK_ISOLATION"
+MEANS: Mapping[str, tuple[str, ...]] = {"": ("namespaces", "landlock"), "landlock": ("landlock",), "none": ()}
+NOT_STARTED = 125  # attncheck.workers.sandbox.supervisor's
+END_SECONDS = 20.0  # more than the supervisor takes to end what it started
+MAX_REPORT_BYTES = 4 << 20
+START = "import sys; sys.path.append(sys.argv.pop()); from sandbox.supervisor import main; main()"
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """What a command may do: `writable` are its folders, `overlaid` those where it may seem to write.
+
+    `folder` is an empty one, which the command cannot write to. With `needs_files` the command is not started unless
+    files are protected.
+    """
+
+    folder: str
+    writable: Sequence[str]
+    overlaid: Sequence[str] = ()
+    needs_files: bool = True
+    means: Sequence[str] = field(default_factory=lambda: _read_means())
+
+    @property
+    def report(self) -> str:
+        """The file in which the supervisor reports."""
+        return os.path.join(self.folder, "report.json")
+
+
+def _read_means() -> tuple[str, ...]:
+    value = os.environ.get(LIMIT_VARIABLE, "")
+    if value not in MEANS:
+        raise BadUsage(f"{LIMIT_VARIABLE}={value}: expected landlock or none, or leave it unset")
+    return MEANS[value]
+
+
+class SandboxedProcess(Process):
+    """A shell that runs a command under the sandbox's supervisor. Its standard input is the supervisor's lifeline."""
+
+    options: Sequence[str] = ("-I", "-S", "-B")
+
+    def __init__(self, command: str, environment: Mapping[str, str], folder: str, sandbox: Sandbox) -> None:
+        """Start the command in `folder`. Raises `Unanswered` if nothing can be started."""
+        uppers = os.path.join(sandbox.folder, "uppers")
+        os.makedirs(uppers)
+        request = {
+            "command": ["/bin/bash", "-c", command],
+            "writable": [*sandbox.writable],
+            "overlaid": [*sandbox.overlaid],
+            "uppers": uppers,
+            "report": sandbox.report,
+            "means": [*sandbox.means],
+            "needs_files": sandbox.needs_files,
+        }
+        arguments = ["-c", START, json.dumps(request), os.path.dirname(__file__)]
+        super().__init__(sys.executable, arguments, environment, folder)
+
+    def kill(self) -> None:
+        """Ask the supervisor to end the command and all that it started; kill it if it does not answer."""
+        stdin = self._process.stdin
+        if self._process.poll() is None and stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stdin.write(b"e")
+                stdin.flush()
+            self.wait_for_exit(END_SECONDS)
+        super().kill()
+        with contextlib.suppress(OSError, ValueError):
+            if stdin is not None:
+                stdin.close()
+
+
+def read_isolation(sandbox: Sandbox) -> Isolation:
+    """Return how a command that has ended was isolated, and what it wrote where an overlay kept it."""
+    try:
+        document: dict[str, Any] = json.loads(read_bounded(sandbox.report, MAX_REPORT_BYTES))
+        return Isolation(
+            document["files"],
+            document["network"],
+            document["processes"],
+            tuple(document["overlaid"]),
+            tuple(path for path, kind in document["changes"] if kind == "written"),
+            tuple(path for path, kind in document["changes"] if kind == "removed"),
+        )
+    except (OSError, CannotRead, ValueError, KeyError, TypeError):
+        return Isolation()
