@@ -323,11 +323,12 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
 
 def _shorten_paths(isolation: Isolation, folder: str) -> Isolation:
     """Return it without the paths of the rehearsal's own folder, which is thrown away."""
-    kept = {
-        name: tuple(path for path in getattr(isolation, name) if not path.startswith(folder))
-        for name in ("written", "removed", "denied")
-    }
-    return replace(isolation, **kept)
+
+    def keep(paths: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(path for path in paths if not path.startswith(folder))
+
+    written, removed, denied = keep(isolation.written), keep(isolation.removed), keep(isolation.denied)
+    return replace(isolation, written=written, removed=removed, denied=denied)
 
 
 def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> execution.Execution:

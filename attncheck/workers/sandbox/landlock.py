@@ -66,18 +66,18 @@ def restrict(folders: Iterable[str], closes_ports: bool = False) -> None:
     closes_ports = closes_ports and version >= NETWORK_SINCE
     ruleset = _Ruleset(handled, CONNECT_TCP * closes_ports, SCOPES if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= NETWORK_SINCE else 8  # of the structure, as far as it knows it
-    arguments = (ctypes.byref(ruleset), ctypes.c_size_t(size), ctypes.c_uint32(0))
-    descriptor = calls.syscall(calls.SYS_LANDLOCK_CREATE_RULESET, "landlock_create_ruleset", *arguments)
+    sizes = (ctypes.c_size_t(size), ctypes.c_uint32(0))
+    descriptor = calls.syscall(
+        calls.SYS_LANDLOCK_CREATE_RULESET, "landlock_create_ruleset", ctypes.byref(ruleset), *sizes
+    )
     try:
         for path in (*folders, *_iter_devices()):
             _allow(descriptor, path, handled & ~MAKE_DEVICES)
         for port in OPEN_PORTS if closes_ports else ():
-            rule = ctypes.byref(_Port(CONNECT_TCP, port))
-            arguments = (ctypes.c_int(descriptor), ctypes.c_int(RULE_NET_PORT), rule, ctypes.c_uint32(0))
-            calls.syscall(calls.SYS_LANDLOCK_ADD_RULE, "landlock_add_rule", *arguments)
+            _add_rule(descriptor, RULE_NET_PORT, _Port(CONNECT_TCP, port))
         calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
-        arguments = (ctypes.c_int(descriptor), ctypes.c_uint32(0))
-        calls.syscall(calls.SYS_LANDLOCK_RESTRICT_SELF, "landlock_restrict_self", *arguments)
+        restricted = (ctypes.c_int(descriptor), ctypes.c_uint32(0))
+        calls.syscall(calls.SYS_LANDLOCK_RESTRICT_SELF, "landlock_restrict_self", *restricted)
     finally:
         os.close(descriptor)
 
@@ -90,11 +90,14 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         return
     try:
         is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
-        rule = _PathBeneath(rights if is_folder else rights & ON_FILES, descriptor)
-        arguments = (ctypes.c_int(ruleset), ctypes.c_int(RULE_PATH_BENEATH), ctypes.byref(rule), ctypes.c_uint32(0))
-        calls.syscall(calls.SYS_LANDLOCK_ADD_RULE, "landlock_add_rule", *arguments)
+        _add_rule(ruleset, RULE_PATH_BENEATH, _PathBeneath(rights if is_folder else rights & ON_FILES, descriptor))
     finally:
         os.close(descriptor)
+
+
+def _add_rule(ruleset: int, kind: int, rule: ctypes.Structure) -> None:
+    arguments = (ctypes.c_int(ruleset), ctypes.c_int(kind), ctypes.byref(rule), ctypes.c_uint32(0))
+    calls.syscall(calls.SYS_LANDLOCK_ADD_RULE, "landlock_add_rule", *arguments)
 
 
 def _iter_devices() -> Iterator[str]:
