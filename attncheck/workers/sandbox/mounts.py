@@ -58,21 +58,28 @@ def restrict(writable: Sequence[str], overlaid: Iterable[str], uppers: str, sock
 
 def _mount_overlays(overlaid: Iterable[str], uppers: str) -> Iterator[Overlay]:
     """Mount an overlay on each folder, if it can have one: changes are kept on disk, else in memory."""
-    submounts = [path for path, _ in _list_mounts()]
-    chosen: list[str] = []
-    for index, folder in enumerate(sorted({os.path.realpath(folder) for folder in overlaid})):
-        holds_mount = any(path.startswith(f"{folder}/") for path in submounts)  # which the overlay would hide
-        if folder == "/" or holds_mount or any(folder == other or folder.startswith(f"{other}/") for other in chosen):
-            continue
-        for kind in ("disk", "memory"):
+    chosen = _choose_folders(overlaid)
+    # Last those that hold `uppers`: what lies under an overlay cannot be the upper folder of another.
+    for index, folder in enumerate(sorted(chosen, key=lambda folder: uppers.startswith(f"{folder}/"))):
+        for kind in ("memory",) if uppers.startswith(f"{folder}/") else ("disk", "memory"):
             upper = os.path.join(uppers, f"{index}-{kind}")
             with contextlib.suppress(OSError):
                 os.mkdir(upper)
                 if kind == "memory":
                     calls.mount("tmpfs", upper, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=700")
                 yield _mount_overlay(folder, upper)
-                chosen.append(folder)
                 break
+
+
+def _choose_folders(overlaid: Iterable[str]) -> list[str]:
+    """Return the folders that are in no other, and that hold no mount, which an overlay would hide."""
+    mounted = [path for path, _ in _list_mounts()]
+    chosen: list[str] = []
+    for folder in sorted({os.path.realpath(folder) for folder in overlaid} - {"/"}):
+        is_inside = any(folder.startswith(f"{other}/") for other in chosen)
+        if not is_inside and not any(path.startswith(f"{folder}/") for path in mounted):
+            chosen.append(folder)
+    return chosen
 
 
 def _mount_overlay(folder: str, upper: str) -> Overlay:

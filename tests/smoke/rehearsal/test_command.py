@@ -79,8 +79,10 @@ def test_a_launch_with_a_leak_is_rehearsed_and_mended(
     diff, command = report["rehearsal"]["mended"]
     assert "-torchrun" in diff and command.endswith("--max_length 2048") and "--packing" not in command
     assert "nproc-per-node 8" in command and "Qwen/Qwen2.5-7B" in command  # it is the user's own, not the cut one
-    # The user's own start-up code ran in both ranks, and nothing was written but what it writes.
-    assert {"own_package 0", "own_package 1"} <= set(Path(environment["SEEN_BY_SITE"]).read_text().splitlines())
+    # The user's own start-up code ran in both ranks; what it wrote is reported, and was kept from their files.
+    sites = {f"{environment['SEEN_BY_SITE']}{rank}" for rank in "01"}
+    assert sites <= {*first["isolation"]["written"], *first["isolation"]["denied"]}, first["isolation"]
+    assert not any(Path(site).exists() for site in sites)
     assert list_files(project) == before
     assert list_files(Path(environment["TMPDIR"])) == set()
 
