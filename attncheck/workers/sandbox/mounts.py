@@ -21,6 +21,8 @@ SHARED_MEMORY = "/dev/shm"
 MOUNT_FLAGS = {"nosuid": calls.MS_NOSUID, "nodev": calls.MS_NODEV, "noexec": calls.MS_NOEXEC}
 MOUNT_FLAGS |= {"noatime": 1024, "nodiratime": 2048, "relatime": 1 << 21, "nosymfollow": 256}
 KERNEL_MEMORY = ("mem", "kmem", "port", "kmsg")
+PROC = "/proc"  # a process may write what is its own in it: CUDA names its threads there, or does not start
+KERNEL_SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "kcore", "mtrr", "driver")
 USED_SOCKETS = ("nvidia-mps", "/nscd", "/sssd")  # that programs read the machine by
 OPAQUE = "user.overlay.opaque"
 
@@ -44,7 +46,7 @@ def restrict(writable: Sequence[str], overlaid: Iterable[str], uppers: str, sock
     for folder, descriptor in descriptors.items():  # an overlay may hide it
         calls.mount(f"/proc/self/fd/{descriptor}", folder, flags=calls.MS_BIND)
         os.close(descriptor)
-    kept = {*writable, *(overlay.folder for overlay in overlays)}
+    kept = {*writable, *(overlay.folder for overlay in overlays), PROC}
     if os.path.isdir(SHARED_MEMORY):
         calls.mount("tmpfs", SHARED_MEMORY, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=1777")
         kept.add(SHARED_MEMORY)
@@ -149,10 +151,23 @@ def list_sockets() -> list[str]:
     return []
 
 
-def mount_proc() -> None:
-    """Show the processes of this namespace alone, and nothing to be set."""
-    flags = calls.MS_NOSUID | calls.MS_NODEV | calls.MS_NOEXEC | calls.MS_RDONLY
-    calls.mount("proc", "/proc", "proc", flags)
+def restrict_proc(is_init: bool) -> None:
+    """Make the kernel's settings in /proc read-only; `is_init`: show the processes of our PID namespace alone."""
+    if is_init:
+        calls.mount("proc", PROC, "proc", calls.MS_NOSUID | calls.MS_NODEV | calls.MS_NOEXEC)
+    mounted = dict(_list_mounts())
+    for name in KERNEL_SETTINGS:
+        path = f"{PROC}/{name}"
+        if os.path.exists(path) and "ro" not in mounted.get(path, ()):
+            calls.mount(path, path, flags=calls.MS_BIND)
+            flags = calls.MS_NOSUID | calls.MS_NODEV | calls.MS_NOEXEC
+            calls.mount("", path, flags=calls.MS_REMOUNT | calls.MS_BIND | calls.MS_RDONLY | flags)
+
+
+def is_proc_safe() -> bool:
+    """Return whether nothing of the kernel's can be set in /proc as it is: by other users, and in most containers."""
+    paths = [f"{PROC}/{name}" for name in ("sys/kernel/core_pattern", "sysrq-trigger", "irq")]
+    return not any(os.access(path, os.W_OK) for path in paths)
 
 
 def list_changes(overlay: Overlay) -> Iterator[tuple[str, str]]:

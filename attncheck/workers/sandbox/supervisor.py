@@ -167,8 +167,7 @@ class _Init:
         if self.flags:
             overlaid = self.request.overlaid
             self.overlays = mounts.restrict(self.request.writable, overlaid, self.request.uppers, self.request.sockets)
-            if self.is_init:
-                mounts.mount_proc()
+            mounts.restrict_proc(self.is_init)
             _open_loopback()
             socket.sethostname(HOST_NAME)
             self.means |= {"files": "overlay" if self.overlays else "read-only", "network": "namespace"}
@@ -229,7 +228,8 @@ class _Init:
             calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
         if version:
             folders = [overlay.folder for overlay in self.overlays]
-            landlock.restrict((*self.request.writable, *folders, mounts.SHARED_MEMORY), closes_ports=not self.flags)
+            folders += [mounts.SHARED_MEMORY, *([mounts.PROC] if self.flags or mounts.is_proc_safe() else [])]
+            landlock.restrict((*self.request.writable, *folders), closes_ports=not self.flags)
         if version and not self.flags:
             metadata.restrict(truncates=version >= TRUNCATION_KNOWN)
 
