@@ -89,14 +89,15 @@ def _collect_spans(
     lines: Mapping[int, str], numbers: Sequence[int], exported: Collection[str], spans: dict[int, set[Span]]
 ) -> None:
     """Add where values are in each line of a script that these lines of a diff make up."""
-    values = [value.span for value in _find_hidden("".join(lines[number][1:] for number in numbers), exported)]
+    texts = {number: lines[number][1:] or "\n" for number in numbers}
+    values = [value.span for value in _find_hidden("".join(texts.values()), exported)]
     start = 0
-    for number in numbers:
-        end = start + len(lines[number].rstrip("\r\n")) - 1
+    for number, text in texts.items():
+        end = start + len(text.rstrip("\r\n"))
         for first, last in values:
             if first < end and last > start:
                 spans.setdefault(number, set()).add((max(first, start) - start + 1, min(last, end) - start + 1))
-        start += len(lines[number]) - 1
+        start += len(text)
 
 
 def _uncomment(line: str) -> str:
