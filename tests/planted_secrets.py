@@ -61,6 +61,7 @@ TOKENS: dict[str, Callable[[Random], str]] = {
     "jwt": _make_jwt,
     "modelscope": lambda r: "m" + "s-" + _make_uuid(r),
     "vault": _prefixed("hv", "s.", length=95),
+    "telegram": lambda r: draw(r, 10, "123456789") + ":AA" + draw(r, 33),
     "dingtalk_secret": _prefixed("SE", "C", length=64, alphabet=HEX),
 }
 # A URL of which the last part is the secret.

@@ -189,7 +189,7 @@ python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\
   actor_rollout_ref.model.path=x actor_rollout_ref.rollout.name=vllm \\
   actor_rollout_ref.actor.ulysses_sequence_parallel_size=3 \\
   actor_rollout_ref.model.use_remove_padding=True \\
-  +custom.vault={put("vault")} +custom.access_token={put("base64")} \\
+  +custom.vault={put("vault")} +custom.access_token={put("base64")} +custom.hf_access_token={put("short")} \\
   trainer.n_gpus_per_node=8
 """)
     (project / "sft.yaml").write_text(f"""\

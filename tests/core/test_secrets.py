@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
@@ -105,6 +106,17 @@ def test_values_of_secret_names_go_in_every_spelling(spelling: str) -> None:
             "-----BEGIN PRIVATE KEY-----…\nx",
         ),
         ("Server=x;AccountKey=abc123==;Y=1", "Server=x;AccountKey=…;Y=1"),
+        ("Server=x;User Id=sa;Password=hunter2;Encrypt=yes", "Server=x;User Id=sa;Password=…;Encrypt=yes"),
+        ("host=x user=bob password=hunter2 dbname=y", "host=x user=bob password=… dbname=y"),
+        ("//registry.npmjs.org/:_authToken=abc123", "//registry.npmjs.org/:_authToken=…"),
+        ("-H 'authorization: token hunter2abc'", "-H 'authorization: token …'"),
+        ("-H 'Cookie: session=abc; theme=dark' x", "-H 'Cookie: …' x"),
+        ("{'PGPASSWORD': 'hunter2', 'HOME': '/root'}", "{'PGPASSWORD': '…', 'HOME': '/root'}"),
+        ("environ({'SSHPASS': 'letmein'})", "environ({'SSHPASS': '…'})"),
+        ('X=\'{"dbpass": "hunter2"}\'', 'X=\'{"dbpass": "…"}\''),
+        ("PASSWORD=super_secret", "PASSWORD=…"),
+        ("--auth bob:hunter2 x", "--auth … x"),
+        ("--auth=bob:hunter2 x", "--auth=… x"),
         ("--token abc --lr 1", "--token … --lr 1"),
         ("_authToken=abc", "_authToken=…"),
     ],
@@ -112,6 +124,82 @@ def test_values_of_secret_names_go_in_every_spelling(spelling: str) -> None:
 def test_masks(text: str, masked: str) -> None:
     assert mask_secrets(text) == masked
     assert mask_secrets(masked) == masked
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("curl -sS -u bob:{} https://host/x?a=1&b=2", "curl -ubob:{} x", "curl \\\n  --user 'bob:{}' x"),
+        *("curl --proxy-user bob:{} x", "wget --user=bob --password={} x", "wget --http-password {} x"),
+        *("tool --user bob:{} x", "http -a bob:{} host", '["curl", "-u", "bob:{}"]'),
+        *("mysql -u root -p{} db", "mysqldump --all -p{} db", "mariadb-dump -p'{}' db"),
+        *("docker login -u bob -p {} ghcr.io", "podman login -p={} x", "az login --service-principal -u x -p {} -t y"),
+        *("helm registry login x -u bob -p '{}'", "swanlab login -k {}", "huggingface-cli login --token {}"),
+        *("echo {} | docker login -u bob --password-stdin", "echo -n '{}' | docker login --password-stdin ghcr.io"),
+        *("printf '%s' \"{}\" | helm registry login --password-stdin x", "echo {} | sudo -S apt install x"),
+        *(
+            "echo {} | gh auth login --with-token",
+            "echo 'bob:{}' | chpasswd",
+            "echo {} \\\n | docker login --password-stdin",
+        ),
+        *(
+            "docker login -u bob --password-stdin <<< {}",
+            "docker login --password-stdin <<<'{}'",
+            "sudo -S ls <<< '{}'",
+        ),
+        *("docker login --password-stdin <<EOF\n{}\nEOF\n", "gh auth login --with-token <<'END'\n{}\nEND\nls\n"),
+        *("wandb login {}", "wandb login --relogin --host=https://h {}", "wandb login <<< {}", "echo {} | wandb login"),
+        *("vault login {}", "ngrok config add-authtoken {}", "sshpass -p{} ssh x", 'sshpass -p "{}" ssh x'),
+        *(
+            "redis-cli -h x -a {} ping",
+            "ldapsearch -x -w {} -D y",
+            "openssl enc -k {} -in x",
+            "openssl rsa -passin pass:{}",
+        ),
+        *("zip -r -P {} x.zip y", "7z x -p{} x.7z", "mc alias set s3 http://h user {}"),
+        *(
+            "kubectl create secret generic x --from-literal=y={}",
+            "kubectl create secret generic x --from-literal y='{}'",
+        ),
+    ],
+)
+def test_secrets_that_commands_take_without_a_name_go(command: str) -> None:
+    for secret in ("hunter2abc", make_secret("wandb_hex", 5), "Qq7" + draw(Random(5), 9)):
+        text = command.format(secret)
+        masked = text.replace(secret, secrets.MASK).replace("bob:…' | ", "…' | ")
+        assert (mask_secrets(text), mask_secrets(masked)) == (masked, masked)
+    for reference in ("$SECRET", "${SECRET}"):
+        assert mask_secrets(command.format(reference)) == command.format(reference)
+
+
+@pytest.mark.parametrize("shape", TOKENS)
+def test_base64_of_a_token_goes(shape: str) -> None:
+    for seed, template in enumerate(
+        ("{}", "bob:{}", "HF_TOKEN={}\n", '{{"auths": {{"x": "{}"}}}}', "password: {} xyz")
+    ):
+        encoded = base64.b64encode(template.format(make_secret(shape, seed)).encode()).decode()
+        for text in (f"AUTH={encoded} x", f'"data": "{encoded}"', encoded.replace("+", "-").replace("/", "_")):
+            masked = mask_secrets(text)
+            assert encoded.strip("=") not in masked and secrets.MASK in masked, (template, masked)
+
+
+def test_base64_of_a_name_and_a_password_goes_where_a_login_stands() -> None:
+    encoded = base64.b64encode(b"bob:letmein").decode()
+    assert mask_secrets(f'{{"auth": "{encoded}"}}') == '{"auth": "…"}'
+    assert mask_secrets(f"_auth={encoded}") == "_auth=…"
+    assert mask_secrets(f"name={encoded}") == f"name={encoded}"
+
+
+def test_a_key_of_many_lines_goes_whole_and_line_by_line() -> None:
+    body = "\n".join(draw(Random(line), 64) for line in range(5))
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----"
+    for text in (key, key.replace("\n", "\n+"), key.replace("\n", "\n-"), json.dumps(key)):
+        assert not any(line in mask_secrets(text) for line in body.split("\n"))
+    fields = {"private_key_id": draw(Random(9), 40, "0123456789abcdef"), "private_key": key}
+    masked = mask_secrets(json.dumps(fields, indent=1))
+    assert fields["private_key_id"] not in masked and body.split("\n")[2] not in masked
+    secrets.remember_setting("DEPLOY_SECRET", key)
+    assert all(mask_secrets(f"line {line} x") == "line … x" for line in body.split("\n"))
 
 
 def test_hex_is_a_key_by_its_name_alone() -> None:
@@ -190,6 +278,7 @@ def test_hex_is_a_key_by_its_name_alone() -> None:
         ),
         *(
             '("TOKEN", "KEY", "SECRET", "PASSWORD", "PASSWD")',
+            '["HF_TOKEN", "db_password", "client-secret", "apiKey"]',
             "the secret: one of them",
             "/etc/passwd: Permission denied",
         ),
@@ -220,8 +309,147 @@ def test_leaves_alone(text: str) -> None:
     assert mask_secrets(text) == text
 
 
+# Lines of launches, logs and reports that look like what is masked.
+CONTROLS = r"""
+max_tokens=4096
+--num_tokens 8192
+eos_token=</s>
+pad_token: <|pad2|>
+TOKENIZERS_PARALLELISM=false
+key_value_heads: 8
+num_key_value_heads=8
+FORWARD_PASS=fp32first
+--n_pass 2
+SINGLE_PASS=stage1run
+first_pass: 2fast4u
+--pass 2
+lowpass=filter22
+bandpass: butter4th
+HOTKEY=ctrl42
+turkey=roast350
+IMAGE_TOKEN=img2start
+num_image_tokens: 576
+compiler_pass=fuse2ops
+conv_pw=block2a
+passthrough: layer12
+passing_grade: b2plus
+PASSENGERS=manifest9
+secretary: office12
+tokenization: bpe32k
+authors: alice42
+author=bob1234
+AUTHOR_NAME=bob12345
+credentials: required
+REQUIRE_AUTH=true
+Qwen/Qwen2.5-7B-Instruct
+meta-llama/Llama-3.1-8B-Instruct-bnb-4bit
+deepseek-ai/DeepSeek-R1-Distill-Qwen-32B
+unsloth/Meta-Llama-3.1-405B-Instruct-bnb-4bit
+sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+commit da39a3ee5e6b4b0d3255bfef95601890afd80709
+git+https://github.com/huggingface/transformers@da39a3ee5e6b4b0d3255bfef95601890afd80709
+RECORD sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU
+GPU-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0
+MIG-a1b2c3d4-e5f6-7890-abcd-ef0123456789
+NCCL_IB_HCA=mlx5_0:1,mlx5_1:1
+rendezvous 127.0.0.1:29500
+--rdzv_endpoint=10.0.0.1:29400
+torch-2.11.0+cu130-cp312-cp312-manylinux_2_28_x86_64.whl
+flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl
+/opt/venv/lib/python3.12/site-packages/flash_attn/flash_attn_interface.py:91
+CUDA_VISIBLE_DEVICES=0,1,2,3
+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True,max_split_size_mb:512
+docker run -u 1000:1000 -p 8080:80 image:v12
+docker run --user node:node image
+docker run -v /a:/b -e CUDA_VISIBLE_DEVICES=0 nvcr.io/nvidia/pytorch:25.01-py3
+curl -u $USER:$TOKEN https://host/x
+curl -sSfL https://host/install.sh | bash -s -- --prefix=/opt1
+ssh -p 2222 login@host12
+srun -p gpu8 --login x
+mysql -u root -p
+mysql --port 3306 -h db12
+wandb login
+wandb login failed (attempt 2)
+echo $HF_TOKEN | docker login --password-stdin
+echo "$PASSWORD" | docker login -u bob --password-stdin ghcr.io
+printf '%s' "${TOKEN}" | gh auth login --with-token
+echo run12345 | tee login.log
+echo step12345 | grep login
+huggingface-cli login --token $HF_TOKEN
+huggingface-cli download Qwen/Qwen2.5-7B-Instruct-AWQ4
+docker login -u bob ghcr.io/org12
+tar xzp12 -f a.tar
+7z x archive12.7z
+unzip -q model12.zip
+openssl version 3.0.2
+python train.py --auth none
+auth: oauth2
+auth_mode: kerberos5
+epoch 3 key=step value=12345678
+KeyError: 'model.layers.12.self_attn.q_proj.weight'
+loss 5.70 -> 3.39 in 30 steps
+time 1700000000:12345
+2024-01-02T03:04:05.123456789Z INFO step
+12345678:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa
+AttentionInterface.register("flash_attention_2")
+transformers.models.qwen2.modeling_qwen2.Qwen2ForCausalLM
+TORCH_NCCL_ASYNC_ERROR_HANDLING=1
+FlashAttentionForwardKernelHdim128Sm90Causal
+wandb_project: qwen25-sft-run12
+HF_HUB_ENABLE_HF_TRANSFER=1
+WANDB_API_KEY=$WANDB_API_KEY
+export PATH=/usr/local/cuda-12.8/bin:$PATH
+cookie_policy: strict2024
+prompt_key: prompt_v2
+--input_key messages_v2
+--sort_key length2
+tokens_per_second: 12345.6
+special_tokens_map.json
+added_tokens=[128256, 128257]
+token_ids 1 2 3 4 5 6 7 8 9 10
+bos_token_id=151643
+padding_token=right2left
+monkeypatch: v12patch
+ds_config.json zero_stage=3
+--master_port 29500
+ENCRYPTION=none
+PASS: 12 tests
+all 12 passed
+test_pass_12 ok
+backward_pass_ms=12.5
+user:pass
+module.weight_key=abc
+dataset: HuggingFaceH4/ultrachat_200k
+--dataset_name OpenAssistant/oasst_top1_2023-08-25
+dGhpcyBpcyBwbGFpbiB0ZXh0IHRoYXQgaGlkZXMgbm90aGluZw==
+TWFueSBoYW5kcyBtYWtlIGxpZ2h0IHdvcms=
+"""
+
+
+@pytest.mark.parametrize("text", CONTROLS.strip().splitlines())
+def test_leaves_launches_and_logs_alone(text: str) -> None:
+    assert mask_secrets(text) == text
+
+
 @pytest.mark.parametrize(
-    "text", ["password=", "--token ", "key=", '"', "\\\n", "token", "sk-", "://a:", "https://x?sig=", "İkey="]
+    "text",
+    [
+        "password=",
+        "--token ",
+        "key=",
+        '"',
+        "\\\n",
+        "token",
+        "sk-",
+        "://a:",
+        "https://x?sig=",
+        "İkey=",
+        "echo ",
+        "echo '",
+        "curl -u a:",
+        "QUFB",
+        "docker login --password-stdin <<A\n",
+    ],
 )
 def test_long_texts_take_linear_time(text: str) -> None:
     """A text ten times as long may take twenty times as long, not a hundred."""
@@ -258,6 +486,39 @@ def test_a_remembered_secret_goes_however_it_is_quoted() -> None:
 def test_a_value_that_may_mean_something_else_is_not_remembered(name: str, value: str) -> None:
     secrets.remember_setting(name, value)
     assert mask_secrets(f"the value {value} stays") == f"the value {value} stays"
+
+
+JOINED = """
+PGPASSWORD SSHPASS DBPASS RABBITMQ_PASS MYSQLPWD MYSQL_PWD ROOTPW DB_PW LDAP_BINDPW KRB5PASS JWTSECRET COOKIESECRET
+APIKEY HFTOKEN GITHUBTOKEN GITTOKEN SLACKTOKEN TELEGRAM_TOKEN TG_TOKEN AWSSECRET AWSSECRETKEY AWS_SECRETKEY MYAPIKEY
+OPENAIKEY WANDBKEY ENCRYPTIONKEY SIGNINGKEY MASTERKEY MASTER_KEY GPGPASSPHRASE KEYPASS KEYSTOREPASS STOREPASS USERPASS
+USERPASSWD ADMINPWD SMTPPASSWORD DOCKERPASS DOCKER_PASS VAULT_PASS MQTT_PASS MONGOPASS FTPPASS MAILPASS HF_TOKEN_READ
+TOKEN_HF PASSWORD_DB REDISCLI_AUTH dbPass pgpassword mysqlpwd myApiKey sshpass PASSWORD2 runtime_env.env_vars.SSHPASS
+"""
+# Each holds a word of a secret, and is none.
+NO_SECRETS = """
+PASSES BYPASS COMPASS SURPASS ENCOMPASS OVERPASS UNDERPASS TRESPASS LOWPASS HIGHPASS BANDPASS MULTIPASS PREPASS
+FORWARDPASS FORWARD_PASS BACKWARD_PASS FIRST_PASS SECOND_PASS SINGLE_PASS N_PASS NUM_PASSES EVAL_PASS RENDER_PASS
+COMPILER_PASS PASSENGER PASSPORT PASSIVE PASSTHROUGH PASSING KEYBOARD MONKEY TURKEY DONKEY HOTKEY WHISKEY HOCKEY
+JOCKEY KEYPOINT KEYWORD KEYFRAME KEYS_PATH TOKENIZER TOKENIZERS_PARALLELISM TOKENIZER_NAME MAX_TOKENS NUM_TOKENS
+TOKENS_PER_SECOND EOS_TOKEN PAD_TOKEN BOS_TOKEN IMAGE_TOKEN EOSTOKEN PADTOKEN MAXTOKENS max_tokens num_tokens
+eos_token pad_token padToken key_value_heads num_key_value_heads cache_key public_key SORTKEY primary_key foreign_key
+SECRETARY SECRET_NAME AUTHOR AUTHORS CREDIBILITY NO_PASSWORD USE_PASSWORD PASSWORD_MIN_LENGTH PASSFILE KEY_PATH
+NOPASSWD
+"""
+
+
+@pytest.mark.parametrize("name", JOINED.split())
+def test_names_are_judged_by_parts_that_nothing_separates(name: str) -> None:
+    for text in (f"export {name}=hunter2abc", f'{{"{name}": "hunter2abc"}}', f"env {name}='hunter2abc' x"):
+        assert mask_secrets(text) == text.replace("hunter2abc", "…")
+
+
+@pytest.mark.parametrize("name", NO_SECRETS.split())
+def test_names_that_only_hold_such_a_part_are_none(name: str) -> None:
+    assert rate_name(name) == ""
+    for value in ("block2a", "hunter2abc", make_secret("base64", 1)):
+        assert mask_secrets(f"export {name}={value}") == f"export {name}={value}"
 
 
 def test_names_are_read_word_by_word() -> None:

@@ -2,17 +2,20 @@
 
 `mask_secrets(text)` is applied once, where text leaves the program (`core.outgoing`); nothing else hides secrets. Only
 the value goes: `WANDB_API_KEY=…`, `https://…@host`. Tokens of known services stand in `shapes`, names that promise a
-secret in `names`, what a value must look like in `values`, and how names and values are written beside each other in
-`assignments`. Where a structure is read (a launch, the environment), `remember_setting(name, value)` keeps a secret
+secret in `names`, what a value must look like in `values`, how names and values are written next to each other in
+`assignments`, and commands that take a secret without a name in `commands`; base64 of any of them is one (`encoded`).
+Where a structure is read (a launch, the environment), `remember_setting(name, value)` keeps a secret
 value, which is then masked wherever it turns up, however it is quoted there.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
-from attncheck.core.secrets import assignments, shapes
-from attncheck.core.secrets.names import MASK
+from attncheck.core.secrets import assignments, commands, shapes
+from attncheck.core.secrets.encoded import decode_base64
+from attncheck.core.secrets.names import MASK, compile_once
 from attncheck.core.secrets.values import is_distinctive, is_secret_value
 
 __all__ = [
@@ -24,6 +27,7 @@ __all__ = [
     "remember_settings",
 ]
 
+_BASE64 = r"(?<![\w+/-])[A-Za-z0-9+/_-]{20,}={0,2}"  # the shortest token has as many characters there
 MIN_LENGTH = 8  # of a text: shorter ones hold no name with its value
 _remembered: dict[str, None] = {}  # spellings of secret values
 
@@ -35,7 +39,13 @@ def mask_secrets(text: str) -> str:
     for spelling in _remembered:
         if spelling in text:
             text = text.replace(spelling, MASK)
-    return assignments.mask_assignments(shapes.mask_shapes(text))
+    text = commands.mask_commands(assignments.mask_assignments(shapes.mask_shapes(text)))
+    return compile_once(_BASE64).sub(_mask_encoded, text)
+
+
+def _mask_encoded(match: re.Match[str]) -> str:
+    decoded = decode_base64(match[0])
+    return MASK if decoded and mask_secrets(decoded) != decoded else match[0]
 
 
 def is_masked(before: str, after: str) -> bool:
@@ -48,8 +58,9 @@ def remember_setting(name: str, value: str, raw: str = "") -> None:
 
     `raw` is how the user spells it, with quotes. A value that may be an ordinary word elsewhere is not remembered.
     """
-    if is_distinctive(value) and is_secret_value(name, value):
-        _remembered.update(dict.fromkeys(_iter_spellings(value)))
+    if is_secret_value(name, value):
+        for line in filter(is_distinctive, value.splitlines()):  # a key of many lines is printed line by line
+            _remembered.update(dict.fromkeys(_iter_spellings(line)))
         inner = raw.strip("\"'")
         if is_distinctive(inner) and inner != value:
             _remembered[inner] = None

@@ -1,8 +1,7 @@
 """Masks values whose names promise a secret, as people write the two beside each other.
 
 `NAME=value`, `name: value`, `--name value`, `--name=value`, `"name": "value"`, `("NAME", "value")`,
-`setenv NAME value`, `name: NAME` with `value: …` below it, quoted or not, also over a continued line or in a diff; and
-the few commands that take a secret without a name (`wandb login`, `curl -u`, `sshpass -p`).
+`setenv NAME value`, `name: NAME` with `value: …` below it, quoted or not, also over a continued line or in a diff.
 
 A text is searched for the words that names of secrets hold; a name is then read around each, its value after it. Each
 step looks at a bounded piece of text: the time is linear in the text's length.
@@ -13,11 +12,11 @@ from __future__ import annotations
 import re
 
 from attncheck.core.secrets.names import MASK, compile_once, is_password_name, rate_name
-from attncheck.core.secrets.values import is_harmless, is_random, is_secret_value
+from attncheck.core.secrets.values import is_harmless, is_secret_value
 
 # In lower case. Every name that `names.rate_name` rates holds one of them.
 _MARKERS = (
-    *("token", "secret", "passw", "passphrase", "passcode", "pwd", "_pass", "key", "auth", "credential", "hook"),
+    *("token", "secret", "pass", "pw", "key", "auth", "cred", "hook"),
     *("cookie", "wandb", "-ak", "-sk", "_ak", "_sk", "signature", "sig="),
 )
 _ANY_MARKER = "|".join(_MARKERS)  # none holds a character with a meaning of its own
@@ -38,22 +37,16 @@ _AFTER = rf"""(?x)
       | (?P<spaces>(?:[^\S\n]|\\\n[-+\ ]?){{1,40}})
       | (?P<comma>["'],\s{{0,8}}(?=["']))
     )
-    (?P<scheme>(?:Bearer|Basic|Token|Bot|ApiKey|Key)\s{{1,4}})?
+    (?P<scheme>(?i:Bearer|Basic|Token|Bot|ApiKey|Key)\s{{1,4}})?
     {_VALUE}
 """
+_WORDS = r"[^\W\d]+(?:-[^\W\d]+)*"
 _REST = r"[\w.-]{0,80}"
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+")
 _COMMAND_BEFORE = r"(?:\bsetenv|\bENV|\blogin\s{1,4}\S{1,60}|\bset)\s{1,8}\Z"
 _LINE_START = r"[-+ ]?\s*(?:-\s+)?[\"']?"
 _LONG_END = {'"': r'[^"\n]*', "'": r"[^'\n]*", "": r"[^\s\"']*"}  # by the quote that the value begins with
 REACH = 200
-_COMMANDS = {
-    "wandb login": r"(\bwandb login(?:\s+--?[\w-]+(?:=\S+)?){0,5}\s+[\"']?)([\w-]{20,})",
-    "wandb.login": r"(\bwandb\.login\(\s*(?:key\s*=\s*)?[\"'])([^\"'\n]{8,200})",
-    "curl": r"(\s(?:-u|--user|--proxy-user)[\s=]{0,3}[\"']?[^\s:\"'$]{1,100}:)([^\s\"']{2,200})",
-    "sshpass": r"(\bsshpass\s+-p\s{0,3}[\"']?)([^\s\"']{2,200})",
-    "docker login": r"(\bdocker login\b[^\n]{0,200}?\s-p[\s=]{0,3}[\"']?)([^\s\"']{2,200})",
-}
 
 
 def mask_assignments(text: str) -> str:
@@ -62,7 +55,7 @@ def mask_assignments(text: str) -> str:
         return text
     lower_text = text.lower()
     if not any(marker in lower_text for marker in _MARKERS):
-        return _mask_commands(text)
+        return text
     if len(lower_text) != len(text):  # a few capitals have longer small letters; offsets must agree
         lower_text = "".join(letter.lower() if letter.isascii() else letter for letter in text)
     parts: list[str] = []
@@ -76,7 +69,7 @@ def mask_assignments(text: str) -> str:
         if span is not None:
             parts += (text[done : span[0]], MASK)
             done = span[1]
-    return _mask_commands("".join(parts) + text[done:] if parts else text)
+    return "".join(parts) + text[done:]
 
 
 def _find_name_start(text: str, start: int, floor: int) -> int:
@@ -101,7 +94,7 @@ def _find_secret(text: str, start: int, name_end: int) -> tuple[int, int] | None
     if opening == 0 and text[end : end + 1] in ("(", "[") and value.replace(".", "").replace("_", "").isalnum():
         return None  # a call or an item: getpass()
     begin += opening
-    if (match["comma"] or _is_prose(text, start, match)) and text[begin:end].replace("_", "").isalpha():
+    if (match["comma"] or _is_prose(text, start, match)) and compile_once(_WORDS).fullmatch(text, begin, end):
         return None  # a list of names, a sentence: the words after "secret: …"
     if not _is_secret(name, text[begin:end], is_flag or bool(match["scheme"])):
         return None
@@ -138,16 +131,3 @@ def _is_secret(name: str, value: str, is_explicit: bool) -> bool:
     if is_secret_value(name, value):
         return True
     return is_explicit and rate_name(name) in ("strong", "likely") and not is_harmless(name, value)
-
-
-def _mask_commands(text: str) -> str:
-    for marker, expression in _COMMANDS.items():
-        if marker in text:
-            text = compile_once(expression).sub(_mask_argument, text)
-    return text
-
-
-def _mask_argument(match: re.Match[str]) -> str:
-    value = match[2]
-    is_kept = is_harmless("password", value) and not is_random(value)
-    return match[0] if is_kept else match[1] + MASK

@@ -1,7 +1,8 @@
-"""Which names promise a secret: `hub_token` and `WANDB_API_KEY` do, `pad_token`, `max_tokens` and `prompt_key` do not.
+"""Which names promise a secret: `hub_token` and `PGPASSWORD` do, `pad_token`, `max_tokens` and `prompt_key` do not.
 
-A name is read word by word, whatever joins the words (snake, kebab, dotted, camel case). Its last word decides, with
-the word before it: a `key_path` is a path, a `secret_santa` none of our business.
+A name is read word by word, whatever joins the words (snake, kebab, dotted, camel case, or nothing: DBPASS). Its last
+word decides, with the word before it: a `key_path` is a path, a `secret_santa` none of our business. A name in capitals
+is a variable of the environment, in which a PASS, a TOKEN or an AUTH is seldom anything else.
 """
 
 from __future__ import annotations
@@ -15,31 +16,46 @@ MASK = "…"
 Strength = Literal["strong", "likely", "weak", ""]
 
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
-_TRAILING_WORDS = "prod dev staging plaintext base64 b64 primary secondary"
+_TRAILING_WORDS = "prod dev staging plaintext base64 b64 primary secondary read write backup"
 _TRAILING = frozenset(_TRAILING_WORDS.split())
+# The nouns that end a name, also where nothing separates them from the word before: SSHPASS, mysqlpwd, MYAPIKEY.
+_JOINED_NOUN = r"(\w+?)(passwords?|passwd|passphrases?|passcode|pass|pwd|pw|secrets?|webhooks?|tokens?|keys?)"
 _PASSWORDS_WORDS = "password passwords passwd passphrase passphrases pwd passcode"
 _PASSWORDS = frozenset(_PASSWORDS_WORDS.split())
 _NOT_PASSWORDS_WORDS = "no use has is require requires max min num ask"
 _NOT_PASSWORDS = frozenset(_NOT_PASSWORDS_WORDS.split())
-_JOINED_WORDS = """
-apikey apikeys accesskey secretkey privatekey authkey accesstoken authtoken apitoken hubtoken hftoken ghtoken
-bottoken authorization clientsecret appsecret webhook webhooks secret secrets wandbkey githubtoken accesskeyid
-secretaccesskey
+_STRONG_WORDS = "authorization webhook webhooks secret secrets accesskeyid"
+_STRONG = frozenset(_STRONG_WORDS.split())
+_WEAK_WORDS = "auth creds credential credentials cookie cookies wandb ak sk signature sig"
+_WEAK = frozenset(_WEAK_WORDS.split())
+_WEAK_VARIABLES_WORDS = "token auth creds credential credentials cookie"  # likely ones where a variable is so called
+_WEAK_VARIABLES = frozenset(_WEAK_VARIABLES_WORDS.split())
+_PASS_OWNERS_WORDS = """
+db database smtp mail email mysql redis proxy http https ftp user ssh sudo registry root rabbitmq amqp mqtt mongo pg
+postgres sql ldap vault docker elastic kafka admin key keystore truststore my login
 """
-_JOINED = frozenset(_JOINED_WORDS.split())
-_PASS_OWNERS_WORDS = "db database smtp mail mysql redis proxy http https ftp user ssh sudo registry root"
 _PASS_OWNERS = frozenset(_PASS_OWNERS_WORDS.split())
+_LOGINS = frozenset({"auth", "creds", "credential", "credentials", "userpwd"})
+_LEADING = _PASSWORDS | {"pass", "token", "secret"}
+# Words before "pass": a run through something, a filter, or a piece of another word (BYPASS, COMPASS).
+_NOT_PASSES_WORDS = """
+by com sur encom over under tres multi low high band all single one two three dual first second third last next final
+forward backward fwd bwd pre sub render full each per n num test eval train warmup compiler inference opt optimizer
+optimization fusion graph fx inductor decode prefill is did must no per current extra re conv
+"""
+_NOT_PASSES = frozenset(_NOT_PASSES_WORDS.split())
 # Words before "key": with these it opens something; with others (input_key, sort_key) only a random value is secret.
 _KEY_OWNERS_WORDS = """
 api access secret private wandb auth encryption signing account storage subscription hf huggingface openai anthropic
-gemini comet neptune swanlab clearml ssh deploy shared langsmith tavily serper serpapi deepseek dashscope
+gemini comet neptune swanlab clearml ssh deploy shared langsmith tavily serper serpapi deepseek dashscope master license
+fernet jwt hmac aes consumer
 """
 _KEY_OWNERS = frozenset(_KEY_OWNERS_WORDS.split())
-_NOT_KEYS_WORDS = "cache public pub lookup hash dedup index sort primary foreign group"
+_NOT_KEYS_WORDS = "cache public pub lookup hash dedup index sort primary foreign group mon tur don hot joc hoc whis"
 _NOT_KEYS = frozenset(_NOT_KEYS_WORDS.split())
 _TOKEN_OWNERS_WORDS = """
 hub hf huggingface face access auth api secret bearer github gh gitlab git wandb refresh private bot slack discord
-telegram personal deploy job ms modelscope swanlab clearml neptune comet mlflow replicate registry npm pypi twine
+telegram tg personal deploy job ms modelscope swanlab clearml neptune comet mlflow replicate registry npm pypi twine
 sas aws session security oauth jwt csrf ngrok vault jupyter notebook databricks login service admin upload om kaggle
 azure modelers openmind client registration x
 """
@@ -65,34 +81,58 @@ def compile_once(expression: str) -> re.Pattern[str]:
 @lru_cache(2048)
 def rate_name(name: str) -> Strength:
     """Return how strongly a name promises a secret, "" where it does not."""
-    words = [word.lower() for word in compile_once(_WORDS).findall(name)]
-    while len(words) > 1 and words[-1] in _TRAILING:
-        words.pop()
+    words = list(split_name(name))
+    is_variable = name.rpartition(".")[2].isupper()
+    if is_variable and len(words) == 2 and words[1] in _PASS_OWNERS | _TOKEN_OWNERS:
+        words.sort(key=lambda word: word in _LEADING)  # TOKEN_HF is HF_TOKEN
     if not words:
         return ""
-    if words[-1] == "id" and words[-3:-1] == ["access", "key"]:
+    if words[-1] == "id" and words[-3:-1] in (["access", "key"], ["private", "key"]):
         words.pop()
     if words[-1] in ("url", "uri", "link", "address") and words[-2:-1] in (["webhook"], ["hook"]):
         return "strong"
-    return _rate_words(words[-1], words[-2] if len(words) > 1 else "")
+    rating = _rate_words(words[-1], words[-2] if len(words) > 1 else "")
+    return _rate_variable(words, rating) if is_variable else rating
+
+
+@lru_cache(2048)
+def split_name(name: str) -> tuple[str, ...]:
+    """Return the words of a name in lower case; the noun of a secret is one, also where it is joined to its owner."""
+    words = [word.lower() for word in compile_once(_WORDS).findall(name)]
+    while len(words) > 1 and words[-1] in _TRAILING:
+        words.pop()
+    joined = compile_once(_JOINED_NOUN).fullmatch(words[-1]) if words else None
+    return (*words[:-1], *joined.groups()) if joined else tuple(words)
+
+
+def _rate_variable(words: list[str], rating: Strength) -> Strength:
+    """Return how strongly the name of a variable of the environment promises a secret; PASS alone is a verdict too."""
+    if rating == "likely" and words[-1] in ("pass", "pw") and len(words) > 1:
+        return "strong"
+    return "likely" if rating == "weak" and words[-1] in _WEAK_VARIABLES else rating
 
 
 def _rate_words(last: str, owner: str) -> Strength:
     if last in _PASSWORDS:
         return "" if owner in _NOT_PASSWORDS else "strong"
-    if last in _JOINED:
+    if last in _STRONG:
         return "strong"
     if last in ("key", "keys"):
-        return "strong" if owner in _KEY_OWNERS else "" if owner in _NOT_KEYS else "weak"
+        return "strong" if _opens(owner) else "" if owner in _NOT_KEYS else "weak"
     if last == "token":
         return "likely" if not owner else "strong" if owner in _TOKEN_OWNERS else _rate_text_token(owner)
     if last == "tokens":
         return "strong" if owner in ("api", "hf", "hub", "access", "auth") else ""
-    if last == "pass":
-        return "strong" if owner in _PASS_OWNERS else ""
-    if last in ("auth", "credential", "credentials", "cookie", "cookies", "wandb", "ak", "sk", "signature", "sig"):
+    if last in ("pass", "pw"):
+        return "strong" if owner in _PASS_OWNERS else "" if owner in _NOT_PASSES else "likely"
+    if last in _WEAK:
         return "weak"
     return ""
+
+
+def _opens(owner: str) -> bool:
+    """Return whether a key of this owner opens something; of `awssecret`, joined to another word, the end counts."""
+    return owner in _KEY_OWNERS or any(len(name) > 2 and owner.endswith(name) for name in _KEY_OWNERS)
 
 
 def _rate_text_token(owner: str) -> Strength:
@@ -101,8 +141,14 @@ def _rate_text_token(owner: str) -> Strength:
 
 def is_password_name(name: str) -> bool:
     """Return whether a name is that of a password, which may consist of digits or words."""
-    words = [word.lower() for word in compile_once(_WORDS).findall(name)]
-    return bool(words) and (words[-1] in _PASSWORDS or words[-1] == "pass")
+    words = split_name(name)
+    return bool(words) and (words[-1] in _PASSWORDS or words[-1] in ("pass", "pw"))
+
+
+def is_login_name(name: str) -> bool:
+    """Return whether a name may be that of a user with their password: `--auth user:password`."""
+    words = split_name(name)
+    return bool(words) and words[-1] in _LOGINS
 
 
 def is_webhook_name(name: str) -> bool:

@@ -123,8 +123,10 @@ _URLS = {
 _LONG_WORD = r"[\w-]{16}"  # every token has one; most texts have none
 _PRIVATE_KEY = (
     r"(-----BEGIN[ A-Z0-9]{0,40}PRIVATE KEY(?: BLOCK)?-----)"
-    r"[^-]{16,20000}(?:-----END[ A-Z0-9]{0,40}KEY(?: BLOCK)?-----)?"
+    r"(?:[^-]|-(?!----)){16,20000}(?:-----END[ A-Z0-9]{0,40}KEY(?: BLOCK)?-----)?"
 )
+_TELEGRAM = r"(?<![\d.])\d{8,10}:(?=[\w-]*[A-Z])(?=[\w-]*[a-z])[A-Za-z0-9_-]{35}(?![\w-])"
+_COOKIE = r"(?i)(?<![\w-])((?:set-)?cookie:[ ]{1,4})(?=[^\s=;]{1,100}=)([^\n\"']{4,})"
 _BEARER = r"(?i)(\bbearer\s{1,4})(?=[\w.~+/=-]{0,40}\d|[\w.~+/=-]{24})[\w.~+/=-]{8,}"
 # The last "@" before the path ends the user's part; a password may hold "/" where a user stands before it.
 _USERINFO = r"(://)([^\s/?#@\"'<>\\]{0,200}:[^\s\"'<>\\@]{0,300}@(?:[^\s/\"'<>\\@]{0,300}@)?|[^\s/?#\"'<>\\]{1,300}@)"
@@ -143,10 +145,14 @@ def mask_shapes(text: str) -> str:
         for marker, rest in _TOKENS.items():
             if marker in text:
                 text = compile_once(f"(?<![A-Za-z0-9]){re.escape(marker)}{rest}").sub(_mask_token, text)
+        if ":" in text:
+            text = compile_once(_TELEGRAM).sub(MASK, text)
         if "-----BEGIN" in text:
             text = compile_once(_PRIVATE_KEY).sub(rf"\1{MASK}", text)
     if "earer " in text or "EARER " in text:
         text = compile_once(_BEARER).sub(rf"\1{MASK}", text)
+    if "ookie: " in text:
+        text = compile_once(_COOKIE).sub(rf"\1{MASK}", text)
     return _mask_urls(text) if "/" in text else text
 
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from attncheck.core.secrets.names import MASK, compile_once, is_password_name, is_webhook_name, rate_name
+from attncheck.core.secrets.encoded import decode_base64
+from attncheck.core.secrets.names import (
+    MASK,
+    compile_once,
+    is_login_name,
+    is_password_name,
+    is_webhook_name,
+    rate_name,
+)
 
 _CONSTANTS_WORDS = """
 true false yes no on off none null nil nan undefined empty default auto str string bool int float bytes object any
@@ -25,6 +33,8 @@ _LONG_RUN = (
     r"(?<![\w/+])[A-Za-z\d/+]{40}(?![\w/+])"  # an AWS secret key may begin with a slash, as a path does
     r"|[\da-fA-F]{8}-[\da-fA-F]{4}-[\da-fA-F]{4}-[\da-fA-F]{4}-[\da-fA-F]{12}|[A-Za-z\d+=]{16,}"
 )
+_LOGIN = r"[^\s:/$]+:([^\s:/][^\s]+)"
+_SIGN = r"[^\w\s./:,;=+()\[\]\"'-]"
 _PLAIN = r"[\w.~+/=:-]+"
 _DIGIT_RUN = r"\d+"
 MAX_PLACEHOLDER = 200  # characters; a longer value is none
@@ -42,6 +52,8 @@ def is_secret_value(name: str, value: str) -> bool:
     if not value or value == MASK or is_harmless(name, value):
         return False
     if strength == "strong":
+        return True
+    if is_login_name(name) and holds_password(value):
         return True
     return is_random(value) or (strength == "likely" and _is_likely(value))
 
@@ -62,8 +74,20 @@ def is_harmless(name: str, value: str) -> bool:
         or compile_once(_PATH).match(value)
         or compile_once(_EXPRESSION).fullmatch(value)
         or (compile_once(_VARIABLE_NAME).fullmatch(value) and rate_name(value))
-        or rate_name(value) == "strong"  # token=hub_token, api_key="api_key"
+        or _is_name_of_secret(name, value)
     )
+
+
+def _is_name_of_secret(name: str, value: str) -> bool:
+    """Return whether a value is itself a name, as in `token=hub_token`; not in `password=super_secret`."""
+    is_name = ("_" in value or "-" in value) and rate_name(value) == "strong"
+    return is_name and (is_password_name(value) or not is_password_name(name))
+
+
+def holds_password(value: str) -> bool:
+    """Return whether a value is `user:password`, plain or in base64; not a host and port, or numbers of a user."""
+    match = compile_once(_LOGIN).fullmatch(decode_base64(value) or value)
+    return match is not None and not match[1].isdecimal()
 
 
 def is_random(value: str) -> bool:
@@ -87,7 +111,8 @@ def is_distinctive(value: str) -> bool:
         return False
     has_digit = any(character.isdigit() for character in value)
     has_letter = any(character.isalpha() for character in value)
-    return (has_digit and has_letter and len(set(value)) > 5) or "hook" in value
+    has_sign = compile_once(_SIGN).search(value) is not None
+    return (has_letter and (has_digit or has_sign) and len(set(value)) > 5) or "hook" in value
 
 
 def _is_likely(value: str) -> bool:
