@@ -20,10 +20,12 @@ from attncheck.core.rehearsal import Isolation, JobCut, Materials
 from attncheck.core.report import Report
 from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
+from attncheck.core.secrets import mask_secrets
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
 from attncheck.doctor import engine
 from attncheck.lint import run as lint
+from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hide_exports_in_diff
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.smoke.rehearsal import cutting, execution, extensions, known, mends
@@ -288,6 +290,9 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         )
     stage.report_progress(prefix + "comparing with the truth")
     ranks = execution.count_ranks(stage.folder)
+    environ = stage.read.recognised.launch.environ
+    printed = mask_secrets(hide_environment("\n".join(ended.lines), {**os.environ, **environ}))  # before lines are cut
+    ended = replace(ended, lines=tuple(printed.split("\n")))
     results = [_judge_end(ended, execution.describe_data_parallel(stage.folder))]
     if ranks:
         results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
@@ -299,7 +304,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     objective = f"the loss: {cut.objective.text}"
     if cut.objective.is_documented:
         objective = f"the loss, as documented: {cut.objective.text} ({cut.objective.source})"
-    command, diff = (text.replace(stage.folder, FOLDER) for text in (cut_launch.command, cut_launch.diff))
+    command, diff = hide_exports(cut_launch.command), hide_exports_in_diff(cut_launch.diff, environ)
     return RehearsedLaunch(
         location,
         job.framework,
@@ -307,8 +312,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         job.trainer,
         stage.model,
         objective,
-        command,
-        diff,
+        command.replace(stage.folder, FOLDER),
+        diff.replace(stage.folder, FOLDER),
         tuple(results),
         round(ended.seconds, 1),
         ranks,
@@ -476,7 +481,9 @@ def _format_mended(read: ReadLaunch, mend: mends.Mend) -> tuple[str, ...]:
     if mend.line:
         return ()
     rewritten = rewrite(read, mend.sets)
-    return tuple(text for text in (rewritten.diff, format_command(rewritten.launch).text) if text)
+    diff = hide_exports_in_diff(rewritten.diff, read.recognised.launch.environ)
+    command = hide_exports(format_command(rewritten.launch).text, REFERENCE)
+    return tuple(text for text in (diff, command) if text)
 
 
 def _make_verdict(launch: RehearsedLaunch, result: CheckResult) -> Verdict:
