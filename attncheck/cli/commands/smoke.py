@@ -192,6 +192,10 @@ def smoke(
         raise BadUsage("--full-model is of a launch's rehearsal; a MODEL's real weights are trained with --full")
     if real_data:
         raise BadUsage("--real-data is of a launch's rehearsal; a MODEL is trained on a file with --data")
+    only_launches = {"--trust-script": trust_script, "--trust-remote-code": trust_remote_code}
+    for name, value in {**only_launches, "--run-substitutions": run_substitutions}.items():
+        if value:
+            raise BadUsage(f"{name} is for a launch's rehearsal: name a launch")
     request = smoke.Request(
         plan=make_training_plan(policy, plan, seed, ranks.ring_size),
         models=(model,) if model is not None else smoke.DEFAULT_MODELS,

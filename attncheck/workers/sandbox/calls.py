@@ -1,9 +1,12 @@
-"""System calls of Linux that Python has no function for, by ctypes. Each raises `OSError` if it fails."""
+"""System calls of Linux that Python has no function for, by ctypes. Each raises `OSError` if it fails, or elsewhere."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import sys
+from typing import Any
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -16,6 +19,12 @@ SYS_LANDLOCK_CREATE_RULESET, SYS_LANDLOCK_ADD_RULE, SYS_LANDLOCK_RESTRICT_SELF =
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+def _function(name: str) -> Any:
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, f"{name}: {os.strerror(errno.ENOSYS)}")
+    return getattr(_LIBC, name)
+
+
 def _check(result: int, name: str) -> int:
     if result < 0:
         number = ctypes.get_errno()
@@ -26,24 +35,24 @@ def _check(result: int, name: str) -> int:
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
     """Mount `source` on `target` (mount(2))."""
     texts = [os.fsencode(text) if text else None for text in (source, target, kind)]
-    _check(_LIBC.mount(*texts, ctypes.c_ulong(flags), os.fsencode(data) if data else None), f"mount {target}")
+    _check(_function("mount")(*texts, ctypes.c_ulong(flags), os.fsencode(data) if data else None), f"mount {target}")
 
 
 def unshare(flags: int) -> None:
     """Leave the namespaces that `flags` name for new ones (unshare(2))."""
-    _check(_LIBC.unshare(flags), "unshare")
+    _check(_function("unshare")(flags), "unshare")
 
 
 def prctl(option: int, value: int) -> None:
     """Set an attribute of this process (prctl(2))."""
-    _check(_LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0), "prctl")
+    _check(_function("prctl")(option, ctypes.c_ulong(value), 0, 0, 0), "prctl")
 
 
 def syscall(number: int, name: str, *arguments: object) -> int:
     """Return the result of a system call that libc has no function for."""
-    return _check(_LIBC.syscall(ctypes.c_long(number), *arguments), name)
+    return _check(_function("syscall")(ctypes.c_long(number), *arguments), name)
 
 
 def prctl_pointer(option: int, value: int, pointer: object) -> None:
     """Set an attribute of this process that is given as a structure (prctl(2))."""
-    _check(_LIBC.prctl(option, ctypes.c_ulong(value), pointer, 0, 0), "prctl")
+    _check(_function("prctl")(option, ctypes.c_ulong(value), pointer, 0, 0), "prctl")

@@ -10,14 +10,20 @@ import time
 KILL_SECONDS = 10.0
 
 
-def kill_all(is_init: bool) -> None:
-    """Kill every descendant and wait until none is left. `is_init`: this process is the first of its PID namespace."""
+def kill_all(is_init: bool, group: int = 0) -> None:
+    """Kill every descendant and wait until none is left. `is_init`: this process is the first of its PID namespace.
+
+    `group` is the process group of the command, which is all that is known without /proc.
+    """
     deadline = time.monotonic() + KILL_SECONDS
     while time.monotonic() < deadline:
         if is_init:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
         else:
+            if group:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(group, signal.SIGKILL)
             for pid in _list_descendants():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -32,13 +38,13 @@ def kill_all(is_init: bool) -> None:
 def _list_descendants() -> list[int]:
     """Return the processes below this one; those whose parent ended are its own children by then."""
     parents: dict[int, int] = {}
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdecimal():
             with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as stream:
                 parents[int(name)] = int(stream.read().rpartition(b")")[2].split()[1])
-    found = {os.getpid()}
+    family = {os.getpid()}
     while True:
-        more = {pid for pid, parent in parents.items() if parent in found} - found
+        more = {pid for pid, parent in parents.items() if parent in family} - family
         if not more:
-            return sorted(found - {os.getpid()})
-        found |= more
+            return sorted(family - {os.getpid()})
+        family |= more

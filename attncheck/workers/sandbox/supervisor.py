@@ -131,7 +131,8 @@ def _enter(flags: int, request: Request, news: int, mapped: int) -> NoReturn:
                 os._exit(NOT_STARTED)
         os.close(mapped)
         is_init = bool(flags & calls.CLONE_NEWPID)
-        calls.prctl(calls.PR_SET_PDEATHSIG, signal.SIGKILL if is_init else signal.SIGTERM)
+        with contextlib.suppress(OSError):  # outside Linux the lifeline alone tells
+            calls.prctl(calls.PR_SET_PDEATHSIG, signal.SIGKILL if is_init else signal.SIGTERM)
         if is_init:
             _become_init(news)
         status = _Init(flags, request, news, is_init).run()
@@ -163,7 +164,8 @@ class _Init:
     def run(self) -> int:
         """Return the command's exit status. Raises `OSError` if the namespaces do not do what they must."""
         if not self.is_init:
-            calls.prctl(calls.PR_SET_CHILD_SUBREAPER, 1)
+            with contextlib.suppress(OSError):
+                calls.prctl(calls.PR_SET_CHILD_SUBREAPER, 1)
         if self.flags:
             overlaid = self.request.overlaid
             self.overlays = mounts.restrict(self.request.writable, overlaid, self.request.uppers, self.request.sockets)
@@ -181,7 +183,7 @@ class _Init:
         os.write(self.news, b"r")
         os.close(self.news)
         status = NOT_STARTED if pid is None else self._wait(pid)
-        children.kill_all(self.is_init)
+        children.kill_all(self.is_init, pid or 0)
         self._write_report()
         return status
 
