@@ -150,6 +150,7 @@ class Materials:
     ring_size: int = 1  # ranks that share a row
     full_model: bool = False  # the model is the user's own, whole, with its tokenizer
     real_data: bool = False  # the rows are the user's own
+    trust_remote_code: bool = False  # what the launch says of it stays; else it is off, also in the cut command
 
     def alias(self, model: str) -> str:
         """Return a path for the small model that ends as the name of the user's own model does."""

@@ -102,7 +102,7 @@ def rewrite(read: ReadLaunch, sets: Mapping[str, str], more_edits: tuple[Edit, .
         raise Unanswered(f"{read.job.location}: the launch cannot be changed where it stands: {error}") from None
     if rewritten is None:
         raise Unanswered(f"{read.job.location}: the launch cannot be read any more once it is changed")
-    return Rewritten(rewritten, lint.format_launch_diff(original, edits))
+    return Rewritten(replace(rewritten, program=original.program), lint.format_launch_diff(original, edits))
 
 
 def format_with_files(launch: Launch, folder: str) -> tuple[PastedCommand, Mapping[str, str]]:

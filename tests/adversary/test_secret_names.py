@@ -196,7 +196,8 @@ def test_smoke_shows_no_secret(tmp_path: Path) -> None:
     encoded = base64.b64encode(f"bob:{plants.plant('hugging_face', 'base64')}".encode()).decode()
     (tmp_path / "train.py").write_text(TRAINER)
     (tmp_path / "run.sh").write_text(
-        f"export {sets[0]} REGISTRY='{encoded}' PLAIN=plainvalue9\n{sets[1]} python train.py {TRAINER_OPTIONS} {options}\n"
+        f"export {sets[0]} REGISTRY='{encoded}' PLAIN=plainvalue9\n"
+        f"{sets[1]} python train.py {TRAINER_OPTIONS} {options}\n"
     )
     outputs = [f"--output={name}={tmp_path / name}" for name in FORMATS]
     ended = subprocess.run(

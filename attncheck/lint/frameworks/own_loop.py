@@ -17,6 +17,7 @@ from attncheck.core.plan import Plan
 from attncheck.core.rehearsal import NORMALISATIONS, JobCut, Materials, Objective
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
+from attncheck.lint.fields.effect_cuts import is_folder, names_place
 from attncheck.lint.fields.plan_writing import VersionCheck
 from attncheck.lint.fields.rehearsing import (
     LEARNING_RATE,
@@ -117,13 +118,13 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     options = point_to_materials(launch, materials)
     if isinstance(options, str):
         return options
-    outputs = find_options(launch, OUTPUT_OPTIONS)
-    if not outputs:
+    outputs = [name for name in find_options(launch, OUTPUT_OPTIONS) if is_folder(get_option(launch, name))]
+    if not outputs and not names_place(launch):
         return (
             f"which option of {script} names where it writes is not known (--output_dir would be): give it, so that "
             "nothing of yours is written over"
         )
-    options |= dict.fromkeys(outputs, materials.output)
+    options |= dict.fromkeys(outputs[:1], materials.output)  # the others: `effect_cuts`, each a name of its own
     options |= _limit_sizes(launch, BATCH_OPTIONS, materials.batch)
     options |= _limit_sizes(launch, ACCUMULATION_OPTIONS, materials.accumulation)
     options |= dict.fromkeys(find_options(launch, RATE_OPTIONS), LEARNING_RATE)

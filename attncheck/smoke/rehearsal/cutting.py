@@ -14,6 +14,7 @@ from attncheck.core.facts import Known
 from attncheck.core.launch import Edit, Launch, Word
 from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
+from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
 from attncheck.smoke.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.smoke.rehearsal.substitutions import leave_out
@@ -44,6 +45,7 @@ class CutLaunch:
     files: Mapping[str, str]  # path to text
     diff: str
     cut: JobCut
+    folders: tuple[str, ...] = ()  # that it may want to find
 
 
 def make_materials(
@@ -54,6 +56,7 @@ def make_materials(
     processes: int,
     full_model: bool = False,
     real_data: bool = False,
+    trusts_remote_code: bool = False,
 ) -> Materials:
     """Return where a launch's model, data and output are, and the sizes that it is cut to."""
     plan = read.job.plan
@@ -72,6 +75,7 @@ def make_materials(
         ring_size,
         full_model,
         real_data,
+        trusts_remote_code,
     )
 
 
@@ -166,17 +170,20 @@ def cut_launch(
     cut: JobCut,
     sets: Mapping[str, str],
     folder: str,
-    processes: int,
+    materials: Materials,
     runs_substitutions: bool = False,
 ) -> CutLaunch:
     """Return a launch cut small, with `sets` on top: settings of the job that are tried.
 
-    At most `processes` processes are started. Raises `Unanswered` for a launch that cannot be changed, whose shell must
-    hold what only its script knows, or which needs a command substitution and `runs_substitutions` is not set.
+    Whatever the framework, what would write elsewhere, send, delete or load is taken out. Raises `Unanswered` for a
+    launch that cannot be changed, whose shell must hold what only its script knows, or which needs a command
+    substitution and `runs_substitutions` is not set.
     """
-    launch = read.recognised.launch
+    launch, processes = read.recognised.launch, materials.processes
     edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
     rewritten = rewrite(read, {**cut.sets, **sets}, edits)
+    effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
+    rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
     guarded = drop_guarded(_run_here(rewritten.launch) if cut.driver else rewritten.launch)
     if not runs_substitutions:
@@ -186,7 +193,7 @@ def cut_launch(
                 f"{read.job.location}: the launch runs a command to make {', '.join(plain.needed)}: write its value "
                 "there, or let it run with --run-substitutions"
             )
-        guarded, cut = plain.launch, _remark_left_out(cut, plain.left_out)
+        guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
     command, files = format_with_files(guarded, folder)
     if is_file:
         path = os.path.join(folder, os.path.basename(launch.source.name))
@@ -206,12 +213,12 @@ def cut_launch(
         names = ", ".join(missing) or "another machine's shell"
         raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")
     text = _limit_processes(command.text, processes)
-    return CutLaunch(text, files, rewritten.diff, replace(cut, environ={**cut.environ, **environ}))
+    cut = replace(cut, environ={**cut.environ, **environ})
+    return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
 
 
-def _remark_left_out(cut: JobCut, names: tuple[str, ...]) -> JobCut:
-    remark = f"{', '.join(names)}: set by a command, which was not run (--run-substitutions runs it)"
-    return replace(cut, remarks=(*cut.remarks, remark)) if names else cut
+def _add_remarks(cut: JobCut, remarks: tuple[str, ...]) -> JobCut:
+    return replace(cut, remarks=(*cut.remarks, *remarks))
 
 
 def _run_here(launch: Launch) -> Launch:

@@ -65,11 +65,14 @@ class RunRequest:
     seconds: float
     needs_files: bool = False
     trusts_remote_code: bool = False
+    folders: tuple[str, ...] = ()  # inside its own, that it may want to find
 
 
 def run_launch(request: RunRequest, folder: str, python: str, report_progress: Callable[[str], None]) -> Execution:
     """Run a shell's command where the user works, with the interpreter's programs first."""
     job = _lay_folders(folder)
+    for path in request.folders:
+        os.makedirs(path, exist_ok=True)
     watch = os.path.join(job, "watch")
     environment = {**request.environ, **guards.make_environment(job, os.environ, request.trusts_remote_code)}
     environment |= {"ATTNCHECK_WATCH": watch, "ATTNCHECK_FOLDER": job}

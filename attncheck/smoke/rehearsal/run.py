@@ -181,7 +181,14 @@ def _rehearse(
         processes = max(1, len(read.snapshot.visible_devices())) if target.uses_gpu else CPU_PROCESSES
         steps = request.steps or (FULL_STEPS if request.full_model else STEPS)
         materials = cutting.make_materials(
-            read, folder, steps, target.uses_gpu, processes, request.full_model, request.real_data
+            read,
+            folder,
+            steps,
+            target.uses_gpu,
+            processes,
+            request.full_model,
+            request.real_data,
+            request.trusts_remote_code,
         )
         cut = cutting.cut_job(read, materials)
         stage = _Stage(read, folder, materials, target, request, report_progress, {})
@@ -275,7 +282,7 @@ def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...
 def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> RehearsedLaunch:
     """Run a launch cut small, with `sets` on top, and judge its first step."""
     cut_launch = cutting.cut_launch(
-        stage.read, cut, sets, stage.folder, stage.materials.processes, stage.request.runs_substitutions
+        stage.read, cut, sets, stage.folder, stage.materials, stage.request.runs_substitutions
     )
     for path, text in cut_launch.files.items():
         with open(path, "w") as stream:
@@ -348,6 +355,7 @@ def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> e
         stage.target.seconds * LAUNCH_FACTOR,
         runs_own_script(stage.read) and not stage.request.trusts_script,
         stage.request.trusts_remote_code,
+        cut_launch.folders,
     )
     return execution.run_launch(
         request, stage.folder, stage.target.python, lambda text: stage.report_progress(prefix + text)

@@ -32,6 +32,12 @@ class PlainLaunch:
     left_out: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is reported of the exports that were left out."""
+        names = ", ".join(self.left_out)
+        return (f"{names}: set by a command, which was not run (--run-substitutions runs it)",) if names else ()
+
 
 def leave_out(launch: Launch) -> PlainLaunch:
     """Return a launch without command substitutions, as far as it can be without."""

@@ -141,7 +141,7 @@ def cut_text(
     (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not here"), sources.get)
     materials = cutting.make_materials(read, STAGE, 30, uses_gpu, processes, full_model, real_data)
     cut = cutting.cut_job(read, materials)
-    return cut, cutting.cut_launch(read, cut, {}, STAGE, processes)
+    return cut, cutting.cut_launch(read, cut, {}, STAGE, materials)
 
 
 def read_file(launch: cutting.CutLaunch) -> dict[str, str]:
@@ -384,7 +384,7 @@ def test_verls_actor_alone_is_updated() -> None:
         "trainer.n_gpus_per_node=2 trainer.nnodes=1 ",
         "use_kl_loss=False",
         "param_offload=False",
-        f" hydra.run.dir={STAGE}/output/hydra",
+        f" hydra.run.dir={STAGE}/job/output/hydra",
         "use_remove_padding=True",
     ):
         assert text in launch.command, text

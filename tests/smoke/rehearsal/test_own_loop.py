@@ -12,8 +12,10 @@ import pytest
 
 from attncheck.core.facts import Absent
 from attncheck.core.launch import COMMAND, Source
+from attncheck.core.report import Report
 from attncheck.core.results.gate import Check
 from attncheck.core.results.lint import launches_of
+from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import judge_result
 from attncheck.gate.checks import CheckRunner, NothingLinted
 from attncheck.gate.inputs import Inputs
@@ -40,7 +42,12 @@ def read(text: str) -> list[ReadLaunch]:
 def cut(text: str) -> cutting.CutLaunch:
     (launch,) = read(text)
     materials = cutting.make_materials(launch, STAGE, 30, False, 2)
-    return cutting.cut_launch(launch, cutting.cut_job(launch, materials), {}, STAGE, 2)
+    return cutting.cut_launch(launch, cutting.cut_job(launch, materials), {}, STAGE, materials)
+
+
+def wrote(launch: RehearsedLaunch) -> tuple[str, ...]:
+    """Return what a launch wrote outside its folder, or tried to."""
+    return (*launch.isolation.written, *launch.isolation.denied)
 
 
 def test_options_are_cut_by_the_names_that_scripts_share() -> None:
@@ -226,9 +233,12 @@ def test_a_gate_starts_a_loop_only_where_it_is_asked_to(
     source = Source(COMMAND, LOOP, "shell")
     target = ExecutionTarget(sys.executable, "cpu", 60.0)
     runner = CheckRunner(policy, target, lambda text: None, (source,), Inputs((source,)))
+    reports: list[Report] = []
     with contextlib.suppress(NothingLinted):
-        list(runner.run("rehearsal", math.inf))
-    assert (tmp_path / "started").exists() == is_run
+        reports += runner.run("rehearsal", math.inf)
+    sections = [report.section(RehearsalSection) for report in reports]
+    written = [path for section in sections if section for launch in section.launches for path in wrote(launch)]
+    assert (str(tmp_path / "started") in written) == is_run and not (tmp_path / "started").exists()
 
 
 @pytest.mark.nightly

@@ -68,6 +68,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         **dict.fromkeys(LEFT_OUT, DROP),
         **({} if materials.uses_gpu else _cut_for_cpu(job)),
         **attention.sets,
+        **({"use_swanlab": "false"} if "swanlab" in (get_setting(job, "plugins") or "") else {}),  # on by default
         "base_model": alias,
         "datasets": json.dumps([dataset]),
         "dataset_prepared_path": f"{materials.output}/prepared",

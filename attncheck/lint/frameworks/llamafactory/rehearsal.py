@@ -76,6 +76,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "overwrite_cache": "true",
         "preprocessing_num_workers": DROP,
         "dataloader_num_workers": "0",
+        "offload_folder": f"{materials.output}/offload",
         "plot_loss": DROP,
         "ref_model": DROP,  # the model itself then (train/trainer_utils.py `create_ref_model`)
     }

@@ -56,7 +56,7 @@ def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
     keys = find_release(job.version).schema(CONFIG_NAME)
     source = f"verl {job.version} trainer/fsdp_sft_trainer.py: the mean over the tokens of the batch and all ranks"
     return JobCut(
-        {name: value for name, value in sets.items() if name in keys},
+        {name: value for name, value in sets.items() if name in keys or name.startswith("hydra.")},
         form,
         Objective("assistant", ("step_tokens",), source),
         environ={} if materials.uses_gpu else {**WITHOUT_CUDA, **CPU_DEVICE},

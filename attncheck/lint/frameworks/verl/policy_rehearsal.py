@@ -19,6 +19,7 @@ from attncheck.core.rehearsal import JobCut, Materials, Normalisation, Objective
 from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_number, is_on
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.frameworks.verl.roles import ACTOR, MODEL
+from attncheck.lint.frameworks.verl.sft_sizes import keep_hydra_in
 
 SINCE = "0.9.1"  # the release whose workers were read
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -38,7 +39,8 @@ AGGREGATIONS: Mapping[str, Normalisation] = {
 LEFT_OUT = (
     *(f"{ACTOR}.ppo_micro_batch_size", f"{ROLLOUT}.log_prob_micro_batch_size", f"{ACTOR}.optim.warmup_style"),
     *(f"{ACTOR}.optim.lr_warmup_steps_ratio", f"{MODEL}.tokenizer_path", f"{MODEL}.hf_config_path"),
-    *(f"{MODEL}.use_shm", f"{MODEL}.lora_adapter_path"),
+    *(f"{MODEL}.use_shm", f"{MODEL}.lora_adapter_path", "trainer.rollout_data_dir", "trainer.validation_data_dir"),
+    *("global_profiler.tool", "global_profiler.finish_hook_cmd"),
 )
 GPU_SETTINGS = {  # that are off where no GPU is, and what they are
     f"{MODEL}.use_liger": "liger-kernel",
@@ -132,8 +134,10 @@ def _cut_sizes(job: Job, materials: Materials) -> dict[str, str]:
         "critic.enable": "False",
         "trainer.nnodes": "1",
         "trainer.n_gpus_per_node": str(ranks),
-        "hydra.run.dir": f"{materials.output}/hydra",
-        "hydra.output_subdir": "null",
+        "trainer.default_local_dir": materials.output,
+        "trainer.logger": "[console]",
+        "trainer.resume_mode": "disable",
+        **keep_hydra_in(materials),
     }
 
 

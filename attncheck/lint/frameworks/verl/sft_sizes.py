@@ -29,7 +29,13 @@ def list_sizes(materials: Materials, groups: int) -> Mapping[str, str]:
         "trainer.save_freq": "-1",
         "trainer.test_freq": "-1",
         "trainer.resume_mode": "disable",
+        **keep_hydra_in(materials),
     }
+
+
+def keep_hydra_in(materials: Materials) -> Mapping[str, str]:
+    """Return the settings with which Hydra lays no `outputs/` in the folder where the launch is started."""
+    return {"hydra.run.dir": f"{materials.output}/hydra", "hydra.output_subdir": "null"}
 
 
 def remark_fsdp2(setting: str) -> str:
