@@ -109,6 +109,27 @@ def test_an_end_is_described_by_where_it_was_and_what_was_said(stderr: str, desc
     assert describe_exit(-signal.SIGABRT, stderr) == f"it ended with {described}"
 
 
+TRACEBACK = """Traceback (most recent call last):
+  File "<string>", line 1, in <module>
+    import json; json.dumps({"x": {1}})
+                 ~~~~~~~~~~^^^^^^^^^^^^
+%s
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "line"),
+    [
+        (TRACEBACK % "TypeError: no set\nwhen serializing dict item 'x'", "TypeError: no set"),
+        (TRACEBACK % "KeyError: 1" + "\nDuring handling of …\n\n" + TRACEBACK % "ValueError: 2", "ValueError: 2"),
+        ("the launcher: no such rank\n", "the launcher: no such rank"),
+        ("", "no message"),
+    ],
+)
+def test_an_error_that_nothing_caught_is_described_by_its_own_line(stderr: str, line: str) -> None:
+    assert describe_exit(1, stderr) == f"it ended with exit status 1: {line}"
+
+
 @pytest.mark.parametrize("module", ["torch", "transformers"])
 def test_without_what_everything_is_measured_by_nothing_is_answered(tmp_path: Path, marker: str, module: str) -> None:
     job = make_job(tmp_path, module)
