@@ -3,7 +3,7 @@ PYTHON ?= python3
 BASE ?= python3
 WORKERS ?= 2
 
-.PHONY: doctor test selftest coverage lint clean
+.PHONY: doctor test selftest pythons coverage lint clean
 
 doctor: .venv/ready  ## examine the environment of $(PYTHON)
 	.venv/bin/attncheck doctor --python "$(PYTHON)"
@@ -16,6 +16,9 @@ test: .venv-test/ready lint  ## lint, types, import contract, every test that th
 selftest: .venv-test/ready  ## plant every fault that the checks claim to catch, and see them caught
 	.venv-test/bin/attncheck selftest --device cpu
 	.venv-test/bin/attncheck selftest --pairs --sample 100
+
+pythons: .venv-test/ready  ## every command on every Python that is found here, with the oldest and the newest dependencies
+	.venv-test/bin/python -m tests.pythons
 
 coverage: .venv-test/ready  ## the same, with what the tests reach
 	.venv-test/bin/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST)

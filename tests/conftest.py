@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.pythons.interpreters import VARIABLE, find_interpreter
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MARKER = "ATTNCHECK_TEST_RUN"
@@ -47,14 +48,10 @@ def all_processes_gone(marker: str) -> bool:
 
 def find_python(version: str) -> str:
     """Return a Python of this version, or skip: a machine has only those that were installed on it."""
-    candidates = [
-        shutil.which(f"python{version}"),
-        *map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python")),
-    ]
-    for candidate in candidates:
-        if candidate and subprocess.run([candidate, "-c", "pass"], capture_output=True).returncode == 0:
-            return candidate
-    pytest.skip(f"no Python {version} on this machine")
+    interpreter = find_interpreter(version)
+    if interpreter is None:
+        pytest.skip(f"no Python {version} on this machine; {VARIABLE} names interpreters elsewhere")
+    return interpreter
 
 
 @pytest.fixture
@@ -74,7 +71,7 @@ SLOWEST_FILES = """
     test_walks test_snippets adversary/test_edges gate/nodes/test_launched ring/test_emulated_flash_attn
     measure/test_sittings cli/test_surface workers/test_pool adversary/test_isolation ring/test_hf_adapter
     ring/test_ulysses selftest/test_selftest measure/test_reproduce measure/test_determinism doctor/test_import_lane
-    lint/frameworks/test_verl measure/test_sessions doctor/test_model_accepts test_extending
+    cli/test_pythons lint/frameworks/test_verl measure/test_sessions doctor/test_model_accepts test_extending
 """
 
 

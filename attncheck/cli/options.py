@@ -6,11 +6,10 @@ gives Typer a function with the fields of its groups in their place.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Annotated, Any
 
 import typer
 
@@ -691,26 +690,16 @@ class PolicyOptions:
 
 def expand_groups(function: Callable[..., None]) -> Callable[..., None]:
     """Return `function` with the fields of its groups of options as parameters of their own, as Typer wants them."""
-    hints = get_type_hints(function, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    declared = _read_parameters(function)
+    groups: dict[str, Any] = {param.name: param.annotation for param in declared if is_dataclass(param.annotation)}
     parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.name not in groups:
-            parameters.append(parameter.replace(annotation=hints[parameter.name]))
-            continue
-        group = groups[parameter.name]
-        kinds = get_type_hints(group, include_extras=True)
-        for field in dataclasses.fields(group):
-            parameters.append(
-                inspect.Parameter(
-                    field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kinds[field.name]
-                )
-            )
+    for param in declared:
+        parameters += _read_parameters(groups[param.name]) if param.name in groups else [param]
 
     def call(**values: Any) -> None:
         built: dict[str, Any] = {}
         for name, group in groups.items():
-            built[name] = group(**{field.name: values.pop(field.name) for field in dataclasses.fields(group)})
+            built[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
         function(**values, **built)
 
     parameters = sorted((p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters), key=_panel_order)
@@ -718,6 +707,15 @@ def expand_groups(function: Callable[..., None]) -> Callable[..., None]:
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__, call.__name__ = function.__doc__, function.__name__
     return call
+
+
+def _read_parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+    """Return the parameters of a function or dataclass, their annotations evaluated.
+
+    `get_type_hints` of Python 3.10 wraps the type of a parameter whose default is None in Optional. Typer does not look
+    for an option there.
+    """
+    return list(inspect.signature(function, eval_str=True).parameters.values())
 
 
 def _panel_order(parameter: inspect.Parameter) -> int:

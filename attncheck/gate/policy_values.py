@@ -144,7 +144,7 @@ def _read_date(code: str, value: object) -> str:
     if type(value) is datetime.date:  # TOML has dates of its own
         return value.isoformat()
     try:
-        if not isinstance(value, str) or len(value) != 10:
+        if not isinstance(value, str) or value[4::3] != "--":  # from Python 3.11 on fromisoformat takes other forms too
             raise ValueError
         return datetime.date.fromisoformat(value).isoformat()
     except ValueError:

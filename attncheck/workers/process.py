@@ -6,6 +6,7 @@ import contextlib
 import errno
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,6 +32,8 @@ FOLDER_VARIABLE = "ATTNCHECK_WORKING_FOLDER"
 # What the system refuses for want of room, whatever is started.
 _EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
 PR_SET_PDEATHSIG = 1
+UNCAUGHT = 1  # exit status of a Python that an error ended
+ERROR_LINE = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
 _started: list[Process] = []
 
 
@@ -185,12 +188,17 @@ def _absolute_entry(entry: str) -> str:
 
 
 def describe_exit(returncode: int, stderr: str) -> str:
-    """Return in a few words how a child ended: signal or exit status, where it was, its standard error's last line."""
+    """Return in a few words how a child ended: signal or exit status, where it was, its standard error's last line.
+
+    Of an error that nothing caught it is the error's own line: notes on it may follow, as Python 3.14's json adds them.
+    """
     how = f"exit status {returncode}"
     if returncode < 0:
         with contextlib.suppress(ValueError):
             how = signal.Signals(-returncode).name
     where, last_line = describe_crash(stderr)
+    if returncode == UNCAUGHT and (errors := ERROR_LINE.findall(stderr)):
+        last_line = errors[-1][:300]
     if where:
         how += f" in {where}"
     return f"it ended with {how}" if where and not last_line else f"it ended with {how}: {last_line or 'no message'}"

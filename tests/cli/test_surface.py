@@ -232,7 +232,7 @@ def test_an_interpreter_too_old_is_told_so(attncheck: Run, version: str) -> None
     assert f"is Python {version}; attncheck can examine Python 3.8 or newer" in result.stderr
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.9", "3.12", "3.13"])
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.12", "3.13", "3.14"])
 def test_other_interpreters_are_examined(attncheck: Run, version: str) -> None:
     python = find_python(version)
     result = attncheck("doctor", "--python", python, "--format", "json", "--lane", "static")

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from attncheck.doctor.probes.payload.imports import introspect, plan
+from attncheck.doctor.probes.payload.imports.child import parse_crash_frames
 from tests.conftest import find_python
 from tests.doctor import stub_packages as stubs
 
@@ -130,6 +131,26 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     if sys.platform.startswith("linux"):
         assert stubs.wait_until_gone(value), f"left behind: {stubs.list_marked_processes(value)}"
     return stubs.outcomes_by_module(document)
+
+
+FRAMES = """Fatal Python error: Segmentation fault
+
+%s (most recent call first):
+  File "/lib/ctypes/__init__.py", line 624 in string_at
+  File "/site/yunchang.py", line 3 in crash
+"""
+C_STACK = """
+Current thread's C stack trace (most recent call first):
+  Binary file "/usr/bin/python3.14", at _Py_DumpStack+0x4a [0x49b2f9]
+  Binary file "/usr/bin/python3.14" [0x53d28e]
+"""
+
+
+@pytest.mark.parametrize("heading", ["Stack", "Current thread 0x00007ff5e8044b80", "Current thread 0x1 [python3.14]"])
+@pytest.mark.parametrize("after", ["", C_STACK])
+def test_the_frames_of_a_crash_are_those_of_python(heading: str, after: str) -> None:
+    frames = ["/site/yunchang.py:3 in crash", "/lib/ctypes/__init__.py:624 in string_at"]
+    assert parse_crash_frames(FRAMES % heading + after) == frames
 
 
 @pytest.mark.parametrize("title", MISBEHAVIOURS)
@@ -291,7 +312,7 @@ def test_nothing_is_written_beside_what_is_imported(tmp_path: Path, mark: str) -
     assert sorted(site.rglob("*")) == before
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13"])
+@pytest.mark.parametrize("version", ["3.8", "3.9", "3.13", "3.14"])
 def test_other_interpreters(version: str, tmp_path: Path, mark: str) -> None:
     python = find_python(version)
     site = stubs.write_site(tmp_path, {"flash_attn": stubs.ABORT, "kernels": ""})

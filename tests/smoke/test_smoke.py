@@ -277,6 +277,16 @@ def test_a_model_nobody_knows(attncheck: Run, tmp_path: Path) -> None:
     assert "does not know model_type 'unheard_of'" in process.stderr and process.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("what", ["model", "train.sh"])
+def test_without_torch_no_model_and_no_launch_is_judged(attncheck: Run, tmp_path: Path, what: str) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    write_model_config(tmp_path / "model")
+    (tmp_path / "train.sh").write_text("trl sft --model_name_or_path model --packing true --output_dir out\n")
+    process = attncheck("smoke", what, "--python", str(tmp_path / "bare" / "bin" / "python"))
+    assert (process.returncode, process.stdout) == (3, "")
+    assert "torch is not installed in the environment of" in process.stderr and process.stderr.count("\n") == 1
+
+
 def test_an_implementation_that_cannot_be_had_is_said_once(attncheck: Run) -> None:
     arguments = ("--attn-implementation", "flash_attention_3", "--device", "cpu", "--no-fix", "--format", "json")
     process = attncheck("smoke", "llama", *arguments, "--only", "what_ran", "--only", "isolation")

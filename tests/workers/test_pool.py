@@ -6,10 +6,12 @@ import re
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from attncheck.core.errors import Unanswered
 from attncheck.workers.pool import NO_TIME_LEFT, Event, Job, Pool, describe_timeout
 from attncheck.workers.process import describe_exit
 from attncheck.workers.processor_time import CpuUse
@@ -40,6 +42,9 @@ def work(message, send):
         if item == "starves" or (item == "starves_once" and tries < 2):
             starve(100)
         send({"item": item, "answer": os.environ.get("OMP_WAIT_POLICY", "") + str(tries)})
+
+def lacking(message, send):
+    raise ModuleNotFoundError("No module named 'x'", name=message["items"][0])
 """
 SECONDS = 3.0
 
@@ -102,6 +107,40 @@ PLACE = "_flash_attn_forward (site-packages/flash_attn_interface.py:107)"
 )
 def test_an_end_is_described_by_where_it_was_and_what_was_said(stderr: str, described: str) -> None:
     assert describe_exit(-signal.SIGABRT, stderr) == f"it ended with {described}"
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "<string>", line 1, in <module>
+    import json; json.dumps({"x": {1}})
+                 ~~~~~~~~~~^^^^^^^^^^^^
+%s
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "line"),
+    [
+        (TRACEBACK % "TypeError: no set\nwhen serializing dict item 'x'", "TypeError: no set"),
+        (TRACEBACK % "KeyError: 1" + "\nDuring handling of …\n\n" + TRACEBACK % "ValueError: 2", "ValueError: 2"),
+        ("the launcher: no such rank\n", "the launcher: no such rank"),
+        ("", "no message"),
+    ],
+)
+def test_an_error_that_nothing_caught_is_described_by_its_own_line(stderr: str, line: str) -> None:
+    assert describe_exit(1, stderr) == f"it ended with exit status 1: {line}"
+
+
+@pytest.mark.parametrize("module", ["torch", "transformers"])
+def test_without_what_everything_is_measured_by_nothing_is_answered(tmp_path: Path, marker: str, module: str) -> None:
+    job = make_job(tmp_path, module)
+    with pytest.raises(Unanswered, match=f"{module} is not installed in the environment of {sys.executable}"):
+        run_jobs(tmp_path, replace(job, message={**job.message, "task": "planted_tasks:lacking"}))
+
+
+def test_without_another_module_a_worker_dies(tmp_path: Path, marker: str) -> None:
+    job = make_job(tmp_path, "torch._C")
+    events, _ = run_jobs(tmp_path, replace(job, message={**job.message, "task": "planted_tasks:lacking"}))
+    assert events["torch._C"].kind == "died" and "No module named" in events["torch._C"].reason
 
 
 def test_an_item_that_a_busy_machine_held_up_is_tried_again_alone(tmp_path: Path, marker: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import importlib
+import importlib.util
 import json
 import os
 import shutil
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 PR_SET_PDEATHSIG = 1
+REQUIRED = ("torch", "packaging", "transformers")  # the first that is missing is named
 
 
 def main(out: int) -> None:
@@ -31,10 +32,22 @@ def main(out: int) -> None:
     def send(document: dict[str, Any]) -> None:
         stream.write(json.dumps(document).encode() + b"\n")
 
-    load_task(message["task"])(message, send)
+    run_task(message, send)
     stream.close()
     sys.stderr.flush()
     os._exit(0)  # a CUDA context or a compiler's pool may take seconds to end, or hang
+
+
+def run_task(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Run the task of a message; where what it measures by is not installed, that is the answer."""
+    try:
+        load_task(message["task"])(message, send)
+    except ModuleNotFoundError as error:
+        if error.name not in REQUIRED:
+            raise
+        missing = next(name for name in REQUIRED if name == error.name or importlib.util.find_spec(name) is None)
+        where = f"the environment of {sys.executable}"
+        send({"unanswered": f"{missing} is not installed in {where}; `attncheck doctor` says more"})
 
 
 def load_task(name: str) -> Callable[..., None]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MESSAGE_LENGTH = 2000
 MAX_FRAMES = 5
+C_STACK = "C stack trace (most recent call first)"  # what faulthandler writes after the frames, from Python 3.14 on
 # With this set torch counts GPUs through NVML, which leaves CUDA usable in processes forked later
 # (torch/cuda/__init__.py, is_available).
 COUNT_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
@@ -97,7 +98,8 @@ def parse_crash_frames(stderr: str) -> List[str]:
     """Return the frames that faulthandler wrote to `stderr`, oldest first."""
     frames: List[str] = []
     own_folder = os.path.dirname(import_module.__code__.co_filename)
-    for line in stderr[stderr.rfind("most recent call first") :].splitlines()[1:]:
+    dump = stderr.replace(C_STACK, "")
+    for line in dump[dump.rfind("most recent call first") :].splitlines()[1:]:
         if not line.startswith('  File "'):
             break
         path, _, rest = line[8:].partition('", line ')
