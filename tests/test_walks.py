@@ -21,8 +21,8 @@ WALKS = ROOT / "docs" / "walks"
 NAME = "def is_flash_attn_greater_or_equal_2_10():\n    return True\n"
 RING = "from transformers.modeling_flash_attention_utils import is_flash_attn_greater_or_equal_2_10\n"
 UV = """\
-version = "5.3.0"  # the newest of the range that is asked for
-assert "transformers>=4.51,<5.4" in sys.argv, sys.argv
+version = "5.1.0"  # the newest of those with the name that divides gradients once
+assert "transformers==5.1.0" in sys.argv, sys.argv
 site = Path(sys.argv[sys.argv.index("--python") + 1]).parents[1].glob("lib/python*/site-packages").__next__()
 old = next(site.glob("transformers-*.dist-info"))
 old.rename(site / f"transformers-{version}.dist-info")

@@ -96,6 +96,7 @@ class Distribution:
     problem: str = ""  # "METADATA is missing", "not UTF-8", … : half removed or corrupt
     files_missing: tuple[str, ...] = ()  # in RECORD, not on disk (watched distributions only)
     files_altered: tuple[str, ...] = ()  # size or hash differs from RECORD (watched distributions only)
+    faults: Mapping[str, bool] = field(default_factory=dict, hash=False)  # a rule's code -> its files have the fault
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from attncheck.core.facts import Absent, Fact
+from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.launch import Edit, Setting, SourceLocation
 from attncheck.core.plan import Plan
 
@@ -85,6 +85,7 @@ class Job:
     world_size: Fact[int] = Absent("nothing in the launch says how many processes train")
     gpus: Fact[int] = Absent("nothing in the launch says how many GPUs it takes")  # over all roles and nodes
     nodes: int = 1
+    deepspeed: Fact[bool] = Known(False)  # whether transformers' Trainer hands its gradients to DeepSpeed
     tensor_parallel: int = 1
     scheme: str = ""  # of sequence parallelism: "llama3", "ulysses", "torch", "megatron"; "" where there is none
     hooked: tuple[str, ...] = ()  # implementations in which that scheme really takes place; (): all

@@ -20,16 +20,16 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.facts import Known
+from attncheck.core.facts import Fact, Known, Unreadable
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Setting, Source
 from attncheck.core.plan import Precision
 from attncheck.core.program import Program
+from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.written import FALSE_WORDS, TRUE_WORDS
 from attncheck.lint.files import configuration
 
-TRAINER_FRAMEWORKS = frozenset({"transformers", "trl", "llamafactory", "axolotl", "ms-swift"})
 MATCHED_FIELDS: tuple[tuple[str, str], ...] = (  # DeepSpeed's key, and TrainingArguments' field that must be the same
     ("train_micro_batch_size_per_gpu", "per_device_train_batch_size"),
     ("gradient_accumulation_steps", "gradient_accumulation_steps"),
@@ -127,7 +127,33 @@ def settle_deepspeed(job: Job, launch: Launch, starts_own_program: bool) -> Job:
         problems += [*_check_both_types(contents), *_check_mismatches(launch, contents, written)]
         job = replace(job, plan=replace(job.plan, precision=_resolve_precision(job, contents)))
         job = replace(job, remarks=(*job.remarks, *_format_remarks(job, contents)))
+    job = replace(job, deepspeed=_uses_deepspeed(job, launch))
     return replace(job, problems=(*job.problems, *(replace(problem, mild=not is_proven) for problem in problems)))
+
+
+def _uses_deepspeed(job: Job, launch: Launch) -> Fact[bool]:
+    """Return whether the Trainer runs on DeepSpeed, by its own setting or by accelerate's options, variable or file.
+
+    accelerate 1.12.0 utils/launch.py:520 exports ACCELERATE_USE_DEEPSPEED, and commands/launch.py:1098 takes
+    `distributed_type` of its file; trl 1.0.0 accelerate_configs/ has zero1 to zero3.
+    """
+    written = _collect_written(job, launch)
+    own = written.get("deepspeed")
+    if launch.deepspeed or (own is not None and own.value.lower() not in ("", "none", "null", *FALSE_WORDS)):
+        return Known(True)
+    options = set(_list_launcher_options(launch))
+    entries = {entry.name: entry.value.upper() for entry in launch.launcher_entries}
+    if "--use_deepspeed" in options or launch.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() in TRUE_WORDS:
+        return Known(True)
+    if options & OTHER_ENGINES:
+        return Known(False)
+    if entries:
+        return Known(entries.get("distributed_type") == "DEEPSPEED")
+    file = next((setting.value for setting in _iter_option_values(launch, "config_file", "accelerate_config")), "")
+    file = file or (written["accelerate_config"].value if "accelerate_config" in written else "")
+    if "zero" in file:
+        return Known(True)
+    return Unreadable(f"{file} was not read") if file.endswith((".yaml", ".yml", ".json")) else Known(False)
 
 
 def read_zero_stage(launch: Launch) -> int | None:

@@ -310,3 +310,30 @@ def test_the_hash_of_a_record_is_that_of_the_wheels_own_files() -> None:
     assert integrity.hash_record(b"\n".join(reversed(own.splitlines()))) == integrity.hash_record(own)
     assert integrity.hash_record(own.replace(b"def", b"deg")) != integrity.hash_record(own)
     assert integrity.hash_record(b"") == integrity.hash_record(b"peft-1.dist-info/RECORD,,\n") == ""
+
+
+HANDED = 'grad_acc_kwargs["num_steps"] = self.args.gradient_accumulation_steps'
+DIVIDED = "loss = loss / self.current_gradient_accumulation_steps"
+
+
+@pytest.mark.parametrize(
+    ("lines", "faults"),
+    [
+        ((HANDED, DIVIDED), {"ATN457": True}),
+        ((HANDED, "loss = loss / self.args.gradient_accumulation_steps"), {"ATN457": True}),
+        (('grad_acc_kwargs["num_steps"] = 1', DIVIDED), {"ATN457": False}),
+        ((HANDED,), {"ATN457": False}),
+        ((f"# {HANDED}", DIVIDED), {"ATN457": False}),
+    ],
+)
+def test_a_fault_is_read_in_the_installed_file(lines: tuple[str, ...], faults: dict[str, bool], tmp_path: Path) -> None:
+    text = "".join(f"        {line}\n" for line in lines)
+    install(tmp_path, "transformers", "5.3.0", {"transformers/trainer.py": text})
+    install(tmp_path, "trl", "1.0.0")
+    by_name, _, _ = collect_by_name(tmp_path)
+    assert by_name["transformers"]["faults"] == faults and by_name["trl"]["faults"] == {}
+
+
+def test_without_the_file_no_fault_is_denied(tmp_path: Path) -> None:
+    install(tmp_path, "transformers", "5.3.0")
+    assert collect_by_name(tmp_path)[0]["transformers"]["faults"] == {}

@@ -6,6 +6,7 @@ Set ATTNCHECK_WHEELS to a folder to keep the downloads (about 400 MB) somewhere 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -13,6 +14,7 @@ from packaging.version import Version
 
 from attncheck.doctor.knowledge import liger, ring_flash_attn, transformer_engine
 from attncheck.doctor.knowledge import transformers as knowledge
+from attncheck.doctor.probes.payload.packages.faults import find_faults
 from tests import wheels
 
 pytestmark = pytest.mark.slow
@@ -24,6 +26,7 @@ _TRANSFORMERS = """
     5.0.0 5.1.0 5.3.0 5.4.0 5.5.0 5.12.1 5.13.0 5.14.1 5.15.0 5.17.0 5.18.0 5.19.0 5.20.0 5.22.2 5.23.0
 """
 TRANSFORMERS = _TRANSFORMERS.split()
+FAULTY = ["5.2.0", "5.3.0", "5.4.0", "5.5.0", "5.5.3"]
 MODULE, FORWARD = ring_flash_attn.FORWARD_FUNCTION.split(":")
 ADAPTER = "ring_flash_attn.adapters.hf_adapter"
 SHIM = f"{MODULE}:{ring_flash_attn.MOVED_SYMBOL}"
@@ -129,3 +132,23 @@ def test_the_newest_flash_attn_that_transformer_engine_uses(version: str) -> Non
     }
     assert len(operators) == 1
     assert specifier is not None and specifier.endswith(operators.pop() + max(max_versions, key=Version))
+
+
+# What stands on either side of the fault, and what divides in another way: 4.45.2 in accelerate alone.
+@pytest.mark.parametrize(
+    "version", ["4.45.2", "4.46.3", "4.57.6", "5.0.0", "5.1.0", *FAULTY, "5.5.4", "5.6.0", "5.17.0", "5.23.0"]
+)
+def test_gradients_that_are_divided_twice(version: str, tmp_path: Path) -> None:
+    """What the probe reads in each release's trainer.py is what the table says, for which no file is there."""
+    (tmp_path / "transformers").mkdir()
+    trainer = wheels.fetch_wheel("transformers", version).read("transformers/trainer.py")
+    (tmp_path / "transformers" / "trainer.py").write_text(trainer)
+    expected = contains_version(knowledge.DIVIDES_GRADIENTS_TWICE, version)
+    assert find_faults("transformers", str(tmp_path)) == {"ATN457": expected}
+
+
+@pytest.mark.parametrize("version", ["1.1.0", "1.8.1", "1.15.0"])
+def test_accelerate_divides_the_loss_unless_deepspeed_runs(version: str) -> None:
+    source = wheels.fetch_wheel("accelerate", version).read("accelerate/accelerator.py")
+    guard = "if self.distributed_type != DistributedType.DEEPSPEED:"
+    assert re.search(re.escape(guard) + r"\n(?: +#.*\n)* +loss = loss / self\.gradient_accumulation_steps\n", source)

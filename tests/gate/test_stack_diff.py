@@ -35,7 +35,7 @@ from tests.planted_secrets import TOKENS, make_secret
 
 def good() -> Snapshot:
     """Return an H200 on which ring-flash-attn works."""
-    return s.with_import(s.with_package(s.h200x2(), "transformers", "5.3.0", installer="pip"), "ring_flash_attn")
+    return s.with_import(s.with_package(s.h200x2(), "transformers", "5.1.0", installer="pip"), "ring_flash_attn")
 
 
 def with_noise(snapshot: Snapshot) -> Snapshot:
@@ -173,7 +173,7 @@ def test_the_command_line_in_each_format_and_with_wrong_input(attncheck: Run, tm
     lock.write_text(codec.dumps(make_lock(good(), (), "2026-11-23")))
     text = attncheck("diff", str(a), str(b))
     assert text.returncode == 1 and text.stderr == ""
-    assert text.stdout.index("ATN140") < text.stdout.index("  transformers  A 5.3.0 · B 5.17.0 · named by ATN140")
+    assert text.stdout.index("ATN140") < text.stdout.index("  transformers  A 5.1.0 · B 5.17.0 · named by ATN140")
     assert attncheck("diff", str(a), str(a)).returncode == 0
     assert attncheck("diff", str(a), str(lock), "--format", "markdown").returncode == 0
     document_b = json.loads(attncheck("diff", str(a), str(b), "--format", "json", "--fail-on", "never").stdout)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.facts import Absent, Fact
+from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.job import Job
 from attncheck.core.launch import Kind, Source
 from attncheck.core.model import Model
@@ -201,3 +201,44 @@ def test_openrlhf_takes_no_such_file() -> None:
     job, _ = lint(text, "shell", {"ds.json": {**AUTO, "fp16": {"enabled": True}}})
     assert job.plan.precision == "bf16"
     assert all("ds.json" not in problem.message for problem in job.problems)
+
+
+TRL = "-m trl.scripts.sft --model_name_or_path m --dataset_name d --gradient_accumulation_steps 4"
+ZERO = "distributed_type: DEEPSPEED\nnum_processes: 8\n"
+FSDP = "distributed_type: FSDP\nnum_processes: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "files", "expected"),
+    [
+        (f"torchrun --nproc-per-node 8 {TRL}", {}, Known(False)),
+        (f"torchrun --nproc-per-node 8 {TRL} --deepspeed ds.json", {}, Known(True)),
+        (f"torchrun --nproc-per-node 8 {TRL} --deepspeed $CONFIG", {}, Known(True)),
+        (f"accelerate launch --use_deepspeed --zero_stage 2 {TRL}", {}, Known(True)),
+        (f"ACCELERATE_USE_DEEPSPEED=true python {TRL}", {}, Known(True)),
+        (f"accelerate launch --config_file a.yaml {TRL}", {"a.yaml": ZERO}, Known(True)),
+        (f"accelerate launch --config_file a.yaml {TRL}", {"a.yaml": FSDP}, Known(False)),
+        (f"accelerate launch --config_file a.yaml --use_fsdp {TRL}", {"a.yaml": ZERO}, Known(False)),
+        (f"accelerate launch --config_file zero3.yaml {TRL}", {}, Known(True)),
+        (f"accelerate launch --config_file a.yaml {TRL}", {}, None),
+        (f"trl sft --accelerate_config zero2 {TRL[19:]}", {}, Known(True)),
+        (f"trl sft --accelerate_config fsdp2 {TRL[19:]}", {}, Known(False)),
+    ],
+)
+def test_whether_deepspeed_takes_the_gradients(
+    command: str, files: dict[str, str], expected: Fact[bool] | None
+) -> None:
+    job, _ = lint(command, "shell", files, "1.16.0")
+    assert job.plan.accumulation == 4
+    assert isinstance(job.deepspeed, Unreadable) if expected is None else job.deepspeed == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "severities"), [("", ["error"]), ("--use_deepspeed", []), ("--config_file a.yaml", ["warning"])]
+)
+def test_divided_gradients_are_an_error_where_nothing_else_can_be(options: str, severities: list[str]) -> None:
+    """accelerate's file, which is not there, may name DeepSpeed: then nothing is proven."""
+    source = Source("run.sh", f"accelerate launch {options} {TRL}", "shell")
+    snapshot = snapshots.with_package(snapshots.h200(), "transformers", "5.3.0")
+    report = run.run(snapshot, run.Request((source,), version="1.0.0"), read_no_model, lambda name: None)
+    assert [finding.severity for finding in report.findings if finding.code == "ATN457"] == severities

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from attncheck.core.environment import Distribution, ImportOutcome
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Fix
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.queries.requirements import avoid_faulty
 
 
 def install_command(snapshot: Snapshot) -> str:
@@ -52,9 +55,11 @@ def install_packages(
 ) -> Fix:
     """Return the command that installs `requirements` into the examined environment.
 
-    It is "safe" only with "--no-deps" among `options`: otherwise other packages may change their version. `allows` and
-    `follows` are the fix's own.
+    A range whose newest release is known to be faulty becomes the newest one that is not. The command is "safe" only
+    with "--no-deps" among `options`: otherwise other packages may change their version. `allows` and `follows` are the
+    fix's own.
     """
+    requirements = tuple(avoid_faulty(requirement) or requirement for requirement in requirements)
     tokens = [install_command(snapshot), *options, *(quote_for_shell(requirement) for requirement in requirements)]
     return Fix(
         title=title or "install " + " ".join(requirements),
@@ -65,6 +70,17 @@ def install_packages(
         allows=allows,
         follows=follows,
     )
+
+
+def meet_requirements(
+    snapshot: Snapshot, owner: str, requirements: Iterable[str], options: tuple[str, ...] = ()
+) -> tuple[Fix, ...]:
+    """Return the command that installs what `owner` requires; another release of it, where that is a faulty one."""
+    lines = tuple(requirements)
+    faulty = ", ".join(line for line in lines if not avoid_faulty(line))
+    if faulty:
+        return (Fix(f"another release of {owner}: what this one requires is known to be faulty", "manual", faulty),)
+    return (install_packages(snapshot, *lines, options=options),)
 
 
 def reinstall_distribution(snapshot: Snapshot, distribution: Distribution) -> Fix:

@@ -10,7 +10,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Consequence, SettingProblem
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.fixes.install import meet_requirements
 from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
 from attncheck.doctor.queries.requirements import is_version_allowed
 
@@ -37,7 +37,7 @@ def _list_fixes(snapshot: Snapshot, setting_problem: SettingProblem) -> Iterator
         yield change_settings(setting_problem.advice or "change the setting", setting_problem.sets)
         return
     if setting_problem.installs:
-        yield install_packages(snapshot, *setting_problem.installs)
+        yield from meet_requirements(snapshot, require_job(snapshot).framework, setting_problem.installs)
     if setting_problem.advice:
         yield Fix("what to do", "manual", setting_problem.advice)
 

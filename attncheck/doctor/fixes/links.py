@@ -10,7 +10,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.fixes.install import install_packages, meet_requirements
 from attncheck.doctor.knowledge.removed_names import CACHE_ATTRIBUTES, SUCCESSORS, find_removal
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.links import provider_distribution
@@ -47,8 +47,11 @@ def change_imports(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
 def older_transformers(snapshot: Snapshot, names: Iterable[tuple[str, str]]) -> Iterator[Fix]:
     """Yield the installation of a transformers that still has every (module, name), where the tables know them."""
     bound = _releases_with_names(names)
-    if bound:
-        yield install_packages(snapshot, f"transformers{bound}", title="a transformers from before the removal")
+    title = "a transformers from before the removal"
+    if needed := requirements.resolve_transformers(snapshot, bound) if bound else ():
+        yield install_packages(snapshot, *needed, title=title)
+    elif bound:
+        yield Fix(f"{title}, which something installed here rules out", "manual", f"transformers{bound}")
 
 
 def _name_successor(link: UnresolvedName) -> str:
@@ -83,8 +86,7 @@ def fitting_provider(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> I
             return
     installed = snapshot.version(provider)
     if required and isinstance(installed, Known) and not requirements.is_version_allowed(required, installed.value):
-        title = f"the {provider} that {links[0].consumer} asks for ({UNTRIED})"
-        yield install_packages(snapshot, f"{provider}{required}", title=title)
+        yield from meet_requirements(snapshot, links[0].consumer, (f"{provider}{required}",))
 
 
 def newer_consumer(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Fix:

@@ -64,6 +64,8 @@ IMPORTED_LAZILY = {
     "flash-attn-3": ("transformers", "4.55.4"),
     "liger-kernel": ("trl", "1.16"),
 }
+# Whose jobs train with transformers' Trainer: "transformers" is a script of one's own that does.
+TRAINER_FRAMEWORKS = frozenset({"transformers", "trl", "llamafactory", "axolotl", "ms-swift"})
 # Distributions whose requirements of one another decide whether the attention stack works.
 WATCHED_DISTRIBUTIONS = (
     *FRAMEWORK_NAMES,

@@ -65,6 +65,15 @@ KERNELS_ERROR = "Either a revision or a version must be specified"
 DETERMINISTIC_GLOBAL = ">=4.47,<4.54"
 
 
+# The Trainer of these gives `gradient_accumulation_steps` to accelerate (trainer.py, `grad_acc_kwargs["num_steps"]`),
+# whose `backward` divides the loss by it after the Trainer did: wheels 4.45.2 to 5.24.0, read on 2026-11-26.
+DIVIDES_GRADIENTS_TWICE = ">=5.2,<5.5.4"
+
+# 5.1.0 takes one value for two when it loads a checkpoint whose weights it converts under ZeRO-3
+# (integrations/deepspeed.py, `realized_value, _ = mapping.convert(`); trl 1.2.0 excludes it with its extra "deepspeed".
+FITS_DEEPSPEED = "!=5.1.0"
+
+
 def entry_for_version(table: dict[str, str], version: Version) -> str | None:
     """Return the entry of `table` (first version -> value, oldest first) that holds for `version`, or None."""
     return next((value for since, value in reversed(table.items()) if version >= Version(since)), None)

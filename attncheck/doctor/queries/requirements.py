@@ -14,7 +14,8 @@ from packaging.version import Version
 from attncheck.core.environment import Distribution
 from attncheck.core.facts import Known
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.knowledge import liger, transformers
+from attncheck.doctor.knowledge import liger, ring_flash_attn, transformers
+from attncheck.doctor.knowledge.faulty_releases import list_faults
 from attncheck.doctor.knowledge.frameworks import INTERCHANGEABLE_DISTRIBUTIONS
 from attncheck.doctor.queries.launch import may_import
 
@@ -101,11 +102,11 @@ def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
     """Return the requirements, for one install command, that bring transformers into the releases `specifier`.
 
     All that is installed here counts: other distributions' pins, the torch that a release needs, and liger-kernel; and
-    what the launch's framework pins. Empty where no release satisfies all. `kernels` is changed too, because each
-    transformers needs its own.
+    what the launch's framework pins. A release that a rule speaks against is never one of them. Empty where no release
+    satisfies all. `kernels` is changed too, because each transformers needs its own.
     """
     constraints = [constraint for _, constraint in version_constraints(snapshot, "transformers")]
-    constraints += [SpecifierSet(text) for text in (_liger_constraint(snapshot),) if text]
+    constraints += [SpecifierSet(text) for text in _list_known_constraints(snapshot) if text]
     constraints += _job_constraints(snapshot, "transformers")
     torch = snapshot.version("torch")
     candidates = transformers.known_releases(SpecifierSet(specifier))
@@ -115,14 +116,36 @@ def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
         if all(release in constraint for constraint in constraints)
         and (not isinstance(torch, Known) or _supports_torch(release, torch.value))
     ]
-    if not compatible:
+    sound = [release for release in compatible if not list_faults("transformers", release)]
+    if not sound:
         return ()
-    chosen = f"transformers{specifier}" if compatible == candidates else f"transformers=={compatible[-1]}"
-    kernels = transformers.entry_for_version(transformers.COMPATIBLE_KERNELS, compatible[-1])
+    is_range = compatible == candidates and sound[-1] == candidates[-1]
+    chosen = f"transformers{specifier}" if is_range else f"transformers=={sound[-1]}"
+    kernels = transformers.entry_for_version(transformers.COMPATIBLE_KERNELS, sound[-1])
     installed = snapshot.version("kernels")
     if kernels is None or not isinstance(installed, Known) or is_version_allowed(kernels, installed.value):
         return (chosen,)
-    return (f"transformers=={compatible[-1]}", f"kernels{kernels}")
+    return (f"transformers=={sound[-1]}", f"kernels{kernels}")
+
+
+def avoid_faulty(line: str) -> str:
+    """Return a requirement that leads an installer to a release without known faults, "" where it allows none.
+
+    An installer takes the newest release that is allowed: where that is a faulty one, the newest sound one is named.
+    """
+    try:
+        requirement = Requirement(line)
+    except InvalidRequirement:
+        return line  # a wheel's file or address
+    name = canonical_name(requirement.name)
+    releases = transformers.known_releases(requirement.specifier) if name == "transformers" else []
+    exact = [clause.version for clause in requirement.specifier if clause.operator == "=="]
+    releases = releases or [Version(text) for text in exact if "*" not in text]
+    sound = [release for release in releases if not list_faults(name, release)]
+    if not releases or (sound and sound[-1] == releases[-1]):
+        return line
+    requirement.specifier = SpecifierSet(f"=={sound[-1]}") if sound else requirement.specifier
+    return str(requirement) if sound else ""
 
 
 def _supports_torch(release: Version, torch: Version) -> bool:
@@ -130,11 +153,18 @@ def _supports_torch(release: Version, torch: Version) -> bool:
     return minimum is None or torch >= Version(minimum)
 
 
-def _liger_constraint(snapshot: Snapshot) -> str | None:
-    installed = snapshot.version("liger-kernel")
-    if not isinstance(installed, Known):
-        return None
-    return transformers.entry_for_version(liger.TRANSFORMERS_BY_LIGER, installed.value)
+def _list_known_constraints(snapshot: Snapshot) -> Iterator[str | None]:
+    """Yield the transformers that the packages here work with, where their metadata does not say it."""
+    liger_version, ring = snapshot.version("liger-kernel"), snapshot.version("ring-flash-attn")
+    if isinstance(liger_version, Known):
+        yield transformers.entry_for_version(liger.TRANSFORMERS_BY_LIGER, liger_version.value)
+    if snapshot.lists("deepspeed"):
+        yield transformers.FITS_DEEPSPEED
+    installed = snapshot.version("transformers")
+    if isinstance(ring, Known) and isinstance(installed, Known) and may_import(snapshot, "ring-flash-attn"):
+        fits = ring_flash_attn.compatible_transformers(ring.value)
+        if is_version_allowed(fits, installed.value):  # what does not work as it is may be repaired otherwise
+            yield fits
 
 
 def _job_constraints(snapshot: Snapshot, name: str) -> list[SpecifierSet]:

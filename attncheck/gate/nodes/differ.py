@@ -12,6 +12,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.torch_builds import INDEX_URL
+from attncheck.doctor.queries.requirements import avoid_faulty
 from attncheck.gate.lock.make import list_packages
 
 CODE = "ATN580"
@@ -103,6 +104,8 @@ def _install_majority(facts: Sequence[NodeFact], snapshots: Mapping[int, Snapsho
     title = f"on {'node' if outliers.count == 1 else 'nodes'} {shorten_nodes(outliers.nodes)}: install what the other"
     title += f" {majority.count} nodes have" if majority.count > 1 else " node has"
     plain = [package for package in packages if "+" not in package.version]
+    if not all(avoid_faulty(f"{package.name}=={package.version}") for package in packages):
+        return  # what most nodes have is known to be faulty
     for index, group in enumerate(filter(None, ([p for p in packages if p not in plain], plain))):
         requirements = [f"{package.name}=={package.version}" for package in group]
         yield install.install_packages(

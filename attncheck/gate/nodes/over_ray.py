@@ -58,7 +58,7 @@ def read_runtime_env(text: str | None) -> dict[str, Any]:
     except (ValueError, YAMLError) as error:
         raise BadUsage(f"--ray-runtime-env is neither JSON nor YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise BadUsage('--ray-runtime-env is no mapping, as {"pip": ["transformers==5.3.0"]} is')
+        raise BadUsage('--ray-runtime-env is no mapping, as {"pip": ["transformers==5.17.0"]} is')
     return value
 
 

@@ -76,6 +76,16 @@ def with_transformers(version: str, *changes: tuple[str, str]) -> SandboxAction:
 
 _NAME_REMOVED = (f"def {OLDER_UTILS}():\n    return True\n", "")
 FLASH_UTILS = "transformers.modeling_flash_attention_utils"
+DIVIDES_TWICE = """\
+class Trainer:
+    def create_accelerator_and_postprocess(self):
+        grad_acc_kwargs = {}
+        grad_acc_kwargs["num_steps"] = self.args.gradient_accumulation_steps
+
+    def training_step(self, loss):
+        loss = loss / self.current_gradient_accumulation_steps
+        self.accelerator.backward(loss)
+"""
 FAULTS = (
     make_fault("environment-empty", "ATN100", "nothing of the training stack installed",
           "attncheck in an environment of its own, as pipx and `uv tool install` make it", empty_environment),
@@ -192,6 +202,10 @@ FAULTS = (
     make_fault("torch-too-old", "ATN155", "torch 2.0.1 under transformers 4.57.6", "transformers switches torch off",
           with_packages("torch==2.0.1"), "2.0.1",
           relies_on=("transformers",)),
+    make_fault("gradients-divided-twice", "ATN457", "a Trainer that divides gradients and has accelerate divide them",
+          "transformers 5.2.0 to 5.5.3 (huggingface/transformers#43919)",
+          all_of(with_packages("accelerate==1.12.0"), with_module("transformers/trainer.py", DIVIDES_TWICE)),
+          "trainer.py"),
     make_fault("packing-leaks", "ATN401", "transformers 4.40.0 without flash-attn",
           "sdpa detects packed rows from 4.53 on", with_packages("transformers==4.40.0", without=NO_FLASH),
           relies_on=("flash-attn-3",)),

@@ -13,8 +13,8 @@ from attncheck.lint.rewriting import ReadLaunch
 # The rules whose findings bring a check's failure about: what is wrong in a model, in packing, in a trainer's mean.
 CAUSES: Mapping[str, tuple[str, ...]] = {
     "documents": ("ATN310", "ATN350", "ATN357", "ATN401", "ATN409", "ATN410", "ATN444", "ATN450"),
-    "loss": ("ATN352", "ATN429", "ATN444"),
-    "gradients": ("ATN352", "ATN429", "ATN444"),
+    "loss": ("ATN352", "ATN429", "ATN444", "ATN457"),
+    "gradients": ("ATN352", "ATN429", "ATN444", "ATN457"),
     "run": ("ATN404", "ATN408", "ATN411", "ATN441", "ATN452"),
 }
 

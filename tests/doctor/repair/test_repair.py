@@ -160,7 +160,7 @@ def test_a_fix_that_causes_the_next_fault_brings_its_fix_along() -> None:
     [broken] = report.findings
     bare = Fix("install it", "command", "pip install", installs=())
     flash = replace(
-        bare, text=broken.fixes[0].text.replace("transformers==5.3.0", "trl==1.0.0"), installs=("trl==1.0.0",)
+        bare, text=broken.fixes[0].text.replace("transformers==5.1.0", "trl==1.0.0"), installs=("trl==1.0.0",)
     )
     with_pin = replace(broken, fixes=(flash,))
     calls = []
@@ -187,25 +187,25 @@ def lint_report(snapshot: Snapshot) -> Report:
 
 
 def test_the_issues_own_report_agrees_with_itself() -> None:
-    """ATN140 said transformers==5.3.0 and ATN453, of the same report, transformers==5.15.0."""
+    """ATN140 said transformers==5.1.0 and ATN453, of the same report, transformers==5.15.0."""
     snapshot = s.h200()
     both = merge_reports("gate", snapshot, (judge(snapshot), lint_report(snapshot)))
     assert {"ATN140", "ATN453"} <= codes_of(both) and find_contradiction(both)
     joined = add_repair(both)
     assert find_contradiction(joined) == ""
     text = load_format("text").render(joined, False)
-    assert "transformers==5.15.0" in text and "5.3.0" not in text and "put the name back" in text
+    assert "transformers==5.15.0" in text and "5.1.0" not in text and "put the name back" in text
 
 
 def test_lint_alone_takes_the_pin_of_the_launchs_framework_into_account() -> None:
     fixes = [fix.text for finding in lint_report(s.h200()).findings for fix in finding.fixes]
-    assert fixes and not any("transformers==5.3.0" in text for text in fixes)
+    assert fixes and not any("transformers==5.1.0" in text for text in fixes)
 
 
 def test_where_nothing_satisfies_all_the_graver_goes_first_and_the_other_is_no_command() -> None:
-    error, warning = make_pair("transformers==5.3.0", "transformers==5.15.0")
+    error, warning = make_pair("transformers==5.1.0", "transformers==5.15.0")
     section, joined, ways = plan.plan_repair(s.laptop(), [error, warning], lambda snapshot: (error, warning))
-    assert joined == {"transformers": "transformers==5.3.0"} and section.mends == ("ATN140",)
+    assert joined == {"transformers": "transformers==5.1.0"} and section.mends == ("ATN140",)
     [conflict] = section.conflicts
     assert "ATN147 wants transformers==5.15.0, which ATN140 excludes" in conflict and "graver" in conflict
     agreed = plan._agree(warning, joined, set(), ways, section)
@@ -213,7 +213,7 @@ def test_where_nothing_satisfies_all_the_graver_goes_first_and_the_other_is_no_c
 
 
 def test_another_kind_of_fix_is_preferred_to_a_conflict() -> None:
-    error, warning = make_pair("transformers==5.3.0", "transformers==5.15.0")
+    error, warning = make_pair("transformers==5.1.0", "transformers==5.15.0")
     shim = Fix("put it back", "edit", "x = y", allows=("transformers>=5.5,<5.19",))
     error = replace(error, fixes=(*error.fixes, shim))
     section, joined, _ = plan.plan_repair(s.laptop(), [error, warning], lambda snapshot: (error, warning))

@@ -23,7 +23,7 @@ from tests import snapshots as s
 from tests.doctor.repair.test_repair import repair_of, without_einops
 
 WOULD_INSTALL = (
-    "Resolved 12 packages in 5ms\nWould install 1 package\n - transformers==5.17.0\n + transformers==5.3.0\n"
+    "Resolved 12 packages in 5ms\nWould install 1 package\n - transformers==5.17.0\n + transformers==5.1.0\n"
 )
 NO_SOLUTION = "  × No solution found when resolving dependencies:\n  ╰─▶ Because there is no version of x==9\n"
 
@@ -46,8 +46,8 @@ def put_uv_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -
 @pytest.mark.parametrize(
     ("answer", "held", "expected"),
     [
-        (WOULD_INSTALL, True, "uv resolves it: -transformers==5.17.0, +transformers==5.3.0; torch stays"),
-        (WOULD_INSTALL, False, "uv resolves it: -transformers==5.17.0, +transformers==5.3.0"),
+        (WOULD_INSTALL, True, "uv resolves it: -transformers==5.17.0, +transformers==5.1.0; torch stays"),
+        (WOULD_INSTALL, False, "uv resolves it: -transformers==5.17.0, +transformers==5.1.0"),
         ("Resolved 3 packages\nWould make no changes\n", True, "uv resolves it: nothing would change"),
         (NO_SOLUTION, True, "uv: No solution found when resolving dependencies: Because there is no version of x==9"),
         ("", True, ""),
@@ -64,7 +64,7 @@ def test_uv_resolves_all_of_it_at_once_and_torch_is_held(tmp_path: Path, monkeyp
     section = repair_of(resolve_repair(make_report(), sys.executable, lambda text: None))
     arguments = notes.read_text().splitlines()
     assert arguments[:3] == ["pip", "install", "--dry-run"] and ":all:" in arguments
-    assert {"transformers==5.3.0", "einops", "torch==2.11.0+cu130"} <= set(arguments)
+    assert {"transformers==5.1.0", "einops", "torch==2.11.0+cu130"} <= set(arguments)
     assert section.resolution.startswith("uv resolves it: ") and section.resolution.endswith("torch stays")
 
 
@@ -86,9 +86,9 @@ def test_neither_torch_nor_a_build_nor_what_no_version_pins_is_tried() -> None:
         RepairStep("pip install --index-url x torchvision==0.24.0", "", ("A",), ("torchvision==0.24.0",)),
         RepairStep("MAX_JOBS=4 pip install flash-attn==2.8.3", "", ("A",), ("flash-attn==2.8.3",)),
         RepairStep("pip install --no-deps", "", ("A",), (wheel, "einops")),
-        RepairStep("pip install", "", ("A",), ("transformers==5.3.0",)),
+        RepairStep("pip install", "", ("A",), ("transformers==5.1.0",)),
     )
-    assert list_trial_requirements(RepairSection(steps)) == (wheel, "transformers==5.3.0")
+    assert list_trial_requirements(RepairSection(steps)) == (wheel, "transformers==5.1.0")
 
 
 def lay_distribution(
@@ -157,7 +157,7 @@ def test_of_laid_packages_the_whole_repair_is_in_the_report(python: str) -> None
     assert isinstance(repair, dict)
     assert repair["resolution"] == repair["trial"] == "", "nothing is asked of an index unless the user says so"
     installs = [text for step in repair["steps"] for text in step["installs"]]
-    assert installs == ["transformers>=4.51,<5.4", "einops"] and {"ATN140", "ATN170"} <= set(repair["proven"])
+    assert installs == ["transformers==5.1.0", "einops"] and {"ATN140", "ATN170"} <= set(repair["proven"])
     [broken] = [f for f in document["findings"] if f["code"] == "ATN170"]  # type: ignore[attr-defined]
     assert broken["severity"] == "error" and "No module named 'einops'" in str(broken["evidence"])
 
@@ -167,19 +167,19 @@ def test_the_packages_are_tried_in_a_folder_and_the_environment_stays(
 ) -> None:
     wheel = tmp_path / "wheel"
     utils = "def is_flash_attn_greater_or_equal_2_10():\n    return True\n"
-    lay_distribution(wheel, "transformers", "5.3.0", transformers_modules("5.3.0", utils))
+    lay_distribution(wheel, "transformers", "5.1.0", transformers_modules("5.1.0", utils))
     lay_distribution(wheel, "einops", "0.8.2", {"einops/__init__.py": ""})
     put_uv_on_path(tmp_path / "bin", monkeypatch, lay_from(wheel))
     before = sorted(str(path) for path in Path(python).parents[1].rglob("*") if "__pycache__" not in str(path))
     trial = run_doctor(python, "--try-packages")["repair"]["trial"]  # type: ignore[index]
-    assert trial == "transformers>=4.51,<5.4 einops imported; gone: ATN140, ATN170"
+    assert trial == "transformers==5.1.0 einops imported; gone: ATN140, ATN170"
     assert sorted(str(path) for path in Path(python).parents[1].rglob("*") if "__pycache__" not in str(path)) == before
 
 
 def test_a_trial_that_mends_nothing_says_so(python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = tmp_path / "wheel"
     lay_distribution(
-        wheel, "transformers", "5.3.0", transformers_modules("5.3.0", "")
+        wheel, "transformers", "5.1.0", transformers_modules("5.1.0", "")
     )  # planted: it lacks the name too
     put_uv_on_path(tmp_path / "bin", monkeypatch, lay_from(wheel))
     trial = run_doctor(python, "--try-packages")["repair"]["trial"]  # type: ignore[index]

@@ -140,11 +140,17 @@ def test_two_nodes_have_no_majority() -> None:
 
 
 def test_the_fix_installs_what_most_nodes_have() -> None:
-    base = s.with_package(s.h200(), "transformers", "5.3.0", installer="pip")
+    base = s.with_package(s.h200(), "transformers", "5.1.0", installer="pip")
     report = merge(gather(4, {2: downgrade}, base=base))
     (finding,) = find(report, "ATN580")
     assert finding.fixes[0].title == "on node 2: install what the other 3 nodes have"
-    assert finding.fixes[0].installs == ("transformers==5.3.0",)
+    assert finding.fixes[0].installs == ("transformers==5.1.0",)
+
+
+def test_no_node_is_told_to_install_a_faulty_release_that_the_others_have() -> None:
+    base = s.with_package(s.h200(), "transformers", "5.3.0", installer="pip")
+    (finding,) = find(merge(gather(4, {2: downgrade}, base=base)), "ATN580")
+    assert [fix.kind for fix in finding.fixes] == ["manual"]
 
 
 def test_a_package_that_one_node_lacks() -> None:

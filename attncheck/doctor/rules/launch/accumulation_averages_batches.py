@@ -21,12 +21,12 @@ from attncheck.core.facts import need
 from attncheck.core.findings import Problem
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import change_transformers
+from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.launch import describe_job, locate_settings, require_job
 from attncheck.doctor.queries.models import is_older
 from attncheck.doctor.rules import Rule
 
 COUNTS_TOKENS = "4.46.0"
-BUILT_ON_TRAINER = ("transformers", "trl", "llamafactory", "axolotl", "ms-swift")
 OWN_LOSS = ("grpo", "ppo", "rloo", "online_dpo", "dpo", "kto", "orpo", "rm", "reward")
 
 
@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     """Yield a problem where an old Trainer accumulates."""
     job = require_job(snapshot)
     version = snapshot.version("transformers")
-    if job.framework not in BUILT_ON_TRAINER or job.trainer in OWN_LOSS or not is_older(version, COUNTS_TOKENS):
+    if job.framework not in TRAINER_FRAMEWORKS or job.trainer in OWN_LOSS or not is_older(version, COUNTS_TOKENS):
         return
     if job.plan.accumulation < 2 or "global_batch" not in job.locations:
         return

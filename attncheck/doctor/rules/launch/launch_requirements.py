@@ -40,7 +40,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         yield Problem(
             message=f"{job.framework} {job.version} requires {listed}",
             evidence=(f"METADATA of {job.framework} {job.version}",),
-            fixes=(install.install_packages(snapshot, *(requirement for requirement, _ in unmet)),),
+            fixes=install.meet_requirements(snapshot, job.framework, (requirement for requirement, _ in unmet)),
             subject=f"{job.framework} {job.version}",
             predicted=True,
             locations=(job.location,),

@@ -57,10 +57,8 @@ def _find_problems(snapshot: Snapshot) -> Iterator[Problem]:
             message=f"{distribution.name} {distribution.version} requires {listed}",
             subject=f"{distribution.name} {distribution.version}",
             evidence=(f"Requires-Dist of {distribution.name} {distribution.version}",),
-            fixes=(
-                install.install_packages(
-                    snapshot, *(str(requirement) for requirement, _ in unmet), options=_install_options(unmet)
-                ),
+            fixes=install.meet_requirements(
+                snapshot, distribution.name, (str(requirement) for requirement, _ in unmet), _install_options(unmet)
             ),
         )
 

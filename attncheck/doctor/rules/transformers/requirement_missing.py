@@ -90,8 +90,8 @@ def _make_problem(snapshot: Snapshot, distribution: Distribution, missing: list[
         f"{'is' if len(missing) == 1 else 'are'} not installed{consequence}",
         subject=f"{distribution.name} {distribution.version}",
         evidence=(failure or f"static lane: Requires-Dist of {distribution.name} {distribution.version}",),
-        fixes=(
-            install.install_packages(snapshot, *map(str, missing), options=("--no-deps",) if is_flash_attn else ()),
+        fixes=install.meet_requirements(
+            snapshot, distribution.name, map(str, missing), ("--no-deps",) if is_flash_attn else ()
         ),
         predicted=not failure and not is_flash_attn,
     )

@@ -10,7 +10,7 @@ import re
 
 from .. import files
 from ..facts import describe_error
-from . import integrity, metadata, ownership, watched
+from . import faults, integrity, metadata, ownership, watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def collect_distributions(
         if watched.is_watched(distribution["name"]):
             integrity.check_files(distribution, records, contents[distribution["location"]])
             distribution["record_sha256"] = integrity.hash_record(records[distribution["_path"]])
+            distribution["faults"] = faults.find_faults(distribution["name"], distribution["location"])
     clashes = ownership.find_clashes(installed, records)
     integrity.compare_contents(installed, records)
     return installed, clashes, ownership.find_shadows(list(contents.items()), installed, records)

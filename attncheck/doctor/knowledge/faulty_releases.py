@@ -1,0 +1,20 @@
+"""Releases that a rule speaks against, whatever they are installed with: no fix may recommend one."""
+
+from __future__ import annotations
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from attncheck.doctor.knowledge import liger, transformers
+
+# Distribution -> specifier of its faulty releases, and the code of the rule that reports them.
+FAULTY_RELEASES: dict[str, dict[str, str]] = {
+    "transformers": {transformers.DIVIDES_GRADIENTS_TWICE: "ATN457"},
+    "liger-kernel": {f"=={release}": "ATN352" for release in liger.BROKEN_RELEASES},
+}
+
+
+def list_faults(name: str, version: Version) -> tuple[str, ...]:
+    """Return the codes of the rules that speak against a release of the distribution `name`."""
+    faults = FAULTY_RELEASES.get(name, {})
+    return tuple(code for specifier, code in faults.items() if SpecifierSet(specifier).contains(version, True))

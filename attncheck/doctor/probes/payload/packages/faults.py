@@ -1,0 +1,33 @@
+"""Faults of known releases, looked for in the installed files: who repaired a file by hand has the fault no more."""
+
+from __future__ import annotations
+
+import re
+
+from .. import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Pattern, Tuple
+
+_LIMIT = 1 << 20
+# Distribution -> code of the rule about the fault, file, and the lines that make it up together.
+_FAULTS: Dict[str, Tuple[str, str, Tuple[Pattern[str], ...]]] = {
+    "transformers": (
+        "ATN457",
+        "transformers/trainer.py",
+        (
+            re.compile(r'^ *grad_acc_kwargs\["num_steps"\] = self\.args\.gradient_accumulation_steps\b', re.M),
+            re.compile(r"^ *loss = loss / self\.(args|current)[._]gradient_accumulation_steps\b", re.M),
+        ),
+    ),
+}
+
+
+def find_faults(distribution: str, site: str) -> Dict[str, bool]:
+    """Return by the code of its rule whether a fault is in the files of a distribution; nothing where none was read."""
+    if distribution not in _FAULTS:
+        return {}
+    code, path, lines = _FAULTS[distribution]
+    text = files.read_text(site + "/" + path, _LIMIT)
+    return {code: all(line.search(text) for line in lines)} if text else {}

@@ -1,0 +1,114 @@
+"""transformers' Trainer divides gradients by the accumulation steps twice.
+
+What it checks: the installed transformers/trainer.py, or for a --target the table of releases (5.2.0 to 5.5.3): does it
+give `gradient_accumulation_steps` to accelerate and divide the loss itself too? With a launch: whether it accumulates
+more than one micro-batch on transformers' Trainer. Without a launch that is not known, and the finding is a warning.
+
+Why it matters: silent. accelerate's `backward` divides the loss by the steps that it was given, after the Trainer did:
+gradients are 1/steps of the right ones. The logged loss is right. The logged gradient norm is too small, max_grad_norm
+clips less, and an optimiser that is not invariant to scale, such as SGD, takes smaller steps.
+
+Not affected: launches that accumulate nothing; DeepSpeed, for which accelerate divides nothing; ms-swift since 4.0.2,
+which sets accelerate's steps back to 1; TRL's online DPO, Nash-MD, XPO and PPO, whose steps are their own.
+
+What to do: install a release without the fault: 5.5.4 and newer, or 5.1.0 and older. Where the framework pins one with
+it, take another release of the framework, or accumulate nothing: more rows or ranks, and
+`gradient_accumulation_steps: 1`.
+
+Source: transformers 5.1.0, 5.2.0, 5.3.0, 5.4.0, 5.5.0 to 5.5.4 and 5.24.0, trainer.py (`grad_acc_kwargs["num_steps"]`
+in create_accelerator_and_postprocess, `loss / self.current_gradient_accumulation_steps` in training_step); accelerate
+0.34.2 to 1.15.0, accelerator.py (`backward`); ms_swift 4.0.1 and 4.0.2, swift/trainers/mixin.py; trl 0.28.0 and 1.0.0,
+experimental/online_dpo/online_dpo_trainer.py (`training_step`) and experimental/ppo/ppo_trainer.py;
+huggingface/transformers#43919. Gradients were measured under 5.1.0 to 5.17.0 (benchmarks/RESULTS.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import InvalidVersion, Version
+
+from attncheck.core.facts import Known, need
+from attncheck.core.findings import Fix, Problem
+from attncheck.core.job import Job
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.fixes.model import change_transformers
+from attncheck.doctor.knowledge.faulty_releases import list_faults
+from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
+from attncheck.doctor.queries.launch import describe_job, locate_settings
+from attncheck.doctor.rules import Rule
+
+CODE = "ATN457"
+OWN_STEP = ("ppo", "online_dpo", "nash_md", "xpo")  # trainers that divide nothing, or accumulate by themselves
+MS_SWIFT_SETS_BACK = "4.0.2"
+SOUND_RELEASES = (">=5.5.4,<5.6", ">=4.57,<5.2")  # the nearest ones
+
+
+def check(snapshot: Snapshot) -> Iterator[Problem]:
+    """Yield a problem where a Trainer with the fault accumulates, or may."""
+    if isinstance(snapshot.job, Known):
+        yield from _check_job(snapshot, snapshot.job.value)
+    elif _may_train(snapshot) and (evidence := _find_evidence(snapshot)):
+        version = need(snapshot.version("transformers"), "transformers' version")
+        yield Problem(
+            message=f"transformers {version} divides gradients by gradient_accumulation_steps twice",
+            evidence=(evidence, "only with gradient_accumulation_steps above 1, and not under DeepSpeed"),
+            fixes=tuple(_iter_fixes(snapshot)),
+            subject=f"transformers {version}",
+            predicted=True,
+        )
+
+
+def _check_job(snapshot: Snapshot, job: Job) -> Iterator[Problem]:
+    steps = job.plan.accumulation
+    is_trainers = job.framework in TRAINER_FRAMEWORKS and job.trainer not in OWN_STEP and not _is_set_back(job)
+    if not is_trainers or steps < 2 or job.deepspeed == Known(True):
+        return
+    version = need(snapshot.version("transformers"), "transformers' version")
+    if evidence := _find_evidence(snapshot):
+        yield Problem(
+            message=f"transformers {version} divides gradients by the {steps} accumulation steps twice: "
+            f"they are 1/{steps} of the right ones",
+            evidence=(evidence, "the logged loss is right; the logged gradient norm and clipping are not"),
+            fixes=tuple(_iter_fixes(snapshot)),
+            subject=describe_job(job),
+            predicted=not isinstance(job.deepspeed, Known),
+            locations=locate_settings(job, "global_batch"),
+        )
+
+
+def _is_set_back(job: Job) -> bool:
+    """Return whether the framework takes the steps from accelerate again."""
+    try:
+        return job.framework == "ms-swift" and Version(job.version) >= Version(MS_SWIFT_SETS_BACK)
+    except InvalidVersion:
+        return False
+
+
+def _may_train(snapshot: Snapshot) -> bool:
+    """Return whether a Trainer may run here: it needs accelerate; OpenRLHF and verl have loops of their own."""
+    has_own_loop = snapshot.lists("openrlhf", "verl") and not snapshot.lists(*TRAINER_FRAMEWORKS - {"transformers"})
+    return snapshot.lists("accelerate") and not has_own_loop
+
+
+def _find_evidence(snapshot: Snapshot) -> str:
+    """Return what shows the fault in transformers, "" where it has none: its own file, else the table of releases."""
+    package, version = snapshot.package("transformers"), snapshot.version("transformers")
+    faults = package.value.faults if isinstance(package, Known) else {}
+    if CODE in faults:
+        return "static lane: trainer.py divides, and has accelerate divide" if faults[CODE] else ""
+    is_listed = isinstance(version, Known) and CODE in list_faults("transformers", version.value)
+    return "known of transformers 5.2.0 to 5.5.3" if is_listed else ""
+
+
+def _iter_fixes(snapshot: Snapshot) -> Iterator[Fix]:
+    """Yield a release without the fault that all here allow, the nearest, else the batch without accumulation."""
+    for specifier in SOUND_RELEASES:
+        if fixes := change_transformers(snapshot, specifier):
+            yield from fixes
+            return
+    text = "gradient_accumulation_steps: 1, and as many more rows or ranks"
+    yield Fix("accumulate nothing: something here pins a transformers with the fault", "manual", text)
+
+
+RULE = Rule(CODE, "error", check)
