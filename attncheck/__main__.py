@@ -54,6 +54,8 @@ def main() -> None:
             code = _check_streams(_run())
         except BaseException as error:
             code = _report_error(error)
+        if interrupts.is_interrupted():  # also if the command made a report or an error of it
+            code = Interrupted.exit_code
         _keep_exit_code(code)
     except KeyboardInterrupt:  # one more, in between
         code = Interrupted.exit_code
