@@ -122,7 +122,7 @@ def _check_streams(code: int) -> int:
     failure = streams.find_failure(sys.stdout)
     if failure:
         print_message(f"attncheck: cannot write to standard output: {failure}")
-    failed = failure or streams.find_failure(sys.stderr)
+    failed = failure or streams.find_failure(sys.stderr) or streams.has_lost_output()
     return UNANSWERED if failed and code in (CLEAN, FOUND) else code
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from attncheck.core import codec
 from attncheck.core.errors import BadUsage
-from attncheck.core.files import CannotRead, read_bounded, replace_file
+from attncheck.core.files import CannotRead, make_write_error, read_bounded, replace_file
 from attncheck.core.lock import LOCK_SCHEMA, Lock
 from attncheck.core.outgoing import clean
 
@@ -25,7 +25,7 @@ def write_lock(lock: Lock, path: str) -> None:
     try:
         replace_file(path, (codec.dumps(lock) + "\n").encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise BadUsage(f"cannot write the lock {path}: {error.strerror or error}") from None
+        raise make_write_error(f"the lock {path}", error) from None
 
 
 def load_lock(path: str) -> Lock:
