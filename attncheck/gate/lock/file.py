@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 
@@ -41,7 +40,7 @@ def load_lock(path: str) -> Lock:
 def parse_lock(data: bytes, path: str) -> Lock:
     """Return the lock that a file holds. Raises `BadUsage`."""
     try:
-        document = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        document = codec.parse(data.decode("utf-8"))
         check_version(document, path)
         return codec.read(Lock, document)
     except (ValueError, RecursionError) as error:  # BadDocument, UnicodeDecodeError and no JSON
@@ -58,7 +57,3 @@ def check_version(document: object, path: str) -> None:
         )
     if type(version) is int and version < LOCK_SCHEMA:
         raise BadUsage(f"{path} has lock schema {version}, which no attncheck wrote; write it anew: `attncheck lock`")
-
-
-def _refuse_constant(word: str) -> float:
-    raise ValueError(f"{word} is no measured number")
