@@ -143,7 +143,7 @@ def _check_lines(project: Project) -> Iterator[str]:
 
 
 def _input_lines(project: Project) -> Iterator[str]:
-    yield "# What starts or configures the job; lint reads these, and never runs them."
+    yield "# What starts or configures the job. lint reads these; rehearsal runs them, after `attncheck trust`."
     yield f"launch = {_toml_array(project.launch)}" if project.launch else '# launch = ["run.sh", "config.yaml"]'
     yield ""
     yield "# Models whose own heads, sizes and windows are judged and measured: folders, or names in the Hub's cache."
