@@ -1,6 +1,6 @@
 """What a policy's launches run, and the digests of the files that decide it, without running any.
 
-Those are the launches, the configurations and scripts that they name, the programs, and the Python files beside those.
+Those are the launches, the configurations and scripts that they name, the programs, and the Python files next to those.
 What a program imports from other folders is not among them.
 """
 
@@ -66,7 +66,7 @@ def digest_sources(sources: Iterable[Source]) -> dict[str, str]:
 
 
 def _iter_modules(launches: Iterable[ReadLaunch]) -> Iterator[str]:
-    """Yield the files of programs that are started as modules from here (`python -m train`), and those beside them."""
+    """Yield the files of programs that are started as modules from here (`python -m train`), and those next to them."""
     for read in launches:
         program = read.recognised.launch.program
         folder = Path(os.path.abspath(program.path)).parent if program is not None else None

@@ -38,7 +38,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-# What stands before, and what of it changes: mostly to a text of the same length.
+# The files before the change, and the change: mostly to a text of the same length.
 CHANGES: dict[str, tuple[dict[str, str], Callable[[Path], None]]] = {
     "sitecustomize comes": ({}, lambda site: write(site / "sitecustomize.py", "")),
     "sitecustomize changes": (
