@@ -418,8 +418,8 @@ def _explain_refusal(ended: execution.Execution) -> str:
         return f"the launch needs the network, which a rehearsal does not have (status {ended.returncode})"
     if ended.isolation.files == "landlock" and CUDA_ERROR in text:
         return (
-            "CUDA does not start where Landlock alone protects root's files, for it writes to /proc: rehearse as another "
-            f"user, or where user namespaces can be had (status {ended.returncode})"
+            "CUDA does not start if Landlock alone protects root's files, for it writes to /proc: rehearse as another "
+            f"user, or with user namespaces (status {ended.returncode})"
         )
     denied = [path for path in ended.isolation.denied if path in text or os.path.basename(path) in text]
     if denied and any(word in text for word in WRITE_ERRORS):
