@@ -175,7 +175,10 @@ def cut_launch(
     hold what only its script knows, or which needs a command substitution and `runs_substitutions` is not set.
     """
     launch = read.recognised.launch
-    edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+    try:
+        edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+    except ValueError as error:
+        raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
     rewritten = rewrite(read, {**cut.sets, **sets}, edits)
     is_file = not launch.words
     guarded = drop_guarded(_run_here(rewritten.launch) if cut.driver else rewritten.launch)
