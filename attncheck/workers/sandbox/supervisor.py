@@ -264,7 +264,11 @@ class _Init:
         self.is_told_to_end = True
 
     def _write_report(self) -> None:
-        changes = sorted({change for overlay in self.overlays for change in mounts.list_changes(overlay)})
+        changes: list[tuple[str, str]] = []
+        with contextlib.suppress(RecursionError):  # folders deeper than Python's own functions go
+            for overlay in self.overlays:
+                changes += mounts.list_changes(overlay)
+        changes = sorted({*changes})
         document = {
             **self.means,
             "overlaid": [overlay.folder for overlay in self.overlays],
