@@ -180,7 +180,10 @@ def cut_launch(
     substitution and `runs_substitutions` is not set.
     """
     launch, processes = read.recognised.launch, materials.processes
-    edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+    try:
+        edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+    except ValueError as error:
+        raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
     rewritten = rewrite(read, {**cut.sets, **sets}, edits)
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
