@@ -116,7 +116,7 @@ def cut(text: str) -> cutting.CutLaunch | None:
         return None
     materials = cutting.make_materials(found[0], "/stage", 30, False, 2)
     try:
-        return cutting.cut_launch(found[0], cutting.cut_job(found[0], materials), {}, "/stage", 2)
+        return cutting.cut_launch(found[0], cutting.cut_job(found[0], materials), {}, "/stage", materials)
     except (Unanswered, cutting.NothingToRehearse):
         return None
 
