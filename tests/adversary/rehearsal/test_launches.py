@@ -105,7 +105,7 @@ def write_launch(ground: Ground, world: World, more: str = "") -> None:
     for number, name in enumerate(names):
         lay_victim((ground.home, ground.project, elsewhere)[number % 3] / name, os.getuid())
     (ground.project / "link").symlink_to(elsewhere / "linked")
-    hard = [str(elsewhere / "hard_coded"), "link", "../files", "relative", "/dev/shm/../shm/none"]
+    hard = [str(elsewhere / "hard_coded"), "link", "../files", "relative", str(ground.shared / "none")]
     (ground.project / "hard_coded.json").write_text(json.dumps(hard))
     (ground.project / "train.py").write_text(SCRIPT)
     spelled = [
