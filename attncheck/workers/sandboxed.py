@@ -24,7 +24,7 @@ MEANS: Mapping[str, tuple[str, ...]] = {"": ("namespaces", "landlock"), "landloc
 NOT_STARTED = 125  # attncheck.workers.sandbox.supervisor's
 END_SECONDS = 20.0  # more than the supervisor takes to end what it started
 MAX_REPORT_BYTES = 4 << 20
-# Variables by which the loader runs a library's code in every program that starts, the supervisor among them (ld.so(8)).
+# By which the loader runs a library's code in every program that starts, the supervisor among them (ld.so(8)).
 OF_LOADER = ("LD_", "GLIBC_TUNABLES")
 START = "import sys; sys.path.append(sys.argv.pop()); from sandbox.supervisor import main; main()"
 
@@ -67,7 +67,13 @@ class SandboxedProcess(Process):
         os.makedirs(uppers)
         loaded = {name: value for name, value in environment.items() if name.startswith(OF_LOADER)}
         request = {
-            "command": ["/usr/bin/env", *(f"{name}={value}" for name, value in loaded.items()), "/bin/bash", "-c", command],
+            "command": [
+                "/usr/bin/env",
+                *(f"{name}={value}" for name, value in loaded.items()),
+                "/bin/bash",
+                "-c",
+                command,
+            ],
             "writable": [*sandbox.writable],
             "overlaid": [*sandbox.overlaid],
             "uppers": uppers,

@@ -51,9 +51,9 @@ OURS = tuple(
     )
 )
 PROXIES = tuple(case(f"{kind}_proxy") for kind in ("http", "https", "all", "no") for case in (str.lower, str.upper))
-GUARDED = frozenset(
-    (*QUIET, *CACHES, *STORES, *TEMPORARY, *OURS, *PROXIES, "TORCH_EXTENSIONS_DIR", "HF_HUB_CACHE")
-) | {"HUGGINGFACE_HUB_CACHE"}
+GUARDED = frozenset((*QUIET, *CACHES, *STORES, *TEMPORARY, *OURS, *PROXIES, "TORCH_EXTENSIONS_DIR", "HF_HUB_CACHE")) | {
+    "HUGGINGFACE_HUB_CACHE"
+}
 ASSIGNMENT = re.compile(rf"(?<![\w.])({'|'.join(sorted(GUARDED))})=[^\s,]*")  # of `env`, mpirun's -x, srun's --export
 
 

@@ -147,7 +147,7 @@ def _hide_devices_and_sockets(sockets: Iterable[str]) -> None:
 
 
 def list_sockets() -> list[str]:
-    """Return the paths of the sockets that services listen on: this network's, and those that others were given here."""
+    """Return the paths of the sockets that services listen on: this network's, and those given here from others."""
     paths = [path for path, _ in _list_mounts()]  # a container is given its host's as a mount
     paths += [value.removeprefix("unix://") for value in os.environ.values()]  # DOCKER_HOST, SSH_AUTH_SOCK
     with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as stream:

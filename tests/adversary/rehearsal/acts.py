@@ -1,6 +1,6 @@
 """A program of hostile acts, each in a process of its own. It runs in the sandbox and needs the standard library alone.
 
-Started as `acts.py PLAN`, a JSON file: `victims`, for each act its folders, as `ground.lay_victim` lays them; `job`, the
+Started as `acts.py PLAN`, a JSON file: `victims`, the folders of each act, as `ground.lay_victim` lays them; `job`, the
 folder that a rehearsal may write to; `targets`, what stands for the hub, the user's other processes and their terminal.
 It prints a JSON object: of each act "" or the error that it met.
 """
@@ -56,7 +56,9 @@ def check(result: int) -> None:
 
 def shell(command: str, folder: Path) -> None:
     """Run a shell's command in a folder. Raises `CalledProcessError`."""
-    subprocess.run(["/bin/sh", "-c", command], cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        ["/bin/sh", "-c", command], cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def write(path: Path | str | int, text: str = "damaged\n") -> None:
@@ -315,7 +317,9 @@ def extract(victim: Path, job: Path) -> None:
 def restore_at_exit(victim: Path, job: Path) -> None:
     """Write from a process that an exit leaves behind."""
     script = "import os,sys,time; os.setsid(); time.sleep(0.2); open(sys.argv[1], 'w').write('damaged')"
-    subprocess.Popen([sys.executable, "-I", "-S", "-c", script, str(victim / PRECIOUS)], stderr=subprocess.DEVNULL).wait()
+    subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", script, str(victim / PRECIOUS)], stderr=subprocess.DEVNULL
+    ).wait()
 
 
 FILES: dict[str, Act] = {

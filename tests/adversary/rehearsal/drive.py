@@ -17,8 +17,8 @@ from typing import Any
 from attncheck.core import codec
 from attncheck.core.rehearsal import Isolation
 from attncheck.smoke.rehearsal.execution import LaunchProcess
-from attncheck.workers.scratch import remove_folder
 from attncheck.workers.sandboxed import Sandbox, read_isolation
+from attncheck.workers.scratch import remove_folder
 
 MEANS: Mapping[str, tuple[str, ...]] = {
     "all": ("namespaces", "landlock"),

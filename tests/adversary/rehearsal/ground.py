@@ -1,4 +1,4 @@
-"""What a hostile launch may damage: a user's home, project and other folders, their processes, and who would be sent to.
+"""What a hostile launch may damage: a user's home, project and other folders, their processes; who would be sent to.
 
 It tells of everything whether it was damaged: folders by what `take_digest` sees, sockets by what they received,
 processes by whether they run as they did.
@@ -61,7 +61,9 @@ def lay_victim(folder: Path, owner: int) -> None:
 
 def take_digest(folder: Path) -> dict[str, str]:
     """Return of each path below a folder all that a change would change: content, mode, owner, times, links, names."""
-    return {str(path.relative_to(folder)): _describe(path) for path in (folder, *_walk(folder)) if os.path.lexists(path)}
+    return {
+        str(path.relative_to(folder)): _describe(path) for path in (folder, *_walk(folder)) if os.path.lexists(path)
+    }
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -153,7 +155,9 @@ class World:
         self.slave = terminal
         os.chown(os.ttyname(terminal), owner, owner)
         self.processes = {
-            name: subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, user=owner)
+            name: subprocess.Popen(
+                ["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True, user=owner
+            )
             for name in PROCESS_ACTS
             if name in names
         }
@@ -213,7 +217,10 @@ def _describe_process(process: subprocess.Popen[bytes]) -> str:
     if process.poll() is not None:
         return f"ended with {process.returncode}"
     state = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2].split()
-    is_stopped, traced = state[0] in (b"t", b"T"), "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text()
+    is_stopped, traced = (
+        state[0] in (b"t", b"T"),
+        "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text(),
+    )
     limits = Path(f"/proc/{process.pid}/limits").read_text().partition("Max open files")[2].split()[:2]
     affinity = sorted(os.sched_getaffinity(process.pid))
     return repr((is_stopped, traced, os.getpriority(os.PRIO_PROCESS, process.pid), limits, affinity))
@@ -221,7 +228,7 @@ def _describe_process(process: subprocess.Popen[bytes]) -> str:
 
 @dataclass(frozen=True)
 class Ground:
-    """A sandboxed machine: `home` and `project` are overlaid, `elsewhere` and shared memory are not; `job` is thrown away.
+    """A sandboxed machine: `home` and `project` are overlaid, `elsewhere` and shared memory are not; `job` is removed.
 
     It belongs to the user `owner`.
     """
@@ -283,5 +290,3 @@ def lay_ground(owner: int | None = None) -> Iterator[Ground]:
     finally:
         for folder in (root, shared):
             shutil.rmtree(folder, ignore_errors=True)
-
-

@@ -33,7 +33,15 @@ LEFT_OPEN = {
 }
 # What the kernel answers where an act cannot be done without isolation either: another user's right, an older kernel,
 # a file system without the call, no such device, no typing into terminals.
-IMPOSSIBLE = ("PermissionError", "OSError(38", "OSError(95", "FileNotFoundError", "OSError(25", "OSError(5,", "OSError(22")
+IMPOSSIBLE = (
+    "PermissionError",
+    "OSError(38",
+    "OSError(95",
+    "FileNotFoundError",
+    "OSError(25",
+    "OSError(5,",
+    "OSError(22",
+)
 CROSSING = ("copy_range", "rename_out", "move_in", "link_out", "link_in", "unmount")  # impossible from shared memory
 MIN_ACTS = 60
 
@@ -96,7 +104,7 @@ def attack(means: str, user: str) -> Outcome:
                     needs_files=means != "none",
                 ),
             )
-            answers = next((json.loads(line) for line in ended.lines if line.startswith("{")), {})
+            answers: dict[str, str] = next((json.loads(line) for line in ended.lines if line.startswith("{")), {})
             damage = {}
             for name, folders in victims.items():
                 for place, folder in folders.items():
@@ -135,7 +143,9 @@ def test_without_isolation_an_act_does_damage(name: str) -> None:
     harmless = {
         key: error
         for key, error in outcome.answers.items()
-        if key.split()[0] == name and key not in outcome.damage and key not in {f"{act} shared_memory" for act in CROSSING}
+        if key.split()[0] == name
+        and key not in outcome.damage
+        and key not in {f"{act} shared_memory" for act in CROSSING}
     }
     if name in acts.FILES and len(outcome.damage) and outcome.find_damage(name):
         assert harmless == {}, "the act failed in some places alone"

@@ -68,7 +68,7 @@ POSITIONS = {
     "assignment": f"RUN={{}}\npython loop.py {OPTIONS} --out ckpt --name $RUN",
     "before_command": f"RUN={{}} python loop.py {OPTIONS} --out ckpt",
     "env": f"env RUN={{}} python loop.py {OPTIONS} --out ckpt",
-    "array": f"ARGS=(--name {{}})\npython loop.py {OPTIONS} --out ckpt \"${{{{ARGS[@]}}}}\"",
+    "array": f'ARGS=(--name {{}})\npython loop.py {OPTIONS} --out ckpt "${{{{ARGS[@]}}}}"',
     "cd": f"cd {{}}\npython loop.py {OPTIONS} --out ckpt",
     "launcher": f"torchrun --nproc-per-node {{}} loop.py {OPTIONS} --out ckpt",
     "redirection": f"python loop.py {OPTIONS} --out ckpt > {{}}",
