@@ -71,21 +71,22 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_uint16), ("instructions", ctypes.POINTER(_Instruction))]
 
 
-def restrict(truncates: bool) -> None:
-    """Install the filter, for this process and all that it starts; `truncates`: these calls are left alone.
+def restrict(truncates: bool, is_in_namespaces: bool) -> None:
+    """Install the filter, for this process and all that it starts.
 
-    Raises `OSError` if it cannot be installed, or if the architecture's calls are not known.
+    `truncates`: calls that truncate are left alone. `is_in_namespaces`: all are left alone but keyrings, which are in
+    no namespace. Raises `OSError` if it cannot be installed, or if the architecture's calls are not known.
     """
     table = TABLES.get(os.uname().machine)
     if table is None:
         raise OSError(f"the system calls of {os.uname().machine} are not known")
-    instructions = [_Instruction(*instruction) for instruction in _write_program(table, truncates)]
+    instructions = [_Instruction(*instruction) for instruction in _write_program(table, truncates, is_in_namespaces)]
     program = _Program(len(instructions), (_Instruction * len(instructions))(*instructions))
     calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
     calls.prctl_pointer(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
 
 
-def _write_program(table: Table, truncates: bool) -> Iterator[tuple[int, int, int, int]]:
+def _write_program(table: Table, truncates: bool, is_in_namespaces: bool) -> Iterator[tuple[int, int, int, int]]:
     """Yield the instructions, each (code, jump if so, jump if not, value)."""
     denied = FAIL | errno.EPERM
     yield LOAD, 0, 0, ARCHITECTURE
@@ -94,8 +95,13 @@ def _write_program(table: Table, truncates: bool) -> Iterator[tuple[int, int, in
     yield LOAD, 0, 0, NUMBER
     yield JUMP_NOT_BELOW, 0, 1, X32
     yield RETURN, 0, 0, denied
-    missing = dict.fromkeys((*MISSING, *table.keys), FAIL | errno.ENOSYS)
-    answers = {**dict.fromkeys((*table.ignored, *IGNORED), FAIL), **missing}
+    for number in (*MISSING, *table.keys):
+        yield JUMP_EQUAL, 0, 1, number
+        yield RETURN, 0, 0, FAIL | errno.ENOSYS
+    if is_in_namespaces:
+        yield RETURN, 0, 0, ALLOW
+        return
+    answers = dict.fromkeys((*table.ignored, *IGNORED), FAIL)
     if not truncates:
         answers[table.truncate] = denied
     for number, answer in answers.items():

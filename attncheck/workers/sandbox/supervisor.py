@@ -233,8 +233,9 @@ class _Init:
             folders = [overlay.folder for overlay in self.overlays]
             folders += [mounts.SHARED_MEMORY, *([mounts.PROC] if self.flags or mounts.is_proc_safe() else [])]
             landlock.restrict((*self.request.writable, *folders), closes_ports=not self.flags)
-        if version and not self.flags:
-            metadata.restrict(truncates=version >= TRUNCATION_KNOWN)
+        with contextlib.suppress(OSError) if self.flags else contextlib.nullcontext():
+            if version or self.flags:
+                metadata.restrict(version >= TRUNCATION_KNOWN, bool(self.flags))
 
     def _wait(self, pid: int) -> int:
         """Return the command's exit status, once it has ended, was asked to, or nobody is left to ask."""

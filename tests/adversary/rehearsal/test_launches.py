@@ -22,8 +22,6 @@ from tests.conftest import all_processes_gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 UNANSWERED, INTERRUPTED = 3, 130
-# What is known to be open, and closed by another change: names of tests.
-PENDING = ("test_secrets_are_not_told",)
 OUTPUTS = (
     *("save_path", "export_dir", "log_file", "results", "logging_dir", "checkpoint_dir", "ckpt", "save_dir", "dump"),
     *("tensorboard_dir", "cache_dir", "work_dir", "run_dir", "artifact_dir", "merged_path", "gguf_out", "metrics_file"),
@@ -195,8 +193,7 @@ def test_a_launch_without_a_step_is_no_answer(ground: Ground) -> None:
     assert ended.status == UNANSWERED and "Traceback" not in ended.error
     if ended.output:  # else the kernel isolates nothing, and the script was refused
         assert json.loads(ended.output)["rehearsal"]["launches"][0]["results"][0]["outcome"] == "skipped"
-    if "test_secrets_are_not_told" not in PENDING:
-        assert SECRET not in ended.output + ended.error
+    assert SECRET not in ended.output + ended.error
 
 
 def test_without_isolation_a_script_is_refused(ground: Ground) -> None:
