@@ -125,6 +125,7 @@ def _enter(flags: int, request: Request, news: int, mapped: int) -> NoReturn:
     """Leave the namespaces, isolate, and run the command. Never return."""
     status = NOT_STARTED
     try:
+        os.setpgid(0, 0)  # who kills the supervisor's group must not kill who ends the rest
         if flags:
             calls.unshare(flags)
             os.write(news, b"u")

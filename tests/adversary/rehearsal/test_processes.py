@@ -114,7 +114,7 @@ def test_the_control(name: str, token: str) -> None:
 def test_daemons_end_however_attncheck_ends(ending: str, means: str, token: str) -> None:
     """The driver is attncheck's own process; its child is the supervisor."""
     with lay_ground() as ground:
-        command = f"{write_daemons(token)}\ntouch {ground.job}/started; sleep 600; : {token}"
+        command = f"{write_daemons(token)}\ntouch {ground.job}/started; exec -a {token} sleep 600"
         order = make_order(ground, command, means, 3.0 if ending == "deadline" else 60.0)
         words = [sys.executable, "-m", "tests.adversary.rehearsal.drive", json.dumps(asdict(order))]
         driver = subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
