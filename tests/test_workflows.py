@@ -33,9 +33,9 @@ def iter_job_faults(job: dict[str, Any]) -> Iterator[str]:
         yield "permissions, timeout"
     holds_credential = any(value == "write" for value in job["permissions"].values())
     for step in job["steps"]:
-        if step.get("uses", "").startswith("actions/checkout@"):
-            if step.get("with", {}).get("persist-credentials") is not False:
-                yield "persist-credentials"
+        keeps_credential = step.get("with", {}).get("persist-credentials") is not False
+        if step.get("uses", "").startswith("actions/checkout@") and keeps_credential:
+            yield "persist-credentials"
         if "${{" in step.get("run", ""):
             yield "an expression in a script"
         if holds_credential and re.search(r"\b(pip|make|python)\b", step.get("run", "")):
