@@ -1,0 +1,31 @@
+"""The modules that the linker takes for broken: which of them are really imported, and what that showed."""
+
+from __future__ import annotations
+
+from .packages import NOT_IMPORTED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+MAX_SUSPECTS = 12
+
+
+def find_suspects(static: Mapping[str, Any]) -> list[str]:
+    """Return the modules to import, of each break the most public one that importing does not change anything."""
+    links = static.get("links", {}).get("known", ())
+    suspects = [link["breaks"][0] for link in links if link["breaks"]]
+    chosen = [name for name in dict.fromkeys(suspects) if name.partition(".")[0] not in NOT_IMPORTED]
+    return chosen[:MAX_SUSPECTS]
+
+
+def confirm_links(document: dict[str, Any], answer: object) -> None:
+    """Write into each break how importing its module ended."""
+    outcomes = answer.get("outcomes", ()) if isinstance(answer, dict) else ()
+    outcome_by_module = {outcome["module"]: outcome for outcome in outcomes}
+    for link in document.get("links", {}).get("known", ()):
+        outcome = outcome_by_module.get(link["breaks"][0]) if link["breaks"] else None
+        if outcome is not None:
+            link["outcome"] = outcome["outcome"]
+            link["error"] = f"{outcome['exception']}: {outcome['message']}" if outcome["exception"] else ""
