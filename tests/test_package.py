@@ -90,3 +90,17 @@ def test_what_a_release_is_built_with_is_pinned() -> None:
     tools = (ROOT / ".github" / "requirements-release.txt").read_text(encoding="utf-8").splitlines()
     pinned = [line for line in tools if line and not line.startswith("#")]
     assert pinned and all(line.count("==") == 1 for line in pinned)
+
+
+def test_the_image_is_built_from_what_the_wheel_is_and_runs_without_root() -> None:
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    instructions = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    copied = [
+        word for name, rest in instructions if name == "COPY" and "--from" not in rest for word in rest.split()[:-1]
+    ]
+    context = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert set(copied) == {line[1:] for line in context if line.startswith("!")} == set(BUILT_FROM) - {".gitignore"}
+    assert context[0] == "*"
+    last_stage = instructions[max(number for number, (name, _) in enumerate(instructions) if name == "FROM") :]
+    users = [rest for name, rest in last_stage if name == "USER"]
+    assert users == ["1000"] and dict(last_stage)["ENTRYPOINT"] == '["attncheck"]'
