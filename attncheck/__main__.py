@@ -54,6 +54,8 @@ def main() -> None:
             code = _check_streams(_run())
         except BaseException as error:
             code = _report_error(error)
+        if interrupts.is_interrupted():  # also if the command made a report or an error of it
+            code = Interrupted.exit_code
         _keep_exit_code(code)
     except KeyboardInterrupt:  # one more, in between
         code = Interrupted.exit_code
@@ -120,7 +122,7 @@ def _check_streams(code: int) -> int:
     failure = streams.find_failure(sys.stdout)
     if failure:
         print_message(f"attncheck: cannot write to standard output: {failure}")
-    failed = failure or streams.find_failure(sys.stderr)
+    failed = failure or streams.find_failure(sys.stderr) or streams.has_lost_output()
     return UNANSWERED if failed and code in (CLEAN, FOUND) else code
 
 

@@ -601,7 +601,7 @@ class PolicyOptions:
             "--checks",
             metavar="CHECK",
             help=(
-                "Run these checks: doctor, lint, parity, smoke, determinism or bench. Repeat for several. "
+                "Run these checks: doctor, lint, parity, smoke, rehearsal, determinism or bench. Repeat for several. "
                 "Default: the policy's, else doctor, lint and parity."
             ),
             autocompletion=complete_checks,
@@ -625,7 +625,10 @@ class PolicyOptions:
             POLICY,
             "--launch",
             metavar="FILE",
-            help="Lint this script or configuration file. Repeat for several. Default: the policy's.",
+            help=(
+                "Lint this script or configuration file, and run it if a rehearsal is requested. Repeat for several. "
+                "Default: the policy's."
+            ),
         ),
     ] = None
     budget: Annotated[

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
+from attncheck.cli.streams import note_lost_output
 from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, Interrupted
 from attncheck.core.outgoing import clean, clean_text
 from attncheck.core.results.cluster import ClusterSection
@@ -30,11 +31,11 @@ class ReportWriter:
     github: bool
     syntax: Syntax = "text"
 
-    def write(self, report: Report, verbose: bool) -> bool:
-        """Write every document, whichever fails; return whether none did. A failure is one line on standard error."""
+    def write(self, report: Report, verbose: bool) -> None:
+        """Write every document, whichever fails. A failure is one line on standard error, and the exit code's."""
         report = clean(report)
         write_stdout(self.render(report, verbose), self.syntax)
-        return self._write_clean_files(report, verbose, self.format_name)
+        self._write_clean_files(report, verbose, self.format_name)
 
     def write_stderr(self, report: Report, verbose: bool) -> None:
         """Write the document to standard error."""
@@ -42,11 +43,11 @@ class ReportWriter:
             text = self.render(clean(report), verbose)
             sys.stderr.write(fit_text(text, getattr(sys.stderr, "encoding", None), self.syntax))
 
-    def write_files(self, report: Report, verbose: bool, shown: str) -> bool:
+    def write_files(self, report: Report, verbose: bool, shown: str) -> None:
         """Write the files, and GitHub's annotations unless standard output has them; `shown` is its format."""
-        return self._write_clean_files(clean(report), verbose, shown)
+        self._write_clean_files(clean(report), verbose, shown)
 
-    def _write_clean_files(self, report: Report, verbose: bool, shown: str) -> bool:
+    def _write_clean_files(self, report: Report, verbose: bool, shown: str) -> None:
         from attncheck.report import outputs
 
         failures = (
@@ -55,7 +56,7 @@ class ReportWriter:
         )
         for failure in failures:
             print_message(f"attncheck: {failure}")
-        return not failures
+            note_lost_output(failure)
 
 
 def make_report_writer(options: OutputOptions) -> ReportWriter:
@@ -77,8 +78,8 @@ def write_and_exit(writer: ReportWriter, report: Report, verbose: bool, policy: 
 
     report = with_repair(apply.apply_policy(report, policy, dates.today()))
     report = replace(report, exit_code=exit_code(report, policy))
-    complete = writer.write(report, verbose)
-    sys.exit(exit_code(report, policy, complete))
+    writer.write(report, verbose)
+    sys.exit(report.exit_code)
 
 
 def with_repair(report: Report) -> Report:
@@ -96,13 +97,13 @@ def with_repair(report: Report) -> Report:
     return add_repair(report)
 
 
-def exit_code(report: Report, policy: Policy, complete: bool = True) -> int:
-    """Return the exit code by the gravest finding; where something is lost or not written, none is clean."""
+def exit_code(report: Report, policy: Policy) -> int:
+    """Return the exit code by the gravest finding; where something is lost, none is clean."""
     if report.interrupted:
         return Interrupted.exit_code
     if report.fails(policy.fail_on):
         return FOUND
-    return CLEAN if complete and not report.unanswered else UNANSWERED
+    return UNANSWERED if report.unanswered else CLEAN
 
 
 def write_stdout(text: str, syntax: Syntax = "text") -> None:

@@ -7,7 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.results.gate import CHECKS
 from attncheck.doctor.profile import PROFILES
 from attncheck.gate.policy import FAIL_ON, Policy, load_policy, override_policy
 
@@ -57,7 +58,9 @@ def resolve_gate_policy(
     values["checks"] = [word for value in options.checks or () for word in value.split(",") if word]
     values["models"] = values.pop("model")
     values["baseline"] = baseline
-    return apply_level(override_policy(policy, {name.replace("_", "-"): value for name, value in values.items()}))
+    policy = override_policy(policy, {name.replace("_", "-"): value for name, value in values.items()})
+    named: set[str] = {*values["checks"], *(["rehearsal"] if options.launch else [])}
+    return apply_level(replace(policy, named_checks=tuple(check for check in CHECKS if check in named)))
 
 
 def check_choice(option: str, value: str, choices: tuple[Any, ...]) -> Any:
@@ -127,7 +130,7 @@ def parse_ring_options(options: RingOptions) -> Ring | None:
 
 
 def make_training_plan(policy: Policy, options: PlanOptions, seed: int, ring_size: int | None) -> Plan:
-    """Return the plan of the policy, with the options on top. Raises `BadUsage`."""
+    """Return the plan of the policy, with the options on top. Raises `BadUsage`, and `Unanswered` without trust."""
     from attncheck.core.plan import CHOICES, Plan
 
     option_values = {name: value for name, value in asdict(options).items() if value is not None}
@@ -138,7 +141,13 @@ def make_training_plan(policy: Policy, options: PlanOptions, seed: int, ring_siz
     for name, value in values.items():
         if isinstance(value, int) and not isinstance(value, bool) and value < 1:
             raise BadUsage(f"{option_name(name)} {value} is not 1 or more")
-    return Plan(**values, seed=seed, ring_size=ring_size or 1)
+    training_plan = Plan(**values, seed=seed, ring_size=ring_size or 1)
+    if "/" in training_plan.attn_implementation and options.attn_implementation is None:  # a Hub kernel: code
+        from attncheck.gate.trust import find_doubt
+
+        if doubt := find_doubt(policy, {}):
+            raise Unanswered(f"not run: {doubt}")
+    return training_plan
 
 
 def option_name(field: str) -> str:

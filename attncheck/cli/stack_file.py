@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ def read_side(path: str) -> StackSide:
     data = read_named(path, MAX_BYTES)
     source = _name_source(path)
     try:
-        content = json.loads(data.decode("utf-8"))
+        content = codec.parse(data.decode("utf-8"))
         if isinstance(content, dict) and "snapshot" in content:
             return make_report_side(document.from_document(content), source)
         if isinstance(content, dict) and "lock_schema" in content:

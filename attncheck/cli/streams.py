@@ -51,6 +51,7 @@ def prepare_streams() -> None:
 
     A character that the encoding lacks is replaced (`core.streams.READABLE`). Another's streams are left alone.
     """
+    _lost_outputs.clear()
     for descriptor, flags in _WRONG_WAYS:
         try:
             os.fstat(descriptor)
@@ -61,6 +62,19 @@ def prepare_streams() -> None:
         sys.stdout = _open_stream(1, sys.stdout)
     if sys.stderr is sys.__stderr__:
         sys.stderr = _open_stream(2, sys.stderr)
+
+
+_lost_outputs: list[str] = []  # the files that could not be written
+
+
+def note_lost_output(failure: str) -> None:
+    """Remember that a file of the report could not be written: the exit code says so."""
+    _lost_outputs.append(failure)
+
+
+def has_lost_output() -> bool:
+    """Return whether a file of the report could not be written."""
+    return bool(_lost_outputs)
 
 
 def _open_stream(descriptor: int, previous: TextIO | None) -> TextIO:

@@ -3,6 +3,9 @@
 A fact is written as {"known": value}, {"absent": reason} or {"unreadable": reason}; tuples as arrays. Reading is
 strict about what it needs and lenient about what it does not know: an unknown key is ignored, so that a newer probe
 can be read by an older judge.
+
+What is read is bounded, so that whatever is computed from it stays a number. JSON has neither infinity nor NaN: `HUGE`
+is written for both.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 from attncheck.core.facts import Absent, Known, Unreadable
 
 T = TypeVar("T")
+HUGE = 1e30  # stands for infinity, which JSON does not have
+MAX_DIGITS = 31  # of a whole number: tokenizers without a limit write int(1e30)
 
 
 class BadDocument(ValueError):
@@ -24,7 +29,28 @@ class BadDocument(ValueError):
 
 def dumps(value: object, indent: int | None = 2) -> str:
     """Return `value`, a dataclass, as JSON text."""
-    return json.dumps(to_plain(value), indent=indent, ensure_ascii=False)
+    return write(to_plain(value), indent)
+
+
+def write(plain: Any, indent: int | None = 2) -> str:
+    """Return a document of `to_plain` as JSON text."""
+    try:
+        return json.dumps(plain, indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_bound_numbers(plain), indent=indent, ensure_ascii=False)
+
+
+def _bound_numbers(plain: Any) -> Any:
+    if isinstance(plain, dict):
+        return {key: _bound_numbers(item) for key, item in plain.items()}
+    if isinstance(plain, list):
+        return [_bound_numbers(item) for item in plain]
+    return _bound(plain) if isinstance(plain, float) else plain
+
+
+def _bound(number: float) -> float:
+    """Return a number within ±`HUGE`; NaN is `HUGE`."""
+    return number if abs(number) <= HUGE else -HUGE if number < 0 else HUGE
 
 
 def to_plain(value: Any) -> Any:
@@ -44,11 +70,32 @@ def to_plain(value: Any) -> Any:
 
 def loads(kind: type[T], text: str) -> T:
     """Return the `kind` written in `text`. Raises `BadDocument`, naming the path to the fault."""
+    return read(kind, parse(text))
+
+
+def parse(text: str) -> Any:
+    """Return the JSON document in `text`, every number within bounds. Raises `BadDocument`."""
     try:
-        document = json.loads(text)
+        return json.loads(
+            text,
+            parse_int=_parse_integer,
+            parse_float=lambda digits: _bound(float(digits)),
+            parse_constant=_refuse_constant,
+        )
+    except BadDocument:
+        raise
     except (ValueError, RecursionError) as error:
         raise BadDocument(f"not JSON: {error}") from None
-    return read(kind, document)
+
+
+def _parse_integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise BadDocument(f"a number of {len(digits)} digits; {MAX_DIGITS} are read")
+    return int(digits)
+
+
+def _refuse_constant(word: str) -> float:
+    raise BadDocument(f"{word} is no number")
 
 
 def read(kind: type[T], document: object) -> T:
@@ -160,7 +207,7 @@ def _literal_reader(choices: tuple[Any, ...]) -> Callable[[object, str], Any]:
 def _scalar_reader(kind: Any) -> Callable[[object, str], Any]:
     def reader(document: object, path: str) -> Any:
         if kind is float and type(document) is int:
-            return float(document)
+            return float(max(-HUGE, min(document, HUGE)))
         if type(document) is not kind:
             raise _bad_document(path, kind.__name__, document)
         return document

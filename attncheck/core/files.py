@@ -14,7 +14,7 @@ import sys
 import time
 from contextlib import suppress
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.errors import AttncheckError, BadUsage, Unanswered
 
 FIRST_BYTE_SECONDS = 10.0  # for a named pipe, which may have no writer
 STREAM_SECONDS = 600.0  # for a pipe that has one: `attncheck probe` on the other side may import for minutes
@@ -22,6 +22,19 @@ CHUNK_BYTES = 1 << 16
 # What a shell calls the descriptors that it hands over: `<(…)` is /dev/fd/63.
 DESCRIPTOR_FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 STANDARD_INPUT = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
+
+# A path that cannot have been meant, or that this user may not write: all else, as a full disk, is no fault of theirs.
+WRONG_PATH = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL),
+)
+
+
+def make_write_error(name: str, error: OSError) -> AttncheckError:
+    """Return the error of a file that could not be written: wrong usage for a wrong path, else no answer."""
+    kind = BadUsage if error.errno in WRONG_PATH else Unanswered
+    return kind(f"cannot write {name}: {error.strerror or error}")
 
 
 class CannotRead(BadUsage):

@@ -1,12 +1,15 @@
 """Handlers of Ctrl-C, SIGTERM and SIGHUP that also work where Python cannot raise.
 
 KeyboardInterrupt is raised wherever the interpreter happens to be; inside a destructor or a weak reference's callback
-it is printed and lost. So the handler also records the signal, and every loop that waits raises it again.
+it is lost, and Python prints a traceback. So the handler also records the signal, and every loop that waits raises it
+again.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
+from typing import Any
 
 STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _received: list[int] = []
@@ -18,6 +21,7 @@ def install_handlers() -> None:
 
     SIGHUP stays ignored where it is, as under nohup.
     """
+    sys.unraisablehook = _report_lost_error
     for number in STOP_SIGNALS:
         _previous_handlers[number] = signal.getsignal(number)
         if signal.Signals(number).name != "SIGHUP" or _previous_handlers[number] is not signal.SIG_IGN:
@@ -43,6 +47,12 @@ def raise_if_interrupted() -> None:
     """Raise KeyboardInterrupt where an interrupt has come, whose own KeyboardInterrupt may have been lost."""
     if _received:
         raise KeyboardInterrupt
+
+
+def _report_lost_error(lost: Any) -> None:
+    """Report an error that Python cannot raise, unless it is an interrupt, which `_handle` has recorded."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
 
 
 def _handle(number: int, frame: object) -> None:

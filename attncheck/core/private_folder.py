@@ -1,4 +1,4 @@
-"""Our folder of caches: of this user alone, readable by nobody else, and no error where there can be none."""
+"""Our folders of caches and of state: this user's, readable by nobody else, and no error if there can be none."""
 
 from __future__ import annotations
 
@@ -19,10 +19,19 @@ def cache_folder(environ: Mapping[str, str]) -> Path | None:
 
 def cache_path(environ: Mapping[str, str]) -> Path | None:
     """Return where our folder of caches is, whether it is there or not; None where there can be none."""
-    base = environ.get("XDG_CACHE_HOME", "")
+    return _user_path(environ, "XDG_CACHE_HOME", ".cache")
+
+
+def state_path(environ: Mapping[str, str]) -> Path | None:
+    """Return the path of our folder of state, which may be missing; None if there can be none."""
+    return _user_path(environ, "XDG_STATE_HOME", ".local/state")
+
+
+def _user_path(environ: Mapping[str, str], variable: str, below_home: str) -> Path | None:
+    base = environ.get(variable, "")
     if not os.path.isabs(base):  # the specification says to pay no attention to it then
         home = environ.get("HOME", "")
-        base = os.path.join(home, ".cache") if os.path.isabs(home) else ""
+        base = os.path.join(home, below_home) if os.path.isabs(home) else ""
     return Path(base) / "attncheck" if base else None
 
 
@@ -44,6 +53,24 @@ def make_private(path: Path) -> Path | None:
         return path if os.access(path, os.W_OK | os.X_OK) else None
     except (OSError, ValueError):
         return None
+
+
+def describe_other_writers(path: str | os.PathLike[str]) -> str:
+    """Return which other users can change a file; "" if only its owner can, who is this user or root.
+
+    A group that can write is this user's own one on systems that give each user a group (umask 002).
+    """
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        return f"cannot look at it: {getattr(error, 'strerror', None) or error}"
+    if status.st_uid not in (0, os.getuid()):
+        return f"it is owned by another user (uid {status.st_uid})"
+    if status.st_mode & stat.S_IWOTH:
+        return f"every user can write it (mode {stat.S_IMODE(status.st_mode):o})"
+    if status.st_mode & stat.S_IWGRP and status.st_gid != os.getgid():
+        return f"its group can write it (gid {status.st_gid}, mode {stat.S_IMODE(status.st_mode):o})"
+    return ""
 
 
 def replace_private_file(path: Path, text: str) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from attncheck.core.cases import Case, Dtype
+from attncheck.core.codec import HUGE as HUGE
 
 Question = Literal["parity", "determinism", "smoke"]
 Answer = Literal["pass", "warn", "fail", "refused", "skipped", "lost"]
@@ -34,7 +35,6 @@ UNMEASURED: dict[Outcome, Answer] = {  # what an outcome other than "ok" answers
 }
 FAIL_FACTOR = 3.0  # times the budget
 LSE_BUDGET = 2e-4
-HUGE = 1e30  # stands for infinity, which JSON does not have
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def parse_target(text: str) -> Target:
     """Return the target written as comma-separated tokens. Raises `BadUsage` naming the token.
 
     "h100x8" is eight H100; "sm_90" a GPU generation; "cpu" no GPU; "gpus=8"; "driver=580"; "torch=2.9",
-    "flash-attn=none" and so on are versions of packages; "requirements.txt", "uv.lock", "Dockerfile" and so on are
+    "flash-attn=none" and so on are versions of packages; "requirements.txt", "uv.lock" and so on are
     files that name them, read here.
     """
     parsed = Target(text)
@@ -178,11 +178,8 @@ def _with_files(snapshot: Snapshot, packages: PackageList) -> Snapshot:
         snapshot = with_version(snapshot, name, version)
     for name, allowed in packages.allowed.items():
         snapshot = with_version(snapshot, name, "", allowed)
-    for name in packages.removed:
-        snapshot = with_version(snapshot, name, NOT_INSTALLED)
     remarks = (*snapshot.gaps.remarks, *packages.remarks)
-    environ = snapshot.environ if packages.environ is None else packages.environ
-    return replace(snapshot, environ=environ, gaps=replace(snapshot.gaps, remarks=remarks))
+    return replace(snapshot, gaps=replace(snapshot.gaps, remarks=remarks))
 
 
 def _without_cuda_state(torch: Fact[Torch]) -> Fact[Torch]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from attncheck.core import codec
 from attncheck.core.errors import BadUsage
-from attncheck.core.files import CannotRead, read_bounded, replace_file
+from attncheck.core.files import CannotRead, make_write_error, read_bounded, replace_file
 from attncheck.core.outgoing import clean
 from attncheck.core.report import Report
 from attncheck.report.fingerprints import RECIPE_VERSION, compute_fingerprint
@@ -62,7 +62,7 @@ def record_baseline(report: Report, path: str, date: str) -> BaselineChange:
     try:
         replace_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise BadUsage(f"cannot write the baseline {path}: {error.strerror or error}") from None
+        raise make_write_error(f"the baseline {path}", error) from None
     return BaselineChange(
         len(entries), len(entries.keys() - previous_entries.keys()), len(previous_entries.keys() - entries.keys())
     )

@@ -23,6 +23,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.collect import collect_with_stamps
 from attncheck.gate.inputs import digest_file
 from attncheck.gate.policy import Policy
+from attncheck.gate.trust import describe_state
 from attncheck.workers.execution import ExecutionTarget
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -38,6 +39,7 @@ def answer_key(policy: Policy, target: ExecutionTarget, argv: Sequence[str], dat
         "stamps": stamps,
         "snapshot": codec.to_plain(_without_what_varies(snapshot)),
         "policy": codec.to_plain(asdict(policy)),
+        "trust": describe_state(policy),
         "expired": [allowance.code for allowance in policy.allowances if allowance.until < date],
         "baseline": digest_file(policy.baseline) if policy.baseline else "",
         "target": asdict(target),

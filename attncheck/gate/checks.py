@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,8 +22,10 @@ from attncheck.doctor.probes.collect import Lane, collect_snapshot
 from attncheck.doctor.profile import needs_of_profile
 from attncheck.doctor.target import apply_target, parse_target
 from attncheck.gate.inputs import Inputs
+from attncheck.gate.launch_code import CodeReader, digest_sources
 from attncheck.gate.levels import get_level
 from attncheck.gate.policy import Policy
+from attncheck.gate.trust import find_doubt
 from attncheck.measure import bench, bench_shapes, determinism, parity
 from attncheck.ring import bench as ring_bench
 from attncheck.ring import determinism as ring_determinism
@@ -236,6 +238,8 @@ class CheckRunner:
         models = tuple(name for name in self._model_names() if name is not None)
         request = smoke.Request(plan=self.plan(), models=models or smoke.DEFAULT_MODELS, ring=self._make_ring())
         smoke.validate_request(request)
+        if "/" in request.plan.attn_implementation and not self._plans_the_command():
+            self._require_trust("smoke", digest_sources(self.file_sources))  # a Hub kernel, which is code
         yield smoke.run(self.snapshot(), request, self.target, self.report_progress)
 
     def _run_rehearsal(self) -> Iterator[Report]:
@@ -243,9 +247,11 @@ class CheckRunner:
             self._snapshot = self._collect(("static", "device"), self._model_names()[0])
         sources = (*self.file_sources, *self.command_sources)
         is_named = "rehearsal" in self.policy.checks  # else no program is started of which nothing is known
-        request = rehearsal.Request(
-            sources, self.inputs.read_model, lambda source: self.inputs.read_file, own_loops=is_named
-        )
+        reader = CodeReader(self.inputs)
+        code = reader.read_code(self.snapshot(), self.file_sources, is_named)
+        if code.commands:
+            self._require_trust("rehearsal", code.files)
+        request = reader.make_request(sources, is_named)
         for source in sources:
             for path in rehearsal.list_scripts(self.snapshot(), request, source):
                 self.inputs.read_file(path)  # so that its digest is kept with the answer
@@ -255,6 +261,17 @@ class CheckRunner:
             if is_named:
                 raise Unanswered(str(error)) from None
             raise NothingLinted from None
+
+    def _plans_the_command(self) -> bool:
+        """Return whether the command after `run --` decides the attention of the plan, and not the policy."""
+        is_command = self._job is not None and self._job.location.source == COMMAND
+        return is_command and "attn_implementation" not in self.policy.plan
+
+    def _require_trust(self, check: Check, files: Mapping[str, str]) -> None:
+        """Raise `Unanswered` for a check that runs what the policy names, unless the user trusts or names it."""
+        doubt = find_doubt(self.policy, files) if check not in self.policy.named_checks else ""
+        if doubt:
+            raise Unanswered(f"not run: {doubt}")
 
     def _run_bench(self) -> Iterator[Report]:
         request = bench_shapes.Request(passes=("forward_backward",))  # what a training step does; half of the time

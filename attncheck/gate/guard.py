@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from attncheck.core import private_folder
+from attncheck.core import interrupts, private_folder
 from attncheck.core.errors import CLEAN, FOUND, AttncheckError, Interrupted
 from attncheck.core.interrupts import STOP_SIGNALS
 from attncheck.core.outgoing import clean
@@ -147,6 +147,7 @@ def run(
             if code:
                 code = _refuse(node, code, argv, reason)
             publish(code)
+    interrupts.raise_if_interrupted()  # one that Python lost must not start the command
     return code or become(path, argv, inherited_environment(environ), ignored)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attncheck.core.errors import BadUsage
+from attncheck.core.files import make_write_error
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.visible import show_on_one_line
 from attncheck.gate.inputs import read_small_file
@@ -142,7 +143,7 @@ def _check_lines(project: Project) -> Iterator[str]:
 
 
 def _input_lines(project: Project) -> Iterator[str]:
-    yield "# What starts or configures the job; lint reads these, and never runs them."
+    yield "# What starts or configures the job. lint reads these; rehearsal runs them, after `attncheck trust`."
     yield f"launch = {_toml_array(project.launch)}" if project.launch else '# launch = ["run.sh", "config.yaml"]'
     yield ""
     yield "# Models whose own heads, sizes and windows are judged and measured: folders, or names in the Hub's cache."
@@ -206,7 +207,7 @@ def write_policy(folder: Path, document: str) -> Path:
         with suppress(OSError):
             if path.is_file() and path.stat().st_size < len(document):
                 path.unlink()  # it is incomplete
-        raise BadUsage(f"cannot write {POLICY_FILE}: {error.strerror or error}") from None
+        raise make_write_error(POLICY_FILE, error) from None
     return path
 
 

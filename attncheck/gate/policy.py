@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -49,6 +51,11 @@ class Policy:
     device: str = "auto"
     baseline: str = ""  # the file that holds the findings known already
     file: str = field(default="", compare=False)  # that it was read from; "" where there is no file
+    path: str = field(default="", compare=False)  # of that file, absolute
+    digest: str = field(default="", compare=False)  # of what was parsed of it
+    named_checks: tuple[
+        Check, ...
+    ] = ()  # by the command line: they run what the policy names without `attncheck trust`
 
 
 READERS: dict[str, policy_values.Reader] = {
@@ -78,12 +85,26 @@ def load_policy(folder: Path) -> Policy:
     for candidate in (folder, *folder.parents):
         table = _read_toml(candidate / POLICY_FILE)
         if table is not None:
-            return _relocate_paths(parse_policy(table, POLICY_FILE), candidate, folder)
+            policy = parse_policy(table, POLICY_FILE)
+            return _relocate_paths(_add_origin(policy, candidate / POLICY_FILE, table), candidate, folder)
         tools = (_read_toml(candidate / PYPROJECT_FILE) or {}).get("tool", {})
         if isinstance(tools, dict) and "attncheck" in tools:
             policy = parse_policy(tools["attncheck"], f"{PYPROJECT_FILE} [tool.attncheck]")
+            policy = _add_origin(policy, candidate / PYPROJECT_FILE, tools["attncheck"])
             return _relocate_paths(policy, candidate, folder)
     return Policy()
+
+
+def _add_origin(policy: Policy, path: Path, table: object) -> Policy:
+    """Return the policy with its file's path and the digest of the table that it was made of."""
+    text = json.dumps(table, sort_keys=True, default=str)  # TOML's dates are no JSON
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return replace(policy, path=policy_path(path.parent, path.name), digest=digest)
+
+
+def policy_path(folder: Path, name: str) -> str:
+    """Return the path by which a policy is trusted: the real folder in which it applies."""
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def parse_policy(table: object, file: str) -> Policy:

@@ -7,7 +7,6 @@ the top under its own name (`.parity.verdicts`), and the snapshot, which is long
 from __future__ import annotations
 
 import importlib
-import json
 import pkgutil
 from dataclasses import asdict
 from functools import cache
@@ -48,7 +47,7 @@ def load_sections() -> dict[str, type[Section]]:
 
 def dumps(report: Report, indent: int | None = 2) -> str:
     """Return the report as JSON text."""
-    return json.dumps(to_document(report), indent=indent, ensure_ascii=False)
+    return codec.write(to_document(report), indent)
 
 
 def to_document(report: Report) -> dict[str, Any]:
@@ -69,11 +68,7 @@ def to_document(report: Report) -> dict[str, Any]:
 
 def loads(text: str) -> Report:
     """Return the report in this JSON text. Raises `BadDocument`, naming where in the document it is wrong."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadDocument(f"not JSON: {error}") from None
-    return from_document(document)
+    return from_document(codec.parse(text))
 
 
 def from_document(document: Any) -> Report:

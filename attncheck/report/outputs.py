@@ -10,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -63,6 +64,8 @@ def _check_writable(path: str) -> None:
         folder = os.path.dirname(os.path.realpath(path))
         if not os.path.isdir(folder):
             raise BadUsage(f"--output: there is no folder {folder}")
+        with suppress(FileNotFoundError):
+            os.stat(path)  # a name that is too long, a loop of links
         if os.path.isdir(path):
             raise BadUsage(f"--output: {path} is a folder")
         if not os.access(folder if _is_replaceable(path) else path, os.W_OK):

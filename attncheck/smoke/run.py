@@ -10,8 +10,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
@@ -60,8 +58,6 @@ class Request:
     models: tuple[str, ...] = DEFAULT_MODELS
     check_names: tuple[str, ...] = ()
     full: bool = False
-    data: str = ""
-    data_field: str | None = None
     fix: bool = True
     try_packages: bool = False
     ring: Ring | None = None
@@ -80,10 +76,6 @@ def validate_request(request: Request) -> None:
     """Raise `BadUsage` for options that do not go together."""
     if request.full and request.models == DEFAULT_MODELS:
         raise BadUsage("--full trains the real weights of a MODEL; name one")
-    if request.data and request.models == DEFAULT_MODELS:
-        raise BadUsage("--data needs a MODEL, whose tokenizer reads it; name one")
-    if request.data_field and not request.data:
-        raise BadUsage("--data-field is for --data")
     if request.plan.learning_rate <= 0:
         raise BadUsage("the learning rate must be above 0")
 
@@ -98,7 +90,7 @@ def run(
     emulates_flash_attn = request.ring is not None and request.ring.is_emulated(target)
     if not emulates_flash_attn and (reason := explain_uncached_kernel(snapshot, plan.attn_implementation)):
         raise Unanswered(reason)
-    runner = TrialRunner(target, report_progress, _make_message_fields(request))
+    runner = TrialRunner(target, report_progress, {"full": request.full})
     first_runs: list[PlanRun] = []
     searches: list[SearchResult] = []
     package_trials_per_model: list[tuple[PackageTrial, ...]] = []
@@ -149,12 +141,6 @@ def restrict_to_rank(request: Request, rank_env: RankEnv | None) -> Request:
         raise BadUsage(f"under a launcher of {rank_env.world_size} ranks say --ring-size {rank_env.world_size}")
     check_names = request.check_names if rank_env.rank == 0 else (PARALLEL_CHECK,)
     return replace(request, models=request.models[:1], check_names=check_names, fix=False, try_packages=False)
-
-
-def _make_message_fields(request: Request) -> dict[str, Any]:
-    """Return the fields of the workers' message beside device, models and plans."""
-    data = str(Path(request.data).absolute()) if request.data else ""
-    return {"full": request.full, "data": data, "data_field": request.data_field}
 
 
 def choose_implementation(plan: Plan, snapshot: Snapshot, target: ExecutionTarget) -> Plan:

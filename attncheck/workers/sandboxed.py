@@ -24,6 +24,8 @@ MEANS: Mapping[str, tuple[str, ...]] = {"": ("namespaces", "landlock"), "landloc
 NOT_STARTED = 125  # attncheck.workers.sandbox.supervisor's
 END_SECONDS = 20.0  # more than the supervisor takes to end what it started
 MAX_REPORT_BYTES = 4 << 20
+# By which the loader runs a library's code in every program that starts, the supervisor among them (ld.so(8)).
+OF_LOADER = ("LD_", "GLIBC_TUNABLES")
 START = "import sys; sys.path.append(sys.argv.pop()); from sandbox.supervisor import main; main()"
 
 
@@ -63,8 +65,15 @@ class SandboxedProcess(Process):
         """Start the command in `folder`. Raises `Unanswered` if nothing can be started."""
         uppers = os.path.join(sandbox.folder, "uppers")
         os.makedirs(uppers)
+        loaded = {name: value for name, value in environment.items() if name.startswith(OF_LOADER)}
         request = {
-            "command": ["/bin/bash", "-c", command],
+            "command": [
+                "/usr/bin/env",
+                *(f"{name}={value}" for name, value in loaded.items()),
+                "/bin/bash",
+                "-c",
+                command,
+            ],
             "writable": [*sandbox.writable],
             "overlaid": [*sandbox.overlaid],
             "uppers": uppers,
@@ -73,7 +82,8 @@ class SandboxedProcess(Process):
             "needs_files": sandbox.needs_files,
         }
         arguments = ["-c", START, json.dumps(request), os.path.dirname(__file__)]
-        super().__init__(sys.executable, arguments, environment, folder)
+        outside = {name: value for name, value in environment.items() if name not in loaded}
+        super().__init__(sys.executable, arguments, outside, folder)
 
     def kill(self) -> None:
         """Ask the supervisor to end the command and all that it started; kill it if it does not answer."""

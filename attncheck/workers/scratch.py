@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -43,11 +44,20 @@ def make_folder() -> str:
 
 def remove_folder(folder: str) -> None:
     """Remove a folder of ours, or what stands in its place, as far as it can be removed."""
-    shutil.rmtree(folder, ignore_errors=True)
-    if os.path.islink(folder) or os.path.isfile(folder):
+    try:
+        _remove(folder)
+    except RecursionError:  # it is deeper than Python's own functions go
+        with contextlib.suppress(OSError):
+            subprocess.run(["rm", "-rf", "--", folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _remove(folder: str) -> None:
+    if os.path.islink(folder) or not os.path.isdir(folder):  # rmtree would open it, and wait for a pipe's writer
         with contextlib.suppress(OSError):
             os.remove(folder)
-    if os.path.isdir(folder) and not os.path.islink(folder):  # in it are folders that their owner may not enter
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.isdir(folder):  # in it are folders that their owner may not enter
         for path, _, _ in os.walk(folder, topdown=True):
             for name in _list_folders(path):
                 with contextlib.suppress(OSError):

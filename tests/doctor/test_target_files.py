@@ -140,46 +140,6 @@ version = "2.8.3"
 name = "colorama"
 version = "0.4"
 """
-POETRY_OLD = """\
-[[package]]
-name = "torch"
-version = "2.6.0"
-optional = false
-[package.dependencies]
-triton = {version = "3.2.0", markers = "platform_system == \\"Linux\\""}
-numpy = "*"
-[[package]]
-name = "numpy"
-version = "2.0.0"
-optional = false
-[[package]]
-name = "triton"
-version = "3.2.0"
-optional = false
-[[package]]
-name = "flash-attn"
-version = "2.8.3"
-optional = true
-[metadata]
-lock-version = "2.0"
-python-versions = "^3.11"
-content-hash = "x"
-"""
-POETRY_NEW = POETRY_OLD.replace('"2.0"\npython', '"2.1"\npython').replace(
-    'version = "3.2.0"\noptional = false',
-    'version = "3.2.0"\noptional = false\ngroups = ["main"]\nmarkers = "platform_system == \\"Linux\\""',
-)
-PIPFILE_LOCK = json.dumps(
-    {
-        "_meta": {"requires": {"python_version": "3.11"}},
-        "default": {
-            "torch": {"version": "==2.6.0"},
-            "trl": {"git": "https://github.com/huggingface/trl"},
-            "tomli": {"version": "==2.0", "markers": "python_version < '3.11'"},
-        },
-        "develop": {"flash-attn": {"version": "==2.8.3"}},
-    }
-)
 PYPROJECT = """\
 [project]
 name = "mine"
@@ -189,29 +149,6 @@ optional-dependencies = {flash = ["flash-attn==2.8.3"]}
 [tool.uv.sources]
 trl = {git = "https://github.com/huggingface/trl"}
 """
-POETRY_PROJECT = """\
-[tool.poetry.dependencies]
-python = "^3.11"
-torch = "2.6.0"
-transformers = "^4.51"
-flash-attn = {version = "2.8.3", optional = true}
-trl = {git = "https://github.com/huggingface/trl"}
-"""
-CONDA = """\
-name: train
-channels: [pytorch]
-dependencies:
-  - python=3.11
-  - pytorch::pytorch=2.6.0=py3.11_cuda12.4_cudnn9.1.0_0
-  - pytorch-cuda=12.4
-  - transformers==4.51.3
-  - accelerate=1.2
-  - numpy>=1.26,<3
-  - pip
-  - pip:
-      - flash-attn==2.8.3
-      - tomli==2; python_version < "3.11"
-"""
 
 
 @pytest.mark.parametrize(
@@ -220,105 +157,20 @@ dependencies:
         ("pylock.toml", PYLOCK, {"torch": "2.6.0"}, {"trl"}),
         ("pylock.train.toml", PYLOCK, {"torch": "2.6.0"}, {"trl"}),
         ("uv.lock", UV_LOCK, {"torch": "2.6.0", "triton": "3.2.0", "accelerate": "1.2.0", "peft": "0.14.0"}, set()),
-        ("poetry.lock", POETRY_OLD, {"torch": "2.6.0", "numpy": "2.0.0"}, set()),
-        ("poetry.lock", POETRY_NEW, {"torch": "2.6.0", "numpy": "2.0.0", "triton": "3.2.0"}, set()),
-        ("Pipfile.lock", PIPFILE_LOCK, {"torch": "2.6.0"}, {"trl"}),
         ("pyproject.toml", PYPROJECT, {"torch": "2.6.0"}, {"transformers", "trl"}),
-        ("pyproject.toml", POETRY_PROJECT, {"torch": "2.6.0"}, {"transformers", "trl"}),
-        (
-            "environment.yml",
-            CONDA,
-            {"torch": "2.6.0", "transformers": "4.51.3", "flash-attn": "2.8.3"},
-            {"accelerate", "numpy", "pip", "pytorch-cuda"},
-        ),
     ],
 )
-def test_locks_projects_and_environments(
-    tmp_path: Path, name: str, text: str, versions: dict[str, str], allowed: set[str]
-) -> None:
+def test_locks_and_projects(tmp_path: Path, name: str, text: str, versions: dict[str, str], allowed: set[str]) -> None:
     found = read(tmp_path, name, text)
     assert found.versions == versions
     assert found.allowed.keys() == allowed
-
-
-DOCKERFILE = """\
-# syntax=docker/dockerfile:1
-ARG TORCH=2.6.0
-FROM python:3.12 AS tools
-RUN pip install torch==1.0
-FROM pytorch/pytorch:${TORCH}-cuda12.4-cudnn9-devel AS base
-ENV NCCL_P2P_DISABLE=1 HF_TOKEN=hf_planted PATH=/opt/bin:$PATH
-ENV NCCL_DEBUG INFO
-FROM base
-ARG FLASH=2.8.3
-COPY requirements.txt /tmp/
-RUN --mount=type=cache,target=/root/.cache apt-get update && apt-get install -y git \\
-    # a comment within
-    && pip install --no-cache-dir -r /tmp/requirements.txt \\
-    && python3 -m pip install "flash-attn==${FLASH}" --no-build-isolation
-RUN pip install transformers==4.50.0 && pip install -U transformers
-RUN pip uninstall -y deepspeed
-RUN if [ -n "$X" ]; then pip install peft==0.1; fi
-RUN <<EOF
-pip install ring-flash-attn==0.1.8
-EOF
-"""
-
-
-def test_a_dockerfile(tmp_path: Path) -> None:
-    found = read(tmp_path, "Dockerfile", DOCKERFILE, requirements_txt="accelerate==1.2.0\npeft==0.14\n")
-    assert found.versions == {
-        "torch": "2.6.0+cu124",
-        "accelerate": "1.2.0",
-        "flash-attn": "2.8.3",
-        "ring-flash-attn": "0.1.8",
-    }
-    assert found.allowed.keys() == {"transformers", "peft"} and found.removed == ("deepspeed",)
-    assert found.environ == {"NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "INFO"}
-    assert any("TORCH is taken as its default, 2.6.0" in remark for remark in found.remarks)
-    assert any("Dockerfile:17: an install under a condition" in remark for remark in found.remarks)
-    assert "hf_planted" not in str(found)
-
-
-@pytest.mark.parametrize(
-    ("lines", "torch"),
-    [
-        ("FROM pytorch/pytorch:2.6.0-cuda12.4-cudnn9-runtime", "2.6.0+cu124"),
-        ("FROM pytorch/pytorch:latest", None),
-        ("FROM nvcr.io/nvidia/pytorch:25.01-py3", None),
-        ("FROM registry.example/pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel", None),
-        ("FROM ubuntu\nRUN pip install torch==2.6.0 transformers", "2.6.0"),
-        ("FROM ubuntu\nRUN pip install torch==2.6.0\nRUN pip install vllm==0.8.5", ""),
-        ("FROM ubuntu\nRUN pip install torch==2.6.0\nRUN pip install --no-deps vllm==0.8.5", "2.6.0"),
-        ("FROM ubuntu\nRUN pip install torch==2.6.0\nRUN pip install torch", "2.6.0"),
-        ("FROM ubuntu\nRUN pip install torch==2.6.0\nRUN pip install torch==2.7.0", "2.7.0"),
-        ("FROM ubuntu\nRUN pip install torch==2.6.0\nRUN pip install 'torch>=2.7'", ""),
-        ("FROM ubuntu\nRUN uv pip install --system torch==2.6.0", "2.6.0"),
-        ('FROM ubuntu\nRUN ["pip", "install", "torch==2.6.0"]', "2.6.0"),
-        ("FROM ubuntu\nRUN conda install -y -c pytorch pytorch=2.6.0", "2.6.0"),
-        ("FROM ubuntu\nRUN pip install torch==2.6.0 || pip install torch==2.5.0", None),
-        ("FROM ubuntu\nRUN echo pip install torch==2.6.0", None),
-        ("FROM ubuntu\nRUN pip download torch==2.6.0", None),
-        ("FROM ubuntu\nRUN pip install torch==$(cat version)", None),
-        ("FROM a\nRUN pip install torch==2.6.0\nFROM ubuntu", None),
-    ],
-)
-def test_what_a_dockerfile_says_of_torch(tmp_path: Path, lines: str, torch: str | None) -> None:
-    """None: nothing is known of it; "": it is there, in a version that nobody stated."""
-    found = read(tmp_path, "Dockerfile", lines + "\n")
-    version = found.versions.get("torch", "" if "torch" in found.allowed else None)
-    assert version == torch, found
 
 
 BROKEN = {
     "requirements.txt": ("torch == == 2", "-r gone.txt", b"\xff\xff\x00", "torch==not a version!"),
     "pylock.toml": ("", "lock-version = ", "a = 1"),
     "uv.lock": ("[[package]", "a = 1", "version = 1\n[[package]]\nversion = '1'\n", "version = 1\npackage = 3\n"),
-    "poetry.lock": ("a = 1", "[metadata]\ncontent-hash = 'x'\n[[package]]\nx = 1\n"),
-    "Pipfile.lock": ("{", "[]", "{}", "[" * 20_000),
     "pyproject.toml": ("a = 1", "[project", "a = " + "[" * 20_000),
-    "environment.yml": ("a: [", "name: x", "- 1", "a: &a\n  <<: *a\n"),
-    "Dockerfile": ("", "RUN pip install torch", "FROM"),
 }
 
 
@@ -329,12 +181,6 @@ def test_a_broken_file_is_one_clear_line(tmp_path: Path, name: str) -> None:
         with pytest.raises(BadUsage) as caught:
             read_package_list(str(tmp_path / name))
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000, content
-
-
-def test_a_strange_file_warns_of_nothing(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    text = "dependencies:\n  - &a torch==2.6.0\n  - &a numpy==2.0.0\n"
-    assert read(tmp_path, "environment.yml", text).versions == {"torch": "2.6.0", "numpy": "2.0.0"}
-    assert not recwarn.list
 
 
 def test_files_that_never_end_are_refused(tmp_path: Path) -> None:
@@ -349,9 +195,6 @@ def test_files_that_never_end_are_refused(tmp_path: Path) -> None:
         stream.truncate(1 << 40)
     with pytest.raises(BadUsage, match="larger than"):
         read_package_list(str(tmp_path / "sparse.txt"))
-    doubling = "".join(f"ARG A{number + 1}=$A{number}$A{number}\n" for number in range(60))
-    with pytest.raises(BadUsage, match="longer than"):
-        read(tmp_path, "Dockerfile", f"ARG A0=xx\n{doubling}FROM ubuntu\n")
 
 
 def test_a_file_becomes_the_facts_that_words_become(tmp_path: Path) -> None:
@@ -397,11 +240,7 @@ SAMPLES = {
     "requirements.txt": REQUIREMENTS.replace("-r base.txt\n-c limits.txt\n", ""),
     "pylock.toml": PYLOCK,
     "uv.lock": UV_LOCK,
-    "poetry.lock": POETRY_OLD,
-    "Pipfile.lock": PIPFILE_LOCK,
     "pyproject.toml": PYPROJECT,
-    "environment.yml": CONDA,
-    "Dockerfile": DOCKERFILE,
 }
 
 

@@ -38,7 +38,6 @@ from attncheck.smoke.trials import failed_checks
 from attncheck.workers.launcher_env import RankEnv
 from tests import snapshots
 from tests.conftest import Run, all_processes_gone
-from tests.smoke.test_data import make_tokenizer
 
 GOOD = Measure("logits, bf16", 0.01, 0.02)
 BAD = Measure("logits, bf16", 0.5, 0.02, "worst in document 1")
@@ -226,7 +225,7 @@ def test_a_wrong_plan_in_the_configuration(table: Any, message: str) -> None:
         (("--packing", "tight"), 2, "--packing 'tight' is not one of position_ids"),
         (("--only", "speed"), 2, "--only 'speed' is not one of what_ran"),
         (("--full",), 2, "name one"),
-        (("--data", "x.txt"), 2, "whose tokenizer reads it"),
+        (("--trust-script",), 2, "name a launch"),
         (("--emulate",), 2, "--emulate is for --ring-size"),
         (("/nowhere/at/all",), 3, "cannot be read"),
         (("llama", "--device", "cuda", "--only", "what_ran"), 3, "no CUDA device"),
@@ -294,43 +293,6 @@ def test_an_implementation_that_cannot_be_had_is_said_once(attncheck: Run) -> No
     assert process.returncode == 1
     assert results["what_ran"]["outcome"] == "raised" and "ImportError" in results["what_ran"]["reason"]
     assert results["isolation"]["outcome"] == "skipped"
-
-
-def test_training_on_documents_of_ones_own(attncheck: Run, tmp_path: Path) -> None:
-    (tmp_path / "m").mkdir()
-    make_tokenizer(tmp_path / "m")
-    model = write_model_config(tmp_path / "m")  # last: the tokenizer's folder has a whole Llama's config
-    lines = [json.dumps({"text": "the cat sat on the mat and the dog sat on the log " * 4}) for _ in range(60)]
-    (tmp_path / "texts.jsonl").write_text("\n".join(lines))
-    arguments = ("--data", "texts.jsonl", "--only", "training", "--steps", "40", "--max-length", "64")
-    process = attncheck("smoke", model, *arguments, "--format", "json", "--device", "cpu")
-    assert process.returncode == 0, process.stdout + process.stderr
-    [result] = json.loads(process.stdout)["smoke"]["plan_runs"][0]["results"]
-    assert result["steps"][-1]["loss"] < result["bound"] and result["floor"] == 0
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [(b"", "x.jsonl is empty"), pytest.param(None, "there is no file", marks=pytest.mark.nightly)],
-)
-def test_data_that_cannot_be_read(attncheck: Run, tmp_path: Path, data: bytes | None, message: str) -> None:
-    (tmp_path / "m").mkdir()
-    make_tokenizer(tmp_path / "m")
-    model = write_model_config(tmp_path / "m")  # last: the tokenizer's folder has a whole Llama's config
-    if data is not None:
-        (tmp_path / "x.jsonl").write_bytes(data)
-    process = attncheck("smoke", model, "--data", "x.jsonl", "--only", "training", "--device", "cpu")
-    assert process.returncode == 3, process.stdout
-    assert message.lower() in process.stderr.lower() and process.stderr.count("\n") == 1
-
-
-def test_a_tokenizer_that_is_missing(attncheck: Run, tmp_path: Path) -> None:
-    (tmp_path / "x.txt").write_text("some text\n")
-    process = attncheck(
-        "smoke", write_model_config(tmp_path / "m"), "--data", "x.txt", "--only", "training", "--device", "cpu"
-    )
-    assert process.returncode == 3
-    assert "tokenizer" in process.stderr and process.stderr.count("\n") == 1
 
 
 def test_real_weights_are_trained_gently(attncheck: Run, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from attncheck.cli.options import POLICY, OutputOptions, PolicyOptions, Python, 
 from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
-from attncheck.core.errors import CLEAN, Unanswered
+from attncheck.core.errors import CLEAN, Interrupted, Unanswered
 from attncheck.core.streams import print_message
 from attncheck.gate.policy import POLICY_FILE, load_policy
 
@@ -53,6 +53,8 @@ def baseline(
     report = with_progress(lambda report_progress: gate.run(policy, target, report_progress))
     code = gate.exit_code(report, policy)
     writer.write(replace(report, exit_code=code), verbose)
+    if code == Interrupted.exit_code:
+        raise Interrupted(f"interrupted; {path} was not written")
     if code != CLEAN:
         raise Unanswered(f"{path} was not written: a check gave no answer, and what it would find is not known")
     change = record_baseline(report, path, today())
@@ -71,4 +73,4 @@ def describe_reading(path: str, policy: Policy) -> str:
     return f"with this line in {file}, or by --baseline: baseline = {json.dumps(path, ensure_ascii=False)}"
 
 
-COMMAND = Command(baseline, GATING, 13)
+COMMAND = Command(baseline, GATING, 14)

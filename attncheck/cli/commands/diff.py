@@ -69,8 +69,8 @@ def diff(
     sides += [_examine(path, lane or (), policy) for path in interpreters]
     report = compare_sides(*sides)
     report = replace(report, exit_code=exit_code(report, policy))
-    complete = writer.write(report, verbose)
-    sys.exit(exit_code(report, policy, complete))
+    writer.write(report, verbose)
+    sys.exit(report.exit_code)
 
 
 def _examine(path: str, lanes: list[str] | tuple[str, ...], policy: Policy) -> StackSide:

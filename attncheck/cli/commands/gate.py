@@ -10,7 +10,6 @@ from attncheck.cli.options import Baseline, OutputOptions, PolicyOptions, Python
 from attncheck.cli.output import make_report_writer, with_repair
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
-from attncheck.core.errors import CLEAN, UNANSWERED
 
 
 def gate(
@@ -34,8 +33,8 @@ def gate(
     target = make_execution_target(select_interpreter(python), policy.device, policy)
     report = with_repair(with_progress(lambda report_progress: gate.run(policy, target, report_progress)))
     code = gate.exit_code(report, policy)
-    complete = writer.write(replace(report, exit_code=code), verbose)
-    sys.exit(UNANSWERED if code == CLEAN and not complete else code)
+    writer.write(replace(report, exit_code=code), verbose)
+    sys.exit(code)
 
 
 COMMAND = Command(gate, GATING, 11)

@@ -51,8 +51,8 @@ def report(files: Files, output: OutputOptions, bug: Bug = None, verbose: Verbos
         write_stdout(write_bug_report(clean(kept), bug))
         return
     code = FOUND if kept.fails(policy.fail_on) else UNANSWERED if kept.unanswered else CLEAN
-    complete = writer.write(replace(kept, exit_code=code), verbose)
-    sys.exit(code if complete or code != CLEAN else UNANSWERED)
+    writer.write(replace(kept, exit_code=code), verbose)
+    sys.exit(code)
 
 
-COMMAND = Command(report, ABOUT, 20)
+COMMAND = Command(report, ABOUT, 21)

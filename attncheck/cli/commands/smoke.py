@@ -38,24 +38,6 @@ if TYPE_CHECKING:
 
 LAUNCH_ENDINGS = (".sh", ".bash", ".yaml", ".yml", ".toml", ".slurm", ".sbatch")
 
-Data = Annotated[
-    str | None,
-    option(
-        TRAIN,
-        "--data",
-        metavar="FILE",
-        help="Train on the documents of this file: .jsonl, .parquet or .txt. Default: made-up documents.",
-    ),
-]
-DataField = Annotated[
-    str | None,
-    option(
-        TRAIN,
-        "--data-field",
-        metavar="NAME",
-        help="Take the text of --data from this field. Default: the usual one, such as text or messages.",
-    ),
-]
 Target = Annotated[
     str | None,
     typer.Argument(
@@ -139,8 +121,6 @@ def smoke(
     ranks: RingOptions,
     output: OutputOptions,
     model: Target = None,
-    data: Data = None,
-    data_field: DataField = None,
     full: Full = False,
     full_model: FullModel = False,
     real_data: RealData = False,
@@ -191,7 +171,7 @@ def smoke(
     if full_model:
         raise BadUsage("--full-model is of a launch's rehearsal; a MODEL's real weights are trained with --full")
     if real_data:
-        raise BadUsage("--real-data is of a launch's rehearsal; a MODEL is trained on a file with --data")
+        raise BadUsage("--real-data is for a launch's rehearsal: name a launch")
     only_launches = {"--trust-script": trust_script, "--trust-remote-code": trust_remote_code}
     for name, value in {**only_launches, "--run-substitutions": run_substitutions}.items():
         if value:
@@ -201,8 +181,6 @@ def smoke(
         models=(model,) if model is not None else smoke.DEFAULT_MODELS,
         check_names=smoke.parse_check_names(tuple(only or ())),
         full=full,
-        data=data or "",
-        data_field=data_field,
         fix=fix,
         try_packages=try_packages,
         ring=parse_ring_options(ranks),

@@ -103,9 +103,9 @@ def upgrade(
     budget: Budget = 1800.0,
     verbose: Verbose = False,
 ) -> None:
-    """Say what would break here with other versions of packages, before they are installed.
+    """Say what other versions of packages would break here.
 
-    The environment is never changed; --try runs them from a temporary folder.
+    Before they are installed: the environment is never changed, and --try runs them from a temporary folder.
     """
     from attncheck.doctor import engine
     from attncheck.gate.upgrade.requests import locate_wheels, parse_request

@@ -1,12 +1,11 @@
 """Reads the files that `--target` names: which packages an environment made of them will have. Nothing of them is run.
 
-Requirements, lock files (pylock.toml, uv.lock, poetry.lock, Pipfile.lock), pyproject.toml, an environment.yml and a
-Dockerfile all become one `PackageList`. A pin is a version; a range is no version; what a file leaves open is not
-guessed, and what attncheck cannot understand is a remark. A file that is broken is one line and exit code 2.
+Requirements, lock files (pylock.toml, uv.lock) and pyproject.toml all become one `PackageList`. A pin is a version; a
+range is no version; what a file leaves open is not guessed, and what attncheck cannot understand is a remark. A file
+that is broken is one line and exit code 2.
 
 Sources: pip's requirements file format (pip.pypa.io, 25.1), PEP 508, PEP 621 and PEP 751 (packaging.python.org);
-uv.lock version 1 (docs.astral.sh/uv, 0.9); poetry.lock 2.1 (python-poetry.org, 2.1); Pipfile.lock (pipenv 2024);
-conda's match specifications (docs.conda.io, 25.5); the Dockerfile reference (docs.docker.com).
+uv.lock version 1 (docs.astral.sh/uv, 0.9).
 """
 
 from __future__ import annotations
@@ -16,23 +15,17 @@ import re
 from collections.abc import Callable
 
 from attncheck.core.errors import BadUsage
-from attncheck.doctor.target_files import conda, dockerfile, locks, pyproject, requirements
+from attncheck.doctor.target_files import locks, pyproject, requirements
 from attncheck.doctor.target_files.collector import Collector, PackageList
 
 Reader = Callable[[str, Collector], None]
 READERS: tuple[tuple[str, Reader], ...] = (
     (r"pylock(\.[^.]+)?\.toml", locks.read_pylock),
     (r"uv\.lock", locks.read_uv_lock),
-    (r"poetry\.lock", locks.read_poetry_lock),
-    (r"pipfile\.lock", locks.read_pipfile_lock),
     (r"pyproject\.toml", pyproject.read_pyproject),
-    (r".*\.ya?ml", conda.read_environment),
-    (r"(docker|container)file(\..+)?|.*\.(docker|container)file", dockerfile.read_dockerfile),
     (r".*\.(txt|in)", requirements.read_requirements),
 )
-KNOWN_FILES = (
-    "requirements.txt, pylock.toml, uv.lock, poetry.lock, Pipfile.lock, pyproject.toml, environment.yml, Dockerfile"
-)
+KNOWN_FILES = "requirements.txt, pylock.toml, uv.lock, pyproject.toml"
 
 
 def find_reader(path: str) -> Reader | None:

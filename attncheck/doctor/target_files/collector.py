@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,8 +37,6 @@ class PackageList:
 
     versions: dict[str, str] = field(default_factory=dict)  # distribution -> the one version that it has
     allowed: dict[str, str] = field(default_factory=dict)  # distribution -> what is known of its version: ">=4.51,<5"
-    removed: tuple[str, ...] = ()  # distributions that are uninstalled
-    environ: dict[str, str] | None = None  # variables of an image; None: no image was named
     remarks: tuple[str, ...] = ()
 
 
@@ -56,8 +54,6 @@ class Collector:
 
     def __init__(self) -> None:
         self.entries: dict[str, list[Entry]] = {}
-        self.removed: dict[str, None] = {}
-        self.environ: dict[str, str] | None = None
         self.remarks: dict[str, None] = {}
         self.python = SpecifierSet()
         self._files = 0
@@ -89,20 +85,8 @@ class Collector:
         if max(len(name), len(specifier)) > MAX_LENGTH:
             self.remarks[f"a name or version of more than {MAX_LENGTH} characters was not read: {shorten(name)}"] = None
         elif interpreters:
-            self.removed.pop(canonical_name(name), None)
             entry = Entry(specifier.strip(), interpreters, installs)
             self.entries.setdefault(canonical_name(name), []).append(entry)
-
-    def remove(self, name: str) -> None:
-        """Take a distribution out again: it is uninstalled."""
-        self.entries.pop(canonical_name(name), None)
-        self.removed[canonical_name(name)] = None
-
-    def forget(self, names: Iterable[str]) -> None:
-        """Forget the versions of distributions that stay installed: something may have moved them."""
-        for name in names:
-            entries = self.entries.get(name, [])
-            self.entries[name] = [Entry("", entry.interpreters) for entry in entries if entry.installs]
 
     def limit_python(self, specifier: str) -> None:
         """Keep to interpreters that a file allows; a specifier that is none changes nothing."""
@@ -133,7 +117,7 @@ class Collector:
             else:
                 texts = dict.fromkeys(entry.specifier for entry in entries if entry.specifier)
                 allowed[name] = ", ".join(texts) or NO_VERSION
-        return PackageList(versions, allowed, tuple(self.removed), self.environ, tuple(self.remarks))
+        return PackageList(versions, allowed, tuple(self.remarks))
 
     def _resolve(self, name: str, entries: list[Entry], index: int) -> str:
         """Return the version that an interpreter gets, "" where no single one is named."""

@@ -1,4 +1,4 @@
-"""Reads lock files: pylock.toml (PEP 751), uv.lock, poetry.lock and Pipfile.lock.
+"""Reads lock files: pylock.toml (PEP 751) and uv.lock.
 
 A lock names more than what one install takes (extras, groups, other platforms). A package counts as installed where
 the lock shows that an install without extras takes it; otherwise it is neither there nor missing.
@@ -6,12 +6,9 @@ the lock shows that an install without extras takes it; otherwise it is neither 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from typing import Any
-
-from packaging.version import InvalidVersion, Version
 
 from attncheck.core.errors import BadUsage
 from attncheck.doctor.queries.requirements import canonical_name
@@ -37,22 +34,6 @@ def read_pylock(path: str, collector: Collector) -> None:
         marker = as_text(package.get("marker"))
         version = as_text(package.get("version"))
         collector.add(package["name"], f"=={version}" if version else "", marker or None)
-
-
-def read_pipfile_lock(path: str, collector: Collector) -> None:
-    """Add the packages of a Pipfile.lock's default section."""
-    try:
-        table = as_table(json.loads(collector.read_text(path, MAX_LOCK_BYTES)))
-    except (ValueError, RecursionError) as error:
-        raise BadUsage(f"cannot read {path}: {str(error).splitlines()[0]}") from None
-    if not isinstance(table.get("default"), dict):
-        raise BadUsage(f"{path} is no Pipfile.lock: it has no default section")
-    python = as_table(as_table(table.get("_meta")).get("requires")).get("python_version")
-    if as_text(python):
-        collector.limit_python(f"=={python}.*")
-    for name, value in table["default"].items():
-        package = as_table(value)
-        collector.add(name, as_text(package.get("version")), as_text(package.get("markers")) or None)
 
 
 def read_uv_lock(path: str, collector: Collector) -> None:
@@ -105,59 +86,6 @@ def _dependencies(package: dict[str, Any], extra: str) -> Iterator[dict[str, Any
 def _interpreters_of(dependency: dict[str, Any]) -> frozenset[int]:
     marker = as_text(dependency.get("marker"))
     return matching_interpreters(marker) if marker else ALL_INTERPRETERS
-
-
-def read_poetry_lock(path: str, collector: Collector) -> None:
-    """Add the packages of a poetry.lock that are in the main group and not optional.
-
-    Before lock-version 2.1 a package has no marker of its own: it counts where nothing else in the lock requires it,
-    or something that counts requires it whatever the platform.
-    """
-    table = parse_toml(collector.read_text(path, MAX_LOCK_BYTES), path)
-    metadata = as_table(table.get("metadata"))
-    if "content-hash" not in metadata:
-        raise BadUsage(f"{path} is no poetry.lock: it has no content-hash")
-    collector.limit_python(_python_range(as_text(metadata.get("python-versions"))))
-    packages = [package for package in _packages(table, "package", path) if package.get("optional") is not True]
-    try:
-        has_markers = Version(as_text(metadata.get("lock-version")) or "1.0") >= Version("2.1")
-    except InvalidVersion:
-        has_markers = False
-    certain = None if has_markers else _certain_names(packages)
-    for package in packages:
-        groups = as_list(package.get("groups"))
-        if (groups and "main" not in groups) or (
-            certain is not None and canonical_name(package["name"]) not in certain
-        ):
-            continue
-        markers = package.get("markers")
-        marker = as_text(markers.get("main")) if isinstance(markers, dict) else as_text(markers)
-        collector.add(package["name"], f"=={as_text(package.get('version'))}", marker or None)
-
-
-def _python_range(text: str) -> str:
-    """Return poetry's range of interpreters as PEP 440 writes it; "" for one in poetry's own notation."""
-    return "" if any(sign in text for sign in "^~|*") else text
-
-
-def _certain_names(packages: list[dict[str, Any]]) -> set[str]:
-    """Return the packages that an install takes on every platform, as far as requirements among them tell."""
-    needs: dict[str, list[str]] = {}
-    needed: set[str] = set()
-    for package in packages:
-        for name, value in as_table(package.get("dependencies")).items():
-            needed.add(canonical_name(name))
-            is_conditional = isinstance(value, list) or any(as_table(value).get(key) for key in ("markers", "optional"))
-            if not is_conditional:
-                needs.setdefault(canonical_name(package["name"]), []).append(canonical_name(name))
-    queue = [name for package in packages if (name := canonical_name(package["name"])) not in needed]
-    certain: set[str] = set()
-    while queue:
-        name = queue.pop()
-        if name not in certain:
-            certain.add(name)
-            queue += needs.get(name, [])
-    return certain
 
 
 def _packages(table: dict[str, Any], key: str, path: str) -> list[dict[str, Any]]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
@@ -134,60 +133,4 @@ def _parse_wheel(url: str) -> tuple[str, str] | None:
         name, version, _, _ = parse_wheel_filename(unquote(os.path.basename(urlsplit(url).path)))
         return name, str(version)
     except (InvalidWheelFilename, ValueError):
-        return None
-
-
-def read_install_words(
-    path: str, number: int, words: Sequence[str], collector: Collector, find_file: FindFile
-) -> list[str]:
-    """Add what the words after `pip install` name; return the distributions that it names itself.
-
-    `find_file` finds a file of an image beside its Dockerfile, "" where it is not there.
-    """
-    before = {name: len(entries) for name, entries in collector.entries.items()}
-    queue = list(words)
-    while queue:
-        word = queue.pop(0)
-        option, equals, attached = word.partition("=") if word.startswith("--") else (word, "", "")
-        if option in ("-r", "--requirement", "-c", "--constraint", "-e", "--editable"):
-            value = attached if equals else (queue.pop(0) if queue else "")
-            _read_option_file(path, number, option, value, collector, find_file)
-        elif option in WITH_VALUE:
-            if not equals and queue:
-                queue.pop(0)
-        elif word.startswith("-"):
-            continue
-        elif "$" in word or "`" in word:
-            collector.remark(path, number, f"{word} is only known when it is run")
-        elif word in (".", "./") or word.startswith((".[", "./[")):
-            collector.remark(path, number, "the project itself is installed: what it requires was not read")
-        else:
-            try:
-                add_requirement(path, number, word, collector)
-            except BadUsage:
-                collector.remark(path, number, f"{word} was not understood")
-    return [name for name, entries in collector.entries.items() if len(entries) > before.get(name, 0)]
-
-
-def _read_option_file(
-    path: str, number: int, option: str, value: str, collector: Collector, find_file: FindFile
-) -> None:
-    if option in ("-e", "--editable"):
-        _add_location(path, number, value, collector, True)
-        return
-    nested = find_file(value)
-    if not nested:
-        collector.remark(path, number, f"{value} was not nested beside it, and not read")
-        return
-    read_requirements(nested, collector, option in ("-r", "--requirement"))
-
-
-def split_words(text: str) -> list[str] | None:
-    """Return a command's words with the operators of a shell as words of their own; None where it does not parse."""
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=";&|()<>")
-    lexer.whitespace_split = True
-    lexer.commenters = ""
-    try:
-        return list(lexer)
-    except ValueError:
         return None

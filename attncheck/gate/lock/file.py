@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 
 from attncheck.core import codec
 from attncheck.core.errors import BadUsage
-from attncheck.core.files import CannotRead, read_bounded, replace_file
+from attncheck.core.files import CannotRead, make_write_error, read_bounded, replace_file
 from attncheck.core.lock import LOCK_SCHEMA, Lock
 from attncheck.core.outgoing import clean
 
@@ -25,7 +24,7 @@ def write_lock(lock: Lock, path: str) -> None:
     try:
         replace_file(path, (codec.dumps(lock) + "\n").encode("utf-8", "backslashreplace"))
     except OSError as error:
-        raise BadUsage(f"cannot write the lock {path}: {error.strerror or error}") from None
+        raise make_write_error(f"the lock {path}", error) from None
 
 
 def load_lock(path: str) -> Lock:
@@ -41,7 +40,7 @@ def load_lock(path: str) -> Lock:
 def parse_lock(data: bytes, path: str) -> Lock:
     """Return the lock that a file holds. Raises `BadUsage`."""
     try:
-        document = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        document = codec.parse(data.decode("utf-8"))
         check_version(document, path)
         return codec.read(Lock, document)
     except (ValueError, RecursionError) as error:  # BadDocument, UnicodeDecodeError and no JSON
@@ -58,7 +57,3 @@ def check_version(document: object, path: str) -> None:
         )
     if type(version) is int and version < LOCK_SCHEMA:
         raise BadUsage(f"{path} has lock schema {version}, which no attncheck wrote; write it anew: `attncheck lock`")
-
-
-def _refuse_constant(word: str) -> float:
-    raise ValueError(f"{word} is no measured number")

@@ -55,7 +55,7 @@ def read_runtime_env(text: str | None) -> dict[str, Any]:
         from ruamel.yaml.error import YAMLError
 
         value = json.loads(content) if content.lstrip().startswith("{") else YAML(typ="safe", pure=True).load(content)
-    except (ValueError, YAMLError) as error:
+    except (ValueError, RecursionError, YAMLError) as error:
         raise BadUsage(f"--ray-runtime-env is neither JSON nor YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise BadUsage('--ray-runtime-env is no mapping, as {"pip": ["transformers==5.17.0"]} is')

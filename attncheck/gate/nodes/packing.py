@@ -79,7 +79,7 @@ class Unpacker:
         for name, text in texts.items():
             if name in self.kinds and isinstance(text, str):  # a newer attncheck may send more
                 if (name, text) not in self.values:
-                    self.values[name, text] = codec.read(self.kinds[name], json.loads(text))
+                    self.values[name, text] = codec.loads(self.kinds[name], text)
                 values[name] = self.values[name, text]
         missing = [spec.name for spec in fields(Snapshot) if spec.name not in values]
         if missing:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from attncheck.core.errors import BadUsage
-from attncheck.core.files import CannotRead, read_bounded, replace_file
+from attncheck.core.files import CannotRead, make_write_error, read_bounded, replace_file
 from attncheck.core.launch import COMMAND, NOWHERE, Edit, Launch, Setting, Source, Span, Word
 from attncheck.core.visible import show_on_one_line
 from attncheck.lint.files import edit_files
@@ -190,9 +190,10 @@ def write_corrected(source: Source, path: str, corrected: str, intended: Sequenc
         if previous != byte_order_mark + _encode_text(source.text, crlf):
             raise BadUsage(f"{path}: changed since it was read; nothing is written")
         replace_file(target, byte_order_mark + _encode_text(corrected, crlf))
-    except (CannotRead, OSError) as error:
-        reason = error.reason if isinstance(error, CannotRead) else error.strerror or error
-        raise BadUsage(f"cannot write {path}: {reason}") from None
+    except CannotRead as error:
+        raise BadUsage(f"cannot write {path}: {error.reason}") from None
+    except OSError as error:
+        raise make_write_error(path, error) from None
 
 
 def _encode_text(text: str, crlf: bool) -> bytes:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 
 from attncheck.core.findings import SEVERITIES, Finding, Severity
 from attncheck.core.report import Report
+from attncheck.core.streams import break_workflow_commands
+from attncheck.core.visible import show_line_ends
 from attncheck.report.finding_lines import describe_finding, describe_no_findings, measured_questions
 from attncheck.report.formats import Format
 from attncheck.report.locations import add_locations, path_in_checkout, working_directory
@@ -51,15 +53,17 @@ def format_annotation(finding: Finding) -> str:
 
 
 def _describe_counts(report: Report) -> str:
-    """Return in one line how many findings there are, and how many of them are not among the annotations."""
+    """Return in one line how many findings there are, and how many of them are not among the annotations.
+
+    It is no command, whatever a report that was read names as its own.
+    """
     counts = report.count_by_severity()
     numbers = ", ".join(f"{n} {severity}{'s' * (n > 1)}" for severity, n in counts.items() if n)
     questions = [f"{question.name}: {question.reason}" for question in measured_questions(report)]
     listed = ", ".join([numbers or describe_no_findings(report), *questions])
     omitted = sum(max(n - MAX_ANNOTATIONS, 0) for n in counts.values())
-    return f"attncheck {report.command}: {listed}" + (
-        f"; {omitted} of them not annotated: GitHub shows {MAX_ANNOTATIONS} of a level" * bool(omitted)
-    )
+    more = f"; {omitted} of them not annotated: GitHub shows {MAX_ANNOTATIONS} of a level" * bool(omitted)
+    return break_workflow_commands(show_line_ends(f"attncheck {report.command}: {listed}{more}"))
 
 
 def _escape_data(text: str) -> str:

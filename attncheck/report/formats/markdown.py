@@ -9,7 +9,7 @@ from attncheck.report.finding_lines import describe_allowed, list_skips, measure
 from attncheck.report.formats import Format
 from attncheck.report.interpreter_line import describe_interpreter
 from attncheck.report.markdown_findings import format_finding
-from attncheck.report.markdown_text import escape_line
+from attncheck.report.markdown_text import escape_line, escape_markdown
 from attncheck.report.sections import load_view
 
 
@@ -19,7 +19,7 @@ def render(report: Report, verbose: bool) -> str:
 
 
 def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
-    yield from (f"# attncheck {report.command}", "")
+    yield from (f"# attncheck {escape_markdown(report.command)}", "")
     if interpreter := describe_interpreter(report):
         yield from (f"Python {escape_line(interpreter)}", "")
     for name, section in report.sections.items():

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
-from attncheck.core.launch import Edit, Launch, Word
+from attncheck.core.launch import Edit, Launch, SourceLocation, Word
 from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.fields.effect_cuts import cut_effects
+from attncheck.lint.launchers import containers, ray, srun
 from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
 from attncheck.smoke.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.smoke.rehearsal.substitutions import leave_out
@@ -27,7 +28,15 @@ MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the shapes that stand for a model that is not here, which Ulysses splits
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
-PYTHON = re.compile(r"python[\d.]*")
+HOST_OPTIONS = (
+    "-H",
+    "--host",
+    "-host",
+    "--hostfile",
+    "-hostfile",
+    "--machinefile",
+    "-machinefile",
+)  # mpirun's, deepspeed's
 # Of a model that is trained on from its own weights: at the small model's rate it would lose what it knows.
 RATES = ("learning_rate", "optim.lr", "adam.lr")
 ARGUMENTS = ("$@", "$*")  # of the script, which is rehearsed without any
@@ -180,12 +189,15 @@ def cut_launch(
     substitution and `runs_substitutions` is not set.
     """
     launch, processes = read.recognised.launch, materials.processes
-    edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+    try:
+        edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+    except ValueError as error:
+        raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
     rewritten = rewrite(read, {**cut.sets, **sets}, edits)
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
-    guarded = drop_guarded(_run_here(rewritten.launch) if cut.driver else rewritten.launch)
+    guarded = drop_guarded(_run_here(rewritten.launch, read.job.location))
     if not runs_substitutions:
         plain = leave_out(guarded)
         if plain.needed:
@@ -205,7 +217,9 @@ def cut_launch(
             )
         command = replace(command, text=text)
     environ = {name: launch.environ[name] for name in command.variables if name in launch.environ}
-    if cut.driver and "ray" in launch.launchers:  # what its runtime environment sets, which is left out with it
+    services = [name for name in ("srun", "ray") if name in launch.launchers]
+    if services:  # what they set, which is left out with them
+        cut = _add_remarks(cut, tuple(f"{name} is left out: processes start in the sandbox" for name in services))
         environ |= {setting.name: setting.value for setting in launch.variables if setting.known}
     known = (*os.environ, *environ, *ARGUMENTS, *GUARDED)
     missing = [name for name in command.variables if name not in known]
@@ -221,14 +235,29 @@ def _add_remarks(cut: JobCut, remarks: tuple[str, ...]) -> JobCut:
     return replace(cut, remarks=(*cut.remarks, *remarks))
 
 
-def _run_here(launch: Launch) -> Launch:
-    """Return a launch without the `ray job submit` before it: what it would run on a cluster runs in a process here."""
-    words = launch.launcher_words
-    programs = [place for place, word in enumerate(words) if PYTHON.fullmatch(os.path.basename(word.text))]
-    if "ray" not in launch.launchers or not programs:
-        return launch
-    first = next(place for place, word in enumerate(words) if word.text == "ray")
-    return replace(launch, whole=(*launch.whole[:first], *launch.whole[programs[-1] :]))
+def _run_here(launch: Launch, location: SourceLocation) -> Launch:
+    """Return a launch that starts its processes itself, here: srun and `ray job submit` have a service start them.
+
+    What such a service starts is in no sandbox. Hosts are left out too. Raises `Unanswered` for a container, whose
+    image has another environment than the one that is examined.
+    """
+    whole = launch.whole
+    place = 0
+    while place < len(whole) - len(launch.words):
+        if containers.parse(whole[place:]):
+            raise Unanswered(
+                f"{location}: the launch starts a container, which a rehearsal does not: rehearse the command in it, "
+                "where its packages are installed"
+            )
+        parsed = srun.parse(whole[place:]) or ray.parse(whole[place:])
+        name, equals, _ = whole[place].text.partition("=")
+        if parsed is not None:
+            whole = (*whole[:place], *parsed.words)
+        elif name in HOST_OPTIONS:
+            whole = (*whole[:place], *whole[place + (1 if equals else 2) :])
+        else:
+            place += 1
+    return replace(launch, whole=whole)
 
 
 def _limit_processes(command: str, processes: int) -> str:

@@ -33,8 +33,10 @@ FLASH_ATTN_METADATA = {
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
 LAST_LINES = 200  # of what the launch prints: torchrun writes tens after a rank's own error
+MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
 MAX_STEP_BYTES = 64 << 20  # of a rank's losses and rows
+MAX_NOTE_BYTES = 64 << 10
 MAX_DENIED = 100  # paths, and bytes of each, that are read of what the watcher noted
 MAX_PATH_BYTES = 4096
 
@@ -124,7 +126,7 @@ def count_steps(watch: str) -> int:
     """Return how many steps every rank that reports has taken."""
     counts = []
     for path in Path(watch).glob("steps-*.json"):
-        with contextlib.suppress(OSError, ValueError, CannotRead):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError, CannotRead):
             counts.append(len(json.loads(read_bounded(path, MAX_STEP_BYTES))["steps"]))
     return min(counts, default=0)
 
@@ -142,19 +144,25 @@ def read_watcher_failures(folder: str) -> str:
             "no Python that the launch started could be watched: it sets another PYTHONPATH, or starts python with "
             "-E, -I or -S"
         )
-    with contextlib.suppress(OSError):
-        return (watch / "watcher-failed").read_text().strip().splitlines()[-1]
-    return ""
+    lines = _read_note(watch / "watcher-failed").strip().splitlines()
+    return lines[-1] if lines else ""
 
 
 def describe_data_parallel(folder: str) -> str:
     """Return that the launch copied its model to several GPUs, which is not watched; "" where it did not."""
-    with contextlib.suppress(OSError):
-        count = (Path(folder) / "watch" / "data-parallel").read_text()
-        return (
-            f"one process trains on {count} GPUs by torch.nn.DataParallel, whose copies of the model are not watched: "
-            f"start one for each (torchrun --nproc-per-node {count}), or show it one (CUDA_VISIBLE_DEVICES=0)"
-        )
+    count = _read_note(Path(folder) / "watch" / "data-parallel")
+    if not count.isdecimal():
+        return ""
+    return (
+        f"one process trains on {count} GPUs by torch.nn.DataParallel, whose copies of the model are not watched: "
+        f"start one for each (torchrun --nproc-per-node {count}), or show it one (CUDA_VISIBLE_DEVICES=0)"
+    )
+
+
+def _read_note(path: Path) -> str:
+    """Return a text that the watcher wrote, "" if it is none that can be read: the launch can write there too."""
+    with contextlib.suppress(CannotRead):
+        return read_bounded(path, MAX_NOTE_BYTES).decode("utf-8", "replace")
     return ""
 
 
@@ -176,11 +184,15 @@ def _lay_folders(folder: str) -> str:
 
 
 def _keep_records(folder: str) -> None:
-    """Move what the watcher wrote out of the launch's reach; a link in its place is none of the watcher's."""
+    """Move what the watcher wrote out of the launch's reach; links, pipes and folders are none of the watcher's."""
     written, kept = os.path.join(folder, JOB_FOLDER, "watch"), os.path.join(folder, "watch")
     remove_folder(kept)
     if os.path.isdir(written) and not os.path.islink(written):
         os.rename(written, kept)
+        os.chmod(kept, 0o700)
+        for entry in list(os.scandir(kept)):
+            if not entry.is_file(follow_symlinks=False):
+                remove_folder(entry.path)
     else:
         os.makedirs(kept)
 
@@ -229,7 +241,7 @@ class LaunchProcess(SandboxedProcess):
 
     def _read_stdout(self) -> None:
         with contextlib.suppress(OSError, ValueError), closing_stream(self._process.stdout) as stream:
-            self._lines.extend(stream)
+            self._lines.extend(iter(lambda: stream.readline(MAX_LINE_BYTES), b""))
 
     def last_lines(self) -> tuple[str, ...]:
         """Return the last lines that the launch printed, those of standard error after the others."""

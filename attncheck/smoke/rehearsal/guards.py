@@ -42,9 +42,18 @@ CACHES = (
 # Read as they are: models, tokenizers and data sets that were downloaded before.
 STORES = {"HF_HOME": "huggingface", "TORCH_HOME": "torch"}
 TEMPORARY = ("TMPDIR", "TMP", "TEMP")
-GUARDED = frozenset(
-    (*QUIET, *CACHES, *STORES, *TEMPORARY, "TORCH_EXTENSIONS_DIR", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+# By which the watcher is told what to do, and the sandbox closes the network where there is no namespace of it.
+OURS = tuple(
+    f"ATTNCHECK_{name}"
+    for name in (
+        *("WATCH", "FOLDER", "SUPERVISOR", "REMOTE_CODE", "EMULATED", "DRIVER", "DOCUMENTS", "STEPS", "MAX_WEIGHTS"),
+        *("NO_CACHE", "WITHOUT_CUDA", "VERL_DEVICE"),
+    )
 )
+PROXIES = tuple(case(f"{kind}_proxy") for kind in ("http", "https", "all", "no") for case in (str.lower, str.upper))
+GUARDED = frozenset((*QUIET, *CACHES, *STORES, *TEMPORARY, *OURS, *PROXIES, "TORCH_EXTENSIONS_DIR", "HF_HUB_CACHE")) | {
+    "HUGGINGFACE_HUB_CACHE"
+}
 ASSIGNMENT = re.compile(rf"(?<![\w.])({'|'.join(sorted(GUARDED))})=[^\s,]*")  # of `env`, mpirun's -x, srun's --export
 
 

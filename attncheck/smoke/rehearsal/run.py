@@ -78,6 +78,7 @@ NETWORK_ERRORS = (
     "Name or service not known",
     "attncheck rehearses without a",
 )
+CUDA_ERROR = "Error 304: OS call failed"
 WRITE_ERRORS = ("Permission denied", "Read-only file system")
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
@@ -415,6 +416,11 @@ def _explain_refusal(ended: execution.Execution) -> str:
     text = "\n".join(ended.lines)
     if any(word in text for word in NETWORK_ERRORS):
         return f"the launch needs the network, which a rehearsal does not have (status {ended.returncode})"
+    if ended.isolation.files == "landlock" and CUDA_ERROR in text:
+        return (
+            "CUDA does not start if Landlock alone protects root's files, for it writes to /proc: rehearse as another "
+            f"user, or with user namespaces (status {ended.returncode})"
+        )
     denied = [path for path in ended.isolation.denied if path in text or os.path.basename(path) in text]
     if denied and any(word in text for word in WRITE_ERRORS):
         return f"the launch must write {denied[0]}, which a rehearsal does not let it (status {ended.returncode})"

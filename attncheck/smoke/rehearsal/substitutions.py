@@ -20,6 +20,8 @@ SINGLE_QUOTED = re.compile(r"\\.|\"(?:[^\"\\]|\\.)*\"|\$?'[^']*'", re.DOTALL)
 # `$(`, a backquote, `<(`, `>(`, `${X@P}`, which runs what X holds. Arithmetic runs what a variable holds as an index.
 RUNS = re.compile(r"`|\$\((?!\()|[<>]\(|@P\}")
 ARITHMETIC = re.compile(r"\$\(\(|\$\[")
+# What expands a variable's value again: arithmetic, `${!X}`, and the numbers of `${X:Y}` and `${X[Y]}`.
+EXPANDS_AGAIN = re.compile(rf"{ARITHMETIC.pattern}|\$\{{!|\$\{{\w+(?:\[|:(?![-=?+]))")
 TERMS = r"[\w\s+*/%<>=!&|^~?:,${}.-]"
 PLAIN_ARITHMETIC = re.compile(rf"\$\(\((?:{TERMS}|\({TERMS}*\))*\)\)|\$\[{TERMS}*\]")  # unbalanced, it is a command
 
@@ -44,14 +46,15 @@ def leave_out(launch: Launch) -> PlainLaunch:
     whole = tuple(replace(word, shell=compute(word.shell)) if word.shell else word for word in launch.whole)
     exports = tuple(replace(assignment, shell=compute(assignment.shell)) for assignment in launch.exports)
     directories = tuple(map(compute, launch.directories))
-    hides_command = any(RUNS.search(assignment.shell) for assignment in exports)  # in single quotes too
+    values = (*(assignment.shell for assignment in exports), *launch.environ.values())
+    hides_command = any(map(RUNS.search, values))  # in single quotes too
     running = {assignment.name for assignment in exports if runs_command(assignment.shell)}
     kept = tuple(assignment for assignment in exports if assignment.name not in running)
     texts = [*directories, *(assignment.shell for assignment in kept), *(word.shell for word in whole)]
     needed = [*_iter_needed(whole), *(text for text in directories if runs_command(text))]
     needed += [f"${name}" for name in sorted(running) if any(re.search(rf"\$\{{?{name}\b", text) for text in texts)]
     if hides_command:
-        needed += [text for text in texts if ARITHMETIC.search(text)]
+        needed += [text for text in texts if EXPANDS_AGAIN.search(text)]
     changed = replace(launch, whole=whole, exports=kept, directories=directories)
     return PlainLaunch(changed, tuple(sorted(running)), tuple(dict.fromkeys(needed)))
 

@@ -24,7 +24,6 @@ def smoke(message: dict[str, Any], send: Send) -> None:
     """
     runs = [(name, codec.read(Plan, plan)) for name, plan in message["attempts"]]
     os.environ.update(dict(runs[0][1].environ))
-    from attncheck.smoke.worker.data.fields import BadData
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
@@ -39,7 +38,7 @@ def smoke(message: dict[str, Any], send: Send) -> None:
         name, plan = runs[int(number)]
         try:
             result = run_check(known_checks[check_name], partial(testbeds.get, name, plan))
-        except (build.Unbuildable, BadData) as error:  # the user's model or data, not a check of it
+        except build.Unbuildable as error:  # the user's model, not a check of it
             send({"unanswered": str(error)})
             return
         seconds = round(time.monotonic() - started, 3)
@@ -61,39 +60,16 @@ class TestbedCache:
             from attncheck.smoke.worker.testbed import Testbed
 
             source = build.load_architecture(name, self._message.get("full", False))
-            if self._message.get("data"):
-                source, corpus, notes = self._load_corpus(source, plan)
-                self._testbed = Testbed(source, plan, self._device, self._send, corpus)
-                self._testbed.notes = notes
-            else:
-                self._testbed = Testbed(source, plan, self._device, self._send)
+            self._testbed = Testbed(source, plan, self._device, self._send)
             self._key = (name, plan)
         return self._testbed
 
-    def _load_corpus(self, source: Any, plan: Plan) -> Any:
-        """Return the architecture with the vocabulary of the user's documents, their corpus, and notes on them."""
-        from attncheck.smoke.worker.data import documents
-        from attncheck.smoke.worker.data.corpus import Corpus
-        from attncheck.smoke.worker.models import build
-
-        notes: list[str] = []
-        token_limit = plan.max_length * plan.batch * plan.accumulation * plan.steps
-        tokenized = documents.load_documents(
-            self._message["data"], source.name, token_limit, self._message["data_field"], plan.max_length, notes.append
-        )
-        if source.weights:
-            return source, Corpus(tokenized, source.vocabulary_size), tuple(notes)
-        tokenized, distinct_tokens = documents.renumber_tokens(tokenized)
-        vocabulary_size = max(build.VOCABULARY_SIZE, distinct_tokens + build.SPECIAL_TOKENS)
-        return replace(source, vocabulary_size=vocabulary_size), Corpus(tokenized, distinct_tokens), tuple(notes)
-
 
 def run_check(check: checks.SmokeCheck, make_testbed: Callable[[], Any]) -> CheckResult:
-    """Run a check on a testbed; an exception becomes the result's outcome. Raises `Unbuildable`, `BadData`."""
+    """Run a check on a testbed; an exception becomes the result's outcome. Raises `Unbuildable`."""
     import torch
 
     from attncheck.attention.device import describe_exception, is_out_of_memory
-    from attncheck.smoke.worker.data.fields import BadData
     from attncheck.smoke.worker.models.build import Unbuildable
     from attncheck.smoke.worker.shims import applied_shims
 
@@ -101,7 +77,7 @@ def run_check(check: checks.SmokeCheck, make_testbed: Callable[[], Any]) -> Chec
         testbed = make_testbed()
         with applied_shims(testbed.plan):
             return check.run(testbed)
-    except (Unbuildable, BadData):
+    except Unbuildable:
         raise
     except (KeyboardInterrupt, SystemExit):
         raise

@@ -20,8 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from attncheck.core.plan import Plan
 from attncheck.smoke.worker.data import packing
-from attncheck.smoke.worker.data.corpus import Corpus
-from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY, DocumentSource, Language
+from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY, Language
 from attncheck.smoke.worker.data.packing import Batch
 from attncheck.smoke.worker.models import build
 
@@ -60,11 +59,8 @@ class Testbed:
         plan: Plan,
         device: Any,
         send: Callable[[dict[str, Any]], None] = lambda document: None,
-        corpus: Corpus | None = None,
     ) -> None:
         self.source, self.plan, self.device, self.send = source, plan, torch.device(device), send
-        self.corpus = corpus
-        self.notes: tuple[str, ...] = ()  # on reading the user's documents; the training check reports them
         language = Language(plan.seed)
         lengths = EQUAL_LENGTHS if plan.attn_implementation == "flex_attention" else DOCUMENT_LENGTHS
         self.documents = tuple(language.next_document(length) for length in lengths)
@@ -136,9 +132,9 @@ class Testbed:
             return torch.autocast(self.device.type, torch.bfloat16)
         return nullcontext()
 
-    def training_source(self, seed: int) -> DocumentSource:
-        """Return the documents to train on, from the first one: the user's, or the synthetic language's from a seed."""
-        return self.corpus.from_start() if self.corpus is not None else Language(seed)
+    def training_source(self, seed: int) -> Language:
+        """Return the documents to train on, from the first one: the synthetic language's from a seed."""
+        return Language(seed)
 
     def make_batch(self, rows: Sequence[Sequence[Tensor]], plan: Plan | None = None) -> Batch:
         """Return rows of documents as the plan's tensors, the way the job's packer would make them."""

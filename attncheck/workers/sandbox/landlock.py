@@ -26,8 +26,8 @@ RULE_PATH_BENEATH, RULE_NET_PORT = 1, 2
 CONNECT_TCP = 1 << 1
 NETWORK_SINCE = 4  # the version that knows ports
 OPEN_PORTS = range(1024, 1 << 16)  # where ranks meet; services of the network, HTTP and SSH among them, are below
-# Character devices that programs write to. Disks and memory are none of them.
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
+# Character devices that programs write to. Disks, memory and the user's terminals are none of them.
+DEVICES = ("null", "zero", "full", "random", "urandom", "ptmx")
 ACCELERATORS = ("nvidia", "dri", "kfd", "infiniband", "accel", "gdrdrv", "neuron", "davinci", "hisi")
 
 

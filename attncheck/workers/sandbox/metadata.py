@@ -1,8 +1,9 @@
 """A filter of system calls for what Landlock does not know: changes of metadata, and truncation before version 3.
 
 Calls that change a file's mode, owner, times or attributes do nothing and return 0. Calls that truncate by name fail,
-as does opening for truncation alone. `openat2` and io_uring, whose arguments a filter cannot see, are missing: programs
-then take their older ways. Sources: Linux 6.18 include/uapi/linux/seccomp.h and filter.h;
+as does opening for truncation alone; so do calls that set another process's limits or priority, and a file's flags by
+ioctl. `openat2` and io_uring, whose arguments a filter cannot see, and the kernel's keyrings are missing: programs then
+take their older ways. Sources: Linux 6.18 include/uapi/linux/seccomp.h and filter.h;
 arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h (arm64);
 Documentation/userspace-api/landlock.rst ("Current limitations").
 """
@@ -24,6 +25,7 @@ NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16  # offsets into seccomp_data
 X32 = 0x40000000  # calls of x86-64's other table, which share its architecture
 FAILED_OPENING = os.O_ACCMODE | os.O_TRUNC  # the flags that are looked at
 MISSING = (425, 437)  # io_uring_setup, openat2; one table since Linux 5.0
+SETTING_FLAGS = (0x40086602, 0x401C5820)  # FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR: descriptors that read suffice
 IGNORED = (452, 463, 466, 469)  # fchmodat2, setxattrat, removexattrat, file_setattr; the same
 
 
@@ -34,6 +36,9 @@ class Table(NamedTuple):
     ignored: tuple[int, ...]  # chmod, chown, utime, setxattr, removexattr, and their like
     truncate: int
     opening: tuple[tuple[int, int], ...]  # open and openat, each with the place of its flags
+    keys: tuple[int, ...]  # add_key, request_key, keyctl
+    of_others: tuple[tuple[int, int], ...]  # prlimit64, setpriority, ioprio_set, each with the place of whose, 0 is own
+    ioctl: int
 
 
 TABLES = {
@@ -42,8 +47,19 @@ TABLES = {
         (90, 91, 92, 93, 94, 132, 188, 189, 190, 197, 198, 199, 235, 260, 261, 268, 280),
         76,
         ((2, 1), (257, 2)),
+        (248, 249, 250),
+        ((302, 0), (141, 1), (251, 1)),
+        16,
     ),
-    "aarch64": Table(0xC00000B7, (5, 6, 7, 14, 15, 16, 52, 53, 54, 55, 88), 45, ((56, 2),)),
+    "aarch64": Table(
+        0xC00000B7,
+        (5, 6, 7, 14, 15, 16, 52, 53, 54, 55, 88),
+        45,
+        ((56, 2),),
+        (217, 218, 219),
+        ((261, 0), (140, 1), (30, 1)),
+        29,
+    ),
 }
 
 
@@ -55,21 +71,22 @@ class _Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_uint16), ("instructions", ctypes.POINTER(_Instruction))]
 
 
-def restrict(truncates: bool) -> None:
-    """Install the filter, for this process and all that it starts; `truncates`: these calls are left alone.
+def restrict(truncates: bool, is_in_namespaces: bool) -> None:
+    """Install the filter, for this process and all that it starts.
 
-    Raises `OSError` if it cannot be installed, or if the architecture's calls are not known.
+    `truncates`: calls that truncate are left alone. `is_in_namespaces`: all are left alone but keyrings, which are in
+    no namespace. Raises `OSError` if it cannot be installed, or if the architecture's calls are not known.
     """
     table = TABLES.get(os.uname().machine)
     if table is None:
         raise OSError(f"the system calls of {os.uname().machine} are not known")
-    instructions = [_Instruction(*instruction) for instruction in _write_program(table, truncates)]
+    instructions = [_Instruction(*instruction) for instruction in _write_program(table, truncates, is_in_namespaces)]
     program = _Program(len(instructions), (_Instruction * len(instructions))(*instructions))
     calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
     calls.prctl_pointer(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
 
 
-def _write_program(table: Table, truncates: bool) -> Iterator[tuple[int, int, int, int]]:
+def _write_program(table: Table, truncates: bool, is_in_namespaces: bool) -> Iterator[tuple[int, int, int, int]]:
     """Yield the instructions, each (code, jump if so, jump if not, value)."""
     denied = FAIL | errno.EPERM
     yield LOAD, 0, 0, ARCHITECTURE
@@ -78,12 +95,30 @@ def _write_program(table: Table, truncates: bool) -> Iterator[tuple[int, int, in
     yield LOAD, 0, 0, NUMBER
     yield JUMP_NOT_BELOW, 0, 1, X32
     yield RETURN, 0, 0, denied
-    answers = {**dict.fromkeys((*table.ignored, *IGNORED), FAIL), **dict.fromkeys(MISSING, FAIL | errno.ENOSYS)}
+    for number in (*MISSING, *table.keys):
+        yield JUMP_EQUAL, 0, 1, number
+        yield RETURN, 0, 0, FAIL | errno.ENOSYS
+    if is_in_namespaces:
+        yield RETURN, 0, 0, ALLOW
+        return
+    answers = dict.fromkeys((*table.ignored, *IGNORED), FAIL)
     if not truncates:
         answers[table.truncate] = denied
     for number, answer in answers.items():
         yield JUMP_EQUAL, 0, 1, number
         yield RETURN, 0, 0, answer
+    for number, place in table.of_others:
+        yield JUMP_EQUAL, 0, 4, number
+        yield LOAD, 0, 0, ARGUMENTS + 8 * place
+        yield JUMP_EQUAL, 1, 0, 0
+        yield RETURN, 0, 0, denied
+        yield RETURN, 0, 0, ALLOW
+    for request in SETTING_FLAGS:
+        yield JUMP_EQUAL, 0, 4, table.ioctl
+        yield LOAD, 0, 0, ARGUMENTS + 8
+        yield JUMP_EQUAL, 0, 1, request
+        yield RETURN, 0, 0, denied
+        yield LOAD, 0, 0, NUMBER
     for number, place in () if truncates else table.opening:
         yield JUMP_EQUAL, 0, 5, number
         yield LOAD, 0, 0, ARGUMENTS + 8 * place

@@ -17,13 +17,14 @@ from typing import NamedTuple
 
 from . import calls
 
-SHARED_MEMORY = "/dev/shm"
+SHARED_MEMORY, TERMINALS = "/dev/shm", "/dev/pts"
 MOUNT_FLAGS = {"nosuid": calls.MS_NOSUID, "nodev": calls.MS_NODEV, "noexec": calls.MS_NOEXEC}
 MOUNT_FLAGS |= {"noatime": 1024, "nodiratime": 2048, "relatime": 1 << 21, "nosymfollow": 256}
 KERNEL_MEMORY = ("mem", "kmem", "port", "kmsg")
 PROC = "/proc"  # a process may write what is its own in it: CUDA names its threads there, or does not start
 KERNEL_SETTINGS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "kcore", "mtrr", "driver")
 USED_SOCKETS = ("nvidia-mps", "/nscd", "/sssd")  # that programs read the machine by
+SOCKETS = "/run"
 OPAQUE = "user.overlay.opaque"
 
 
@@ -50,6 +51,8 @@ def restrict(writable: Sequence[str], overlaid: Iterable[str], uppers: str, sock
     if os.path.isdir(SHARED_MEMORY):
         calls.mount("tmpfs", SHARED_MEMORY, "tmpfs", calls.MS_NOSUID | calls.MS_NODEV, "mode=1777")
         kept.add(SHARED_MEMORY)
+    if os.path.isdir(TERMINALS):  # the user's own could be written to, and typed into
+        calls.mount("devpts", TERMINALS, "devpts", calls.MS_NOSUID | calls.MS_NOEXEC, "newinstance,ptmxmode=0666")
     _hide_devices_and_sockets(sockets)
     for path, options in _list_mounts():
         if path not in kept:
@@ -144,11 +147,21 @@ def _hide_devices_and_sockets(sockets: Iterable[str]) -> None:
 
 
 def list_sockets() -> list[str]:
-    """Return the paths of the sockets that services of this machine listen on."""
+    """Return the paths of the sockets that services listen on: this network's, and those given here from others."""
+    paths = [path for path, _ in _list_mounts()]  # a container is given its host's as a mount
+    paths += [value.removeprefix("unix://") for value in os.environ.values()]  # DOCKER_HOST, SSH_AUTH_SOCK
     with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as stream:
-        paths = {line.rstrip("\n").partition(" /")[2] for line in stream}
-        return sorted(f"/{path}" for path in paths if path and os.path.exists(f"/{path}"))
-    return []
+        paths += [f"/{line.rstrip()}" for line in (line.partition(" /")[2] for line in stream) if line]
+    for folder, _, names in os.walk(SOCKETS):
+        paths += [f"{folder}/{name}" for name in names]
+    return sorted({path for path in paths if _is_socket(path)})
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def restrict_proc(is_init: bool) -> None:

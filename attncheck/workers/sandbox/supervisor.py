@@ -35,7 +35,8 @@ ATTEMPTS = (
     SHARED,
 )
 TRUNCATION_KNOWN = 3  # the version of Landlock that knows it
-KEPT_CAPABILITIES = (0, 1, 2, 3, 4, 5, 6, 7, 14, 23)  # of files' owners; KILL, SETGID, SETUID, IPC_LOCK, SYS_NICE
+# Of files' owners; KILL, SETGID, SETUID, IPC_LOCK, SYS_NICE. DAC_READ_SEARCH would open files by their handles.
+KEPT_CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 14, 23)
 CAPABILITIES = 64
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 HOST_NAME = "localhost"  # what ranks meet by: the machine's own name leads to an address that is cut off
@@ -223,17 +224,18 @@ class _Init:
         """Make it so for good: no new mounts, no way back to what is read-only, and Landlock on top if there is any."""
         uses_landlock = "landlock" in self.request.means and self.means["files"] != "none"
         version = landlock.get_version() if uses_landlock else 0
-        if self.flags:
+        if self.means["files"] != "none":
             for capability in set(range(CAPABILITIES)) - set(KEPT_CAPABILITIES):
-                with contextlib.suppress(OSError):  # beyond the last that this kernel knows
+                with contextlib.suppress(OSError):  # beyond the last that this kernel knows, or no right to
                     calls.prctl(calls.PR_CAPBSET_DROP, capability)
             calls.prctl(calls.PR_SET_NO_NEW_PRIVS, 1)
         if version:
             folders = [overlay.folder for overlay in self.overlays]
             folders += [mounts.SHARED_MEMORY, *([mounts.PROC] if self.flags or mounts.is_proc_safe() else [])]
             landlock.restrict((*self.request.writable, *folders), closes_ports=not self.flags)
-        if version and not self.flags:
-            metadata.restrict(truncates=version >= TRUNCATION_KNOWN)
+        with contextlib.suppress(OSError) if self.flags else contextlib.nullcontext():
+            if version or self.flags:
+                metadata.restrict(version >= TRUNCATION_KNOWN, bool(self.flags))
 
     def _wait(self, pid: int) -> int:
         """Return the command's exit status, once it has ended, was asked to, or nobody is left to ask."""
@@ -265,7 +267,11 @@ class _Init:
         self.is_told_to_end = True
 
     def _write_report(self) -> None:
-        changes = sorted({change for overlay in self.overlays for change in mounts.list_changes(overlay)})
+        changes: list[tuple[str, str]] = []
+        with contextlib.suppress(RecursionError):  # folders deeper than Python's own functions go
+            for overlay in self.overlays:
+                changes += mounts.list_changes(overlay)
+        changes = sorted({*changes})
         document = {
             **self.means,
             "overlaid": [overlay.folder for overlay in self.overlays],

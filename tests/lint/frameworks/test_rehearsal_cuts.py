@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import pytest
 
+from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Absent
 from attncheck.core.launch import Kind, Source
 from attncheck.core.preferences import Preference
@@ -543,3 +544,26 @@ def test_the_emulated_flash_attn_is_laid_as_a_package(tmp_path: Path) -> None:
     ):
         assert (tmp_path / "flash_attn" / f"{name}.py").is_file(), name
     assert "Version: 2.8.3" in (tmp_path / "flash_attn-2.8.3.dist-info" / "METADATA").read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "left"),
+    [
+        ("srun -N4 --ntasks-per-node=1", ""),
+        ("srun -N 4 --export=ALL,HF_HOME=/x,A=1", ""),
+        ("ray job submit --address http://head:8265 --", ""),
+        ("mpirun -np 2 -H a:4,b:4", "mpirun -np 2 "),
+        ("mpirun -np 2 --hostfile hosts", "mpirun -np 2 "),
+        ("env A=1 srun", "env A=1 "),
+    ],
+)
+def test_processes_start_here_and_no_service_starts_them(before: str, left: str) -> None:
+    """slurmctld and Ray's head would start them outside the sandbox."""
+    command = cut_text(f"{before} {TRL_DPO.strip()}\n")[1].command
+    assert command.startswith(f"{left}trl dpo "), command
+
+
+@pytest.mark.parametrize("before", ["docker run --gpus all image", "podman exec box", "apptainer exec image.sif"])
+def test_a_container_is_not_started(before: str) -> None:
+    with pytest.raises(Unanswered, match="starts a container"):
+        cut_text(f"{before} {TRL_DPO.strip()}\n")

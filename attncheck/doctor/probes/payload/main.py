@@ -33,7 +33,7 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     """Return everything that can be read from files: no import, no GPU."""
     from . import environ, host, hub
     from .binaries import binaries, builds, runtime, torch_files
-    from .packages import build_tools, distributions
+    from .packages import archives, build_tools, distributions
 
     problems: list[str] = []
     lost: list[str] = []
@@ -47,6 +47,10 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     torch = _collect_section(
         lost, "torch", lambda: torch_files.collect_torch_build(site_dirs), unreadable("reading torch failed")
     )
+    archived = archives.find_archived()
+    problems += ["%s is in the archive %s, which is not examined" % item for item in archived.items()]
+    if "torch" in archived and "absent" in torch:
+        torch = unreadable("torch is in the archive %s, which is not examined" % archived["torch"])
     answer: dict[str, Any] = {
         "host": host.collect_host(),
         "build_tools": _collect_section(
@@ -74,7 +78,7 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
     if request.get("stamps"):
         from .packages import stamps
 
-        answer["stamps"] = stamps.digest_stamps(installed)
+        answer["stamps"] = stamps.digest_stamps(installed, site_dirs)
     answer["links"] = _collect_section(
         lost, "links", lambda: known(_collect_links(installed, site_dirs, request)), unreadable("reading them failed")
     )

@@ -8,8 +8,8 @@ Why it matters: a package that is not named is neither there nor missing. Rules 
 stand among those that could not judge (`-v` lists them, with what each lacks).
 
 What to do: name the environment. `--target h100x8,torch=2.9,flash-attn=2.8.3` names versions and `flash-attn=none` a
-package that is missing; `--target h100x8,requirements.txt` reads requirements, lock files, an environment.yml or a
-Dockerfile; `--python PATH` examines the environment itself.
+package that is missing; `--target h100x8,requirements.txt` reads requirements and lock files; `--python
+PATH` examines the environment itself.
 
 Source: attncheck/doctor/target.py.
 """

@@ -51,7 +51,7 @@ def run(testbed: Testbed) -> CheckResult:
         measures=first_step.measures,
         violations=(*first_step.reservations, *find_violations(testbed, steps)),
         reservations=controls.mode_reservations(testbed),
-        notes=(*testbed.notes, *first_step.notes, *note_too_few_steps(testbed, steps)),
+        notes=(*first_step.notes, *note_too_few_steps(testbed, steps)),
         steps=tuple(steps),
         floor=bounds.floor,
         bound=bounds.bound,
@@ -109,9 +109,7 @@ def _compare_in_float32(testbed: Testbed, documents: Sequence[Tensor], expected:
     plan = replace(testbed.plan, precision="fp32")
     takes_float32 = not HALF_PRECISION_ONLY.search(plan.attn_implementation)
     for name in dict.fromkeys((plan.attn_implementation, "eager") if takes_float32 else ("eager",)):
-        exact_testbed = Testbed(
-            testbed.source, replace(plan, attn_implementation=name), testbed.device, corpus=testbed.corpus
-        )
+        exact_testbed = Testbed(testbed.source, replace(plan, attn_implementation=name), testbed.device)
         try:
             return _compare_first_step(exact_testbed, trainer.take_first_step(exact_testbed), expected)
         except UNSUPPORTED_ERRORS:

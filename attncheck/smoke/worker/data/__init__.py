@@ -1,1 +1,1 @@
-"""The documents to train on: the synthetic language or the user's own, and how they are packed into batches."""
+"""The documents to train on: the synthetic language, and how they are packed into batches."""

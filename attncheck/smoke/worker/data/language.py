@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,18 +23,6 @@ class LossBounds:
 
     floor: float
     bound: float
-
-
-class DocumentSource(Protocol):
-    """An endless source of documents: int64 tokens on the CPU."""
-
-    loss_bounds: LossBounds
-
-    def next_document(self, length: int = 0) -> Tensor:
-        """Return the next document, of `length` tokens where that is not 0."""
-
-    def take_documents(self, total: int) -> list[Tensor]:
-        """Return documents of `total` tokens together."""
 
 
 def language_entropy() -> float:

@@ -1,13 +1,14 @@
 """Tells whether a module of the installed packages was changed since: a digest of all their sizes and times.
 
-What else the static lane reads is small; a module that is edited where it lies changes neither RECORD nor its folder.
+What the interpreter runs when it starts is digested by its contents (`startup`). What else the static lane reads is
+small; a module that is edited where it lies changes neither RECORD nor its folder.
 """
 
 from __future__ import annotations
 
 import os
 
-from . import integrity, watched
+from . import integrity, startup, watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,11 +18,14 @@ _SUFFIXES = (b".py", b".so", b".pyd")
 _MAX_TREE_FILES = 20000  # of one editable distribution
 
 
-def digest_stamps(installed: list[dict[str, object]]) -> str:
-    """Return a digest of path, size and time of change of every module of the watched ones among `installed`."""
+def digest_stamps(installed: list[dict[str, object]], site_dirs: list[str]) -> str:
+    """Return a digest of path, size and time of change of every module of the watched ones among `installed`.
+
+    What runs when the interpreter starts, and may change any of them, is part of it.
+    """
     import hashlib
 
-    stamps: list[bytes] = []
+    stamps = [startup.digest_startup(site_dirs).encode()]
     records = integrity.Records()
     for distribution in installed:
         if watched.is_watched(str(distribution["name"])):
