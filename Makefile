@@ -3,7 +3,7 @@ PYTHON ?= python3
 BASE ?= python3
 WORKERS ?= 2
 
-.PHONY: doctor test selftest pythons coverage lint clean
+.PHONY: doctor test selftest pythons coverage lint names clean
 
 doctor: .venv/ready  ## examine the environment of $(PYTHON)
 	.venv/bin/attncheck doctor --python "$(PYTHON)"
@@ -23,11 +23,15 @@ pythons: .venv-test/ready  ## every command on every Python that is found here, 
 coverage: .venv-test/ready  ## the same, with what the tests reach
 	.venv-test/bin/python -m pytest --cov --cov-report=term:skip-covered $(PYTEST)
 
-lint: .venv-test/ready
+lint: .venv-test/ready  ## style, types, import contracts, spelling
 	.venv-test/bin/ruff check .
 	.venv-test/bin/ruff format --check .
 	.venv-test/bin/mypy
 	.venv-test/bin/lint-imports --no-cache
+	.venv-test/bin/typos
+
+names: .venv-test/ready  ## read the frameworks' new releases into attncheck/lint/names (downloads wheels)
+	.venv-test/bin/python -m tests.lint.tools.update_names
 
 .venv/ready: pyproject.toml
 	$(BASE) -m venv .venv

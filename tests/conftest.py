@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -79,6 +80,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the files that take longest first."""
     files = {Path(__file__).parent / f"{name}.py": number for number, name in enumerate(SLOWEST_FILES.split())}
     items.sort(key=lambda item: files.get(item.path, len(files)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Sum up what was skipped, by reason: one line a reason, most frequent first."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
+    if reasons:
+        terminalreporter.section(f"{len(skipped)} tests were skipped")
+        for reason, count in reasons.most_common():
+            terminalreporter.write_line(f"{count:4} {reason}")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,4 +1,4 @@
-"""The fenced blocks of README, CONTRIBUTING and docs/, and a place in which those of a shell run as they are written.
+"""The fenced blocks of the pages that users read, and a place in which those of a shell run as they are written.
 
 What a snippet needs and a test must not touch or cannot have is a stand-in on PATH: torchrun and srun start what stands
 behind them, with `--nodes` as the one node of a launch, pip, pipx and uvx check that the repository can be had as they
@@ -25,7 +25,12 @@ from tests.doctor.venvs import make_venv
 from tests.own_environment import make_own_environment
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md")))
+SKILL = ROOT / "skills" / "attncheck" / "SKILL.md"
+PAGES = (
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")),
+    SKILL,
+    *sorted(ROOT.glob("docs/*.md")),
+)
 REPOSITORY = "https://github.com/attncheck/attncheck"
 TAG = f"v{__version__}"
 # Commands that measure: minutes each. Their arguments are read here; tests of their rooms run them.

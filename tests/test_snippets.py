@@ -1,4 +1,4 @@
-"""Every fenced block of README, CONTRIBUTING and docs/ is run as it is written, or read by what it is written for."""
+"""Every fenced block of the pages that users read is run as it is written, or read by what it is written for."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -52,7 +53,7 @@ QWEN = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_hidde
 QWEN |= {"num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 131072}
 # A finding, and a question without an answer, are what a machine without GPU and torch gives; a usage error is not.
 ALLOWED_CODES = {1, 3}
-READERS = ("sh", "console", "yaml", "toml", "python", "text")
+READERS = ("sh", "console", "yaml", "toml", "python", "text", "dockerfile")
 
 
 def of_language(*languages: str) -> list[Any]:
@@ -284,6 +285,14 @@ def test_python_is_an_example_that_is_installed_and_run(snippet: Snippet) -> Non
 def test_text_is_a_drawing_of_the_rooms(snippet: Snippet) -> None:
     """tests/test_readme.py compares the rooms; the other one is the way of a fact through them."""
     assert snippet.text.startswith(("attncheck/\n", "probes → facts"))
+
+
+@pytest.mark.parametrize("snippet", of_language("dockerfile"))
+def test_a_dockerfile_installs_this_version_and_runs_commands_that_exist(snippet: Snippet) -> None:
+    text = snippet.text.replace("\\\n", " ")
+    assert re.fullmatch(r"(FROM|COPY|RUN)( .+)", text.splitlines()[0]) and f"git+{REPOSITORY}@{TAG}" in text
+    commands = re.findall(r"^RUN \S*/attncheck (.+)$", text, re.MULTILINE)
+    assert commands and not any(find_argument_error(shlex.split(command)) for command in commands)
 
 
 @pytest.mark.parametrize("snippet", of_language("console"))

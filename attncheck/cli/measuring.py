@@ -44,17 +44,21 @@ def collect_lanes(
     chosen = parse_lanes(lanes)
 
     def work(report_progress: Callable[[str], None]) -> Snapshot:
-        documents = None
         if online and model is not None:
-            from attncheck.doctor.probes import hub_download
-
             report_progress(f"fetching the configuration of {model}")
-            documents = hub_download.fetch_config_files(model)
+        documents = fetch_documents(model) if online else None
         return collect_snapshot(
             interpreter.python, chosen, model, documents, policy.timeout, report_progress, interpreter.selection
         )
 
     return with_progress(work)
+
+
+def fetch_documents(model: str | None) -> dict[str, str] | None:
+    """Return the configuration files of a model of the Hub by name, None for a folder. Raises as the download does."""
+    from attncheck.doctor.probes import hub_download
+
+    return None if model is None else hub_download.fetch_config_files(model)
 
 
 def measure_and_exit(

@@ -19,6 +19,7 @@ from attncheck.core.verdicts import ANSWERS
 from attncheck.report.document import FIELDS, SCHEMA_VERSION, load_sections
 
 JSON_SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+IDENTIFIER = f"https://github.com/attncheck/attncheck/schemas/report-{SCHEMA_VERSION}.json"
 _SCALAR_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
@@ -40,6 +41,7 @@ def make_report_schema() -> dict[str, Any]:
     sections = {name: _schema_of_type(kind, definitions) for name, kind in load_sections().items()}
     return {
         "$schema": JSON_SCHEMA_DRAFT,
+        "$id": IDENTIFIER,
         "title": f"attncheck report, schema version {SCHEMA_VERSION}",
         **_make_object_schema(required),
         "properties": {**required, **sections},

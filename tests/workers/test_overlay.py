@@ -31,7 +31,7 @@ INSTALLERS = ["uv", "pip"]
 @pytest.fixture(params=INSTALLERS)
 def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Let one installer alone be found."""
-    uv = shutil.which("uv")
+    uv = shutil.which("uv", path=os.path.dirname(sys.executable)) or shutil.which("uv")
     if request.param == "uv" and uv is None:
         pytest.skip("uv is not installed")
     monkeypatch.setattr(shutil, "which", lambda name: uv if request.param == name else None)

@@ -1,16 +1,37 @@
-"""attncheck probe: collect a snapshot and print it."""
+"""attncheck probe: collect a snapshot and print it, or write the program that does."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from attncheck.cli.commands import EXAMINING, Command
-from attncheck.cli.measuring import collect_lanes
-from attncheck.cli.options import Lanes, Model, Online, Python, Timeout
+from attncheck.cli.measuring import collect_lanes, fetch_documents
+from attncheck.cli.options import OUTPUT, Lanes, Model, Online, Python, Timeout, option
 from attncheck.cli.output import write_stdout
-from attncheck.cli.settings import resolve_policy, select_interpreter
+from attncheck.cli.settings import parse_lanes, resolve_policy, select_interpreter
+from attncheck.core.errors import BadUsage, Unanswered
+
+Standalone = Annotated[
+    str | None,
+    option(
+        OUTPUT,
+        "--standalone",
+        metavar="FILE",
+        help=(
+            "Write the probe as one Python file instead (-: to standard output), for a machine on which nothing can be "
+            "installed: `python FILE > facts.json` there."
+        ),
+    ),
+]
 
 
 def probe(
-    model: Model = None, python: Python = None, lane: Lanes = None, timeout: Timeout = None, online: Online = False
+    model: Model = None,
+    python: Python = None,
+    lane: Lanes = None,
+    timeout: Timeout = None,
+    online: Online = False,
+    standalone: Standalone = None,
 ) -> None:
     """Print what was seen as JSON, to be judged elsewhere.
 
@@ -19,8 +40,28 @@ def probe(
     from attncheck.core import codec
     from attncheck.core.outgoing import mask
 
-    snapshot = collect_lanes(select_interpreter(python), lane or (), model, online, resolve_policy(timeout=timeout))
+    policy = resolve_policy(timeout=timeout)
+    if standalone is not None:
+        if python is not None:
+            raise BadUsage("--standalone examines the Python that runs FILE; leave out --python")
+        _write_standalone(standalone, lane or [], model, online, policy.timeout)
+        return
+    snapshot = collect_lanes(select_interpreter(python), lane or (), model, online, policy)
     write_stdout(codec.dumps(mask(snapshot)) + "\n", "json")
+
+
+def _write_standalone(file: str, lanes: list[str], model: str | None, online: bool, seconds: float) -> None:
+    from attncheck.core.files import replace_file
+    from attncheck.doctor.probes.standalone import render_probe
+
+    text = render_probe(parse_lanes(lanes), model, fetch_documents(model) if online else None, seconds)
+    if file == "-":
+        write_stdout(text)
+        return
+    try:
+        replace_file(file, text.encode("utf-8"), 0o755)
+    except OSError as error:
+        raise Unanswered(f"cannot write {file}: {error.strerror}") from None
 
 
 COMMAND = Command(probe, EXAMINING, 2)

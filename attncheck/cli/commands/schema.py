@@ -1,20 +1,44 @@
-"""attncheck schema: print the JSON schema of reports."""
+"""attncheck schema: print the JSON schema of reports, or of the policy."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from attncheck import report
 from attncheck.cli.commands import ABOUT, Command
+from attncheck.cli.completion import complete_from
 from attncheck.cli.output import write_stdout
+from attncheck.core.errors import BadUsage
+
+DOCUMENTS = ("report", "policy")
+Document = Annotated[
+    str,
+    typer.Argument(
+        metavar="DOCUMENT",
+        show_default=False,
+        help="report: what `--format json` writes (the default). policy: attncheck.toml, for editors.",
+        autocompletion=complete_from(DOCUMENTS),
+    ),
+]
 
 
-def schema() -> None:
-    """Print the JSON schema of `--format json`.
+def schema(document: Document = "report") -> None:
+    """Print the JSON schema of `--format json`, or of the policy.
 
-    It is JSON Schema, draft 2020-12.
+    The report's is draft 2020-12, the policy's draft-07, which editors read.
     """
-    write_stdout(Path(report.__path__[0], "report.schema.json").read_text(encoding="utf-8"), "json")
+    if document not in DOCUMENTS:
+        raise BadUsage(f"no schema of {document!r}; there are {' and '.join(DOCUMENTS)}")
+    if document == "policy":
+        from attncheck.gate.policy_schema import make_policy_schema
+
+        write_stdout(json.dumps(make_policy_schema(), indent=2) + "\n", "json")
+    else:
+        write_stdout(Path(report.__path__[0], "report.schema.json").read_text(encoding="utf-8"), "json")
 
 
 COMMAND = Command(schema, ABOUT, 20)

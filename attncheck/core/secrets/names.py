@@ -8,7 +8,7 @@ is a variable of the environment, in which a PASS, a TOKEN or an AUTH is seldom 
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Literal
 
 MASK = "…"
@@ -72,7 +72,7 @@ function im turn header frame visual im_start im_end
 _TEXT_TOKENS = frozenset(_TEXT_TOKENS_WORDS.split())
 
 
-@cache
+@lru_cache(None)
 def compile_once(expression: str) -> re.Pattern[str]:
     """Return the compiled expression; most are never needed, and compiling all would cost a command's start 10 ms."""
     return re.compile(expression)

@@ -13,19 +13,17 @@ from attncheck.core import codec
 from attncheck.core.environment import NOT_RECORDED, Selection
 from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.private_folder import cache_folder
-from attncheck.core.snapshot import NOT_ASKED, SCHEMA_VERSION, Snapshot
+from attncheck.core.snapshot import SCHEMA_VERSION, Snapshot
 from attncheck.doctor.probes import bundle
+from attncheck.doctor.probes.payload.joining import LANE_CALLS, join_lanes
+from attncheck.doctor.probes.payload.links.suspects import find_suspects
 from attncheck.doctor.probes.payload.privacy import scrub
-from attncheck.doctor.probes.suspects import confirm_links, find_suspects
 from attncheck.workers.child import Child, ChildResult, require_answer, wait_for_children
 from attncheck.workers.process import kill_all
 
 Lane = Literal["static", "import", "device"]
 LANES: tuple[Lane, ...] = get_args(Lane)
 GRACE_SECONDS = 15.0  # beyond one import's deadline: start-up, and stopping what hangs
-
-_LOST_CHILD = "the process that was asked"  # as the import lane words the end of a child that died or hung
-_LANE_CALLS: dict[str, str] = {"import": "imports", "device": "device"}
 
 
 def collect_snapshot(
@@ -79,7 +77,7 @@ def make_request(
 
 def list_calls(lanes: Sequence[Lane]) -> tuple[str, ...]:
     """Return the payload's calls that these lanes make; the static one is always made."""
-    return ("static", *(_LANE_CALLS[lane] for lane in LANES if lane in lanes and lane in _LANE_CALLS))
+    return ("static", *(LANE_CALLS[lane] for lane in LANES if lane in lanes and lane in LANE_CALLS))
 
 
 def join_answers(results: dict[str, ChildResult], selection: Selection = NOT_RECORDED) -> Snapshot:
@@ -113,7 +111,7 @@ def _collect_document(
     request["cache"] = str(cache_folder(os.environ) or "")
     request["release"] = __version__
     interpreter = python or sys.executable
-    calls = [_LANE_CALLS[lane] for lane in LANES if lane in lanes and lane in _LANE_CALLS]
+    calls = [LANE_CALLS[lane] for lane in LANES if lane in lanes and lane in LANE_CALLS]
     try:
         if python is not None:  # alone and first: an unusable interpreter is not taken for a lost lane
             report_progress("reading files")
@@ -138,64 +136,11 @@ def _collect_document(
 
 
 def _join_lanes(static: dict[str, Any], results: dict[str, ChildResult]) -> dict[str, Any]:
-    document = dict(static)
-    document["problems"], document["lost"] = list(static["problems"]), list(static["lost"])
-    imports = _merge_lane(document, results, "imports", "import lane", ("imports", "interfaces"))
-    device = _merge_lane(document, results, "device", "device lane", ("driver", "devices", "topology"))
-    document["problems"] += [*imports.get("problems", ()), *device.get("problems", ())]
-    if "known" in document["torch"] and isinstance(imports.get("torch"), dict):
-        document["torch"] = {"known": {**document["torch"]["known"], **imports["torch"]}}
-    answers = imports.get("answers", {})
-    _join_kernels(document, {name: answer for name, answer in answers.items() if name != "model"})
-    _join_model(document, answers.get("model"))
-    confirm_links(document, results.get("confirm"))
-    return document
-
-
-def _merge_lane(
-    document: dict[str, Any], results: dict[str, ChildResult], call: str, name: str, facts: tuple[str, ...]
-) -> Any:
-    """Write the facts of one lane into `document` and return its whole answer."""
-    child_result = results.get(call)
-    if child_result is None:
-        document.update({fact: {"absent": NOT_ASKED} for fact in facts})
-        return {}
-    if not isinstance(child_result.answer, dict):
-        document["lost"].append(f"{name}: {child_result.describe_failure()}")
-        document.update({fact: {"unreadable": f"the {name} gave no answer"} for fact in facts})
-        return {}
-    document.update({fact: child_result.answer[fact] for fact in facts})
-    document["lost"] += child_result.answer.get("lost", ())
-    return child_result.answer
-
-
-def _join_kernels(document: dict[str, Any], answers: dict[str, Any]) -> None:
-    """Write the results of torch's tiny kernels and peer queries into the devices and links."""
-    if not answers:
-        return
-    from attncheck.doctor.probes.payload.gpus import kernels
-
-    merged = kernels.merge_answers(
-        answer["known"] if "known" in answer else kernels.failed_child_answer(int(name[4:]), answer["unreadable"])
-        for name, answer in answers.items()
-        if "known" in answer or (name.startswith("gpu ") and answer["unreadable"].startswith(_LOST_CHILD))
-    )
-    for device in document["devices"].get("known", ()):
-        index = str(device["index"])
-        device["kernel"] = merged["devices"].get(index, {"unreadable": "no kernel was run on it"})
-    for link in document["topology"].get("known", {}).get("links", ()):
-        pair = "{}-{}".format(*sorted((link["first"], link["second"])))
-        link["peer_access"] = merged["peers"].get(pair, {"unreadable": "torch was not asked"})
-
-
-def _join_model(document: dict[str, Any], answer: Any) -> None:
-    """Let the installed transformers' own view of the model correct what config.json leaves to class defaults."""
-    if not isinstance(answer, dict) or "known" not in document["model"]:
-        return
-    from attncheck.doctor.probes.payload.model.accepts import merge_resolved
-
-    resolved = answer.get("known", {"accepts": answer})
-    document["model"] = {"known": merge_resolved(resolved, document["model"]["known"])}
+    answers = {
+        call: result.answer if isinstance(result.answer, dict) else result.describe_failure()
+        for call, result in results.items()
+    }
+    return join_lanes(static, answers)
 
 
 def _parse_snapshot(document: dict[str, Any], selection: Selection = NOT_RECORDED) -> Snapshot:

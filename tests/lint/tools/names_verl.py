@@ -2,6 +2,8 @@
 
     python -m tests.lint.tools.names_verl        (needs hydra-core and omegaconf; downloads the wheels once)
 
+The releases are those that the table names already; `tests.lint.tools.update_names` adds newer ones.
+
 Kept are the modules with a `@hydra.main`, the configurations they name, and the leaves of those and of every group's
 options, each with its default and the releases that have it. Every composition that the table gives is compared with
 Hydra's own before it is written.
@@ -13,7 +15,7 @@ import importlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,6 @@ from packaging.requirements import Requirement
 from attncheck.lint.frameworks.verl import tables
 from tests import wheels
 
-RELEASES = (
-    *("0.2.0.post2", "0.3.0.post1", "0.4.0", "0.4.1", "0.5.0", "0.6.0", "0.6.1", "0.7.0", "0.7.1"),
-    *("0.8.0", "0.9.0", "0.9.1"),
-)
 HYDRA_MAIN = re.compile(r"""@hydra\.main\(config_path=["']config["'], config_name=["'](\w+)["']""")
 TABLE_FILE = Path(__file__).parents[3] / "attncheck" / "lint" / "names" / "verl.json"
 SHARED_CONFIGS = "verl/trainer/config"
@@ -205,22 +203,22 @@ def find_differences(schema: dict[str, Any], composed: dict[str, Any]) -> list[t
     ][:8]
 
 
-def main() -> None:
-    """Write the table, and compare it."""
+def main(releases: Sequence[str]) -> None:
+    """Write the table of these releases, and compare it."""
     Plugins.instance().register(SharedSearchPath)
     with tempfile.TemporaryDirectory() as scratch:
-        roots = [unpack_wheel(release, Path(scratch) / release) for release in RELEASES]
+        roots = [unpack_wheel(release, Path(scratch) / release) for release in releases]
         table = Table()
         for index, root in enumerate(roots):
             table.add_release(index, root)
-            table.add_requirements(index, RELEASES[index])
-        contents = {"versions": RELEASES, **vars(table)}
+            table.add_requirements(index, releases[index])
+        contents = {"versions": list(releases), **vars(table)}
         text = json.dumps(contents, sort_keys=True, separators=(",", ":"))
-        count = sum(compare_with_hydra(json.loads(text), root, release) for root, release in zip(roots, RELEASES))
+        count = sum(compare_with_hydra(json.loads(text), root, release) for root, release in zip(roots, releases))
     TABLE_FILE.parent.mkdir(exist_ok=True)
     TABLE_FILE.write_text(text.replace('},"', '},\n"') + "\n", encoding="utf-8")
     print(f"{TABLE_FILE}: {TABLE_FILE.stat().st_size} bytes, {count} compositions compared")
 
 
 if __name__ == "__main__":
-    main()
+    main(json.loads(TABLE_FILE.read_text(encoding="utf-8"))["versions"])

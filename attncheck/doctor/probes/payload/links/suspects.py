@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from .packages import NOT_IMPORTED
 
-from attncheck.doctor.probes.payload.links.packages import NOT_IMPORTED
-from attncheck.workers.child import ChildResult
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 MAX_SUSPECTS = 12
 
@@ -19,9 +20,8 @@ def find_suspects(static: Mapping[str, Any]) -> list[str]:
     return chosen[:MAX_SUSPECTS]
 
 
-def confirm_links(document: dict[str, Any], result: ChildResult | None) -> None:
+def confirm_links(document: dict[str, Any], answer: object) -> None:
     """Write into each break how importing its module ended."""
-    answer = result.answer if result is not None else None
     outcomes = answer.get("outcomes", ()) if isinstance(answer, dict) else ()
     outcome_by_module = {outcome["module"]: outcome for outcome in outcomes}
     for link in document.get("links", {}).get("known", ()):
