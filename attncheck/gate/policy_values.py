@@ -173,7 +173,7 @@ def read_plan(value: object) -> dict[str, Any]:
         name = field_names[key]
         expected_type = type(getattr(default_plan, name))
         if not isinstance(item, (int, float) if expected_type is float else expected_type) or (
-            expected_type is not bool and item is True
+            expected_type is not bool and isinstance(item, bool)
         ):
             raise ValueError(f"{key}: {item!r} is not a {expected_type.__name__}")
         if name in CHOICES and item not in CHOICES[name]:
