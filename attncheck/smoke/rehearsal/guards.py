@@ -1,8 +1,8 @@
 """The environment of a rehearsed launch: what keeps it offline, silent and in its folder, over whatever it sets itself.
 
-The names are those of the packages' own documentation and source: huggingface_hub 1.24 constants.py, datasets 4.4
-config.py, transformers 5.17 utils/hub.py, wandb 0.22, swanlab 0.6, mlflow 3, comet_ml 3.5, clearml 2, neptune 1,
-opentelemetry-sdk 1.39, axolotl 0.19 telemetry/manager.py, ray 2.52 usage_lib.py, vllm 0.16 envs.py, modelscope 1.33.
+Each name was read in its package: huggingface_hub constants.py and transformers 5.17.0 utils/hub.py and
+integrations/integration_utils.py; wandb 0.31.0, swanlab 0.10.3, mlflow-skinny 3.17.2, comet_ml 3.58.8, clearml 2.1.12,
+neptune 1.14.0, opentelemetry-sdk 1.45.2, trackio 0.43.0, modelscope 1.40.2.
 """
 
 from __future__ import annotations
