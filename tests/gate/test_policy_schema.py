@@ -24,7 +24,7 @@ from tests.snippets import ROOT, find_snippets
 
 SCHEMA = make_policy_schema()
 VALIDATOR = Draft7Validator(SCHEMA, format_checker=FormatChecker())
-MISTAKES = [text for text, _ in test_a_mistake_is_named.pytestmark[0].args[1]]
+MISTAKES = [text for text, _ in test_a_mistake_is_named.pytestmark[0].args[1]]  # type: ignore[attr-defined]
 
 
 def as_json(value: Any) -> Any:
