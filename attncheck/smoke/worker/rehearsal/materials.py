@@ -260,7 +260,7 @@ def make_pairs(count: int, seed: int) -> list[dict[str, Any]]:
 def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
     """Write rows as Parquet, where pyarrow is installed: whoever reads only that requires it."""
     try:
-        import pyarrow  # type: ignore[import-not-found]
+        import pyarrow
         from pyarrow import parquet
     except ImportError:
         return

@@ -129,7 +129,7 @@ def _has_object_lines(source: Path) -> bool:
 
 def _cut_parquet(source: Path, target: Path, limit: int) -> list[Row]:
     try:
-        import pyarrow  # type: ignore[import-not-found]
+        import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise ValueError("pyarrow is not installed there") from None
