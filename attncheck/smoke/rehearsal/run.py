@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.smoke.rehearsal import cutting, execution, extensions, known, mends
 from attncheck.smoke.rehearsal.cutting import CutLaunch, NothingToRehearse
+from attncheck.smoke.rehearsal.ending import judge_end
 from attncheck.smoke.run import collect_evidence, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
@@ -65,21 +65,7 @@ MAX_SCRIPTS = 200  # beside a launch's own
 DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
 CPU_PROCESSES = 2
-ERROR_LINES = 4
 MAX_LINES = 6  # of a finding's evidence
-# The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed.
-ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: ")
-KILLED = (-9, 137)  # SIGKILL, as a process and its shell end with it
-SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or is not there
-# Of what a rehearsal does not let a launch do.
-NETWORK_ERRORS = (
-    "Network is unreachable",
-    "name resolution",
-    "Name or service not known",
-    "attncheck rehearses without a",
-)
-CUDA_ERROR = "Error 304: OS call failed"
-WRITE_ERRORS = ("Permission denied", "Read-only file system")
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
 
@@ -301,7 +287,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     environ = stage.read.recognised.launch.environ
     printed = mask_secrets(hide_environment("\n".join(ended.lines), {**os.environ, **environ}))  # before lines are cut
     ended = replace(ended, lines=tuple(printed.split("\n")))
-    results = [_judge_end(ended, execution.describe_data_parallel(stage.folder))]
+    results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
     if ranks:
         results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:
@@ -383,48 +369,6 @@ def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
 def _explain_blindness(stage: _Stage) -> str:
     failure = execution.read_watcher_failures(stage.folder) or execution.describe_data_parallel(stage.folder)
     return failure or "the launch ended well, and no step of a transformers model was seen in it"
-
-
-def _judge_end(ended: execution.Execution, remark: str = "") -> CheckResult:
-    """Return how the launch ended, with what may explain an error."""
-    if ended.returncode == 0:
-        return CheckResult("run", notes=(f"{ended.steps} steps in {ended.seconds:.0f} s",))
-    if ended.returncode is None:
-        reason = f"it was ended after {ended.seconds:.0f} s, {ended.steps} steps taken; --timeout allows more"
-        return CheckResult("run", "out_of_time", reason)
-    refusal = _explain_refusal(ended)
-    if refusal:
-        return CheckResult(
-            "run", "skipped", refusal, notes=tuple(line.strip()[:300] for line in ended.lines[-ERROR_LINES:])
-        )
-    lines = [line for line in ended.lines if line.strip()]
-    places = [place for place, line in enumerate(lines) if ERROR_LINE.search(line)]
-    if ended.returncode in SHELL_ERRORS and lines:
-        places = [len(lines) - 1]
-    error = lines[places[-1]] if places else ""
-    lines = lines[: places[-1] + 1 if places else None][-ERROR_LINES:]  # what a launcher says of its child is left out
-    first = f"it ended with status {ended.returncode} after {ended.steps} steps{f': {error.strip()}' if error else ''}"
-    if ended.returncode in KILLED:
-        first = f"it was killed after {ended.steps} steps (status {ended.returncode}), as where memory runs out"
-    return CheckResult(
-        "run", violations=(first[:400],), notes=(*filter(None, (remark,)), *(line.strip()[:300] for line in lines))
-    )
-
-
-def _explain_refusal(ended: execution.Execution) -> str:
-    """Return what the launch could not do because it is rehearsed, if its errors say so; "" if they do not."""
-    text = "\n".join(ended.lines)
-    if any(word in text for word in NETWORK_ERRORS):
-        return f"the launch needs the network, which a rehearsal does not have (status {ended.returncode})"
-    if ended.isolation.files == "landlock" and CUDA_ERROR in text:
-        return (
-            "CUDA does not start if Landlock alone protects root's files, for it writes to /proc: rehearse as another "
-            f"user, or with user namespaces (status {ended.returncode})"
-        )
-    denied = [path for path in ended.isolation.denied if path in text or os.path.basename(path) in text]
-    if denied and any(word in text for word in WRITE_ERRORS):
-        return f"the launch must write {denied[0]}, which a rehearsal does not let it (status {ended.returncode})"
-    return ""
 
 
 def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:

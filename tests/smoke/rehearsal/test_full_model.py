@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from attncheck.core.results.smoke import deciding_reason, judge_result
-from attncheck.smoke.rehearsal import run
+from attncheck.smoke.rehearsal.ending import judge_end
 from attncheck.smoke.rehearsal.execution import Execution
 from attncheck.smoke.worker.models.architectures import Unbuildable
 from attncheck.smoke.worker.rehearsal import own_model, vocabulary
@@ -198,7 +198,7 @@ def test_what_cannot_be_rehearsed_whole_is_one_line(
 
 @pytest.mark.parametrize("status", [-9, 137])
 def test_a_launch_that_is_killed_is_said_to_be(status: int) -> None:
-    result = run._judge_end(Execution(status, 2, ("Loading weights: 100%",), 3.0), "")
+    result = judge_end(Execution(status, 2, ("Loading weights: 100%",), 3.0), "")
     assert result.violations == (f"it was killed after 2 steps (status {status}), as where memory runs out",)
 
 
