@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from attncheck.cli.app import command_names
 from tests.conftest import find_python
 from tests.pythons.calls import CALLS, Call, find_problems
 from tests.pythons.environments import (
@@ -51,10 +50,6 @@ def pairs() -> list[object]:
         for version in list_versions()
         for dependencies in DEPENDENCIES
     ]
-
-
-def test_every_command_is_called() -> None:
-    assert set(command_names()) <= {call.argv[0] for call in CALLS}
 
 
 @pytest.mark.parametrize(("version", "dependencies"), pairs())
