@@ -48,6 +48,17 @@ LAUNCH = """\
 torchrun --nproc-per-node 8 -m openrlhf.cli.train_sft --model.model_name_or_path Qwen/Qwen2.5-7B \\
    --data.dataset data.jsonl --ds.attn_implementation flash_attention_2 --ds.packing_samples
 """
+LOCK = """\
+version = 1
+[[package]]
+name = "project"
+version = "0.1"
+source = { virtual = "." }
+dependencies = [{ name = "torch" }]
+[[package]]
+name = "torch"
+version = "2.9.0"
+"""
 REQUIREMENTS = "torch==2.9.0\ntransformers==5.15.0\nflash-attn==2.8.3\n"
 QWEN = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "num_hidden_layers": 28, "hidden_size": 3584}
 QWEN |= {"num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 131072}
@@ -79,8 +90,8 @@ def project(tmp_path: Path) -> Path:
     for path in ("train.sh", "scripts/train.sh"):
         (folder / path).write_text(LAUNCH, encoding="utf-8")
     (folder / "requirements.txt").write_text(REQUIREMENTS, encoding="utf-8")
-    (folder / "runtime_env.yaml").write_text("pip: [transformers==5.3.0]\n", encoding="utf-8")
-    (folder / "Dockerfile").write_text("FROM pytorch/pytorch:2.9.0-cuda12.8-cudnn9-devel\n", encoding="utf-8")
+    (folder / "runtime_env.yaml").write_text("pip: [transformers==5.1.0]\n", encoding="utf-8")
+    (folder / "uv.lock").write_text(LOCK, encoding="utf-8")
     (folder / ".venv" / "bin").mkdir(parents=True)
     (folder / ".venv" / "bin" / "python").symlink_to(sys.executable)
     return folder
@@ -123,6 +134,8 @@ def test_a_planted_block_is_noticed(tmp_path: Path, workshop: Workshop, project:
 def test_a_block_of_a_shell_runs(snippet: Snippet, workshop: Workshop, project: Path, tmp_path: Path) -> None:
     if snippet.page.name == "CONTRIBUTING.md":
         project = copy_repository(tmp_path / "repository", workshop)
+    if "attncheck trust" in snippet.text:
+        (project / "attncheck.toml").write_text('launch = ["train.sh"]\n', encoding="utf-8")
     failures = workshop.run(snippet, project)
     assert {code for code, _ in failures} <= ALLOWED_CODES, failures
 
