@@ -19,7 +19,7 @@ Standalone = Annotated[
         metavar="FILE",
         help=(
             "Write the probe as one Python file instead (-: to standard output), for a machine on which nothing can be "
-            "installed: `python FILE > facts.json` there."
+            "installed: `python FILE > facts.json` there. Default: probe here."
         ),
     ),
 ]

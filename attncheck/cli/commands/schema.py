@@ -20,7 +20,8 @@ Document = Annotated[
     typer.Argument(
         metavar="DOCUMENT",
         show_default=False,
-        help="report: what `--format json` writes (the default). policy: attncheck.toml, for editors.",
+        help="Print the schema of this document: report, which `--format json` writes, or policy, which attncheck.toml "
+        "is. Default: report.",
         autocompletion=complete_from(DOCUMENTS),
     ),
 ]
