@@ -31,8 +31,8 @@ torchrun --nproc-per-node 8 --standalone train.py {OPTIONS} --packing
 SITE = """\
 import os, sys
 import own_package
-with open(os.environ["SEEN_BY_SITE"], "a") as stream:
-    stream.write(f"{own_package.__name__} {os.environ.get('RANK', '')}\\n")
+with open(os.environ["SEEN_BY_SITE"] + os.environ.get("RANK", ""), "a") as stream:
+    stream.write(own_package.__name__)
 """
 
 

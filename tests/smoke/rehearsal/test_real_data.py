@@ -168,7 +168,7 @@ def test_data_that_cannot_be_taken_are_one_line(
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
-        (("llama",), 2, "--real-data is of a launch's rehearsal; a MODEL is trained on a file with --data"),
+        (("llama",), 2, "--real-data is for a launch's rehearsal: name a launch"),
         (
             ("--", *LAUNCH.format("no/such", "own.jsonl").split()),
             3,
