@@ -29,6 +29,13 @@ OF_LOADER = ("LD_", "GLIBC_TUNABLES")
 START = "import sys; sys.path.append(sys.argv.pop()); from sandbox.supervisor import main; main()"
 
 
+def _read_means() -> tuple[str, ...]:
+    value = os.environ.get(LIMIT_VARIABLE, "")
+    if value not in MEANS:
+        raise BadUsage(f"{LIMIT_VARIABLE}={value}: expected landlock or none, or leave it unset")
+    return MEANS[value]
+
+
 @dataclass(frozen=True)
 class Sandbox:
     """What a command may do: `writable` are its folders, `overlaid` those where it may seem to write.
@@ -41,19 +48,12 @@ class Sandbox:
     writable: Sequence[str]
     overlaid: Sequence[str] = ()
     needs_files: bool = True
-    means: Sequence[str] = field(default_factory=lambda: _read_means())
+    means: Sequence[str] = field(default_factory=_read_means)
 
     @property
     def report(self) -> str:
         """The file in which the supervisor reports."""
         return os.path.join(self.folder, "report.json")
-
-
-def _read_means() -> tuple[str, ...]:
-    value = os.environ.get(LIMIT_VARIABLE, "")
-    if value not in MEANS:
-        raise BadUsage(f"{LIMIT_VARIABLE}={value}: expected landlock or none, or leave it unset")
-    return MEANS[value]
 
 
 class SandboxedProcess(Process):

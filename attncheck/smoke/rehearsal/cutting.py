@@ -216,11 +216,11 @@ def cut_launch(
                 f"{read.job.location}: a configuration file alone: give the command that reads it after --"
             )
         command = replace(command, text=text)
-    environ = {name: launch.environ[name] for name in command.variables if name in launch.environ}
+    environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
     services = [name for name in ("srun", "ray") if name in launch.launchers]
     if services:  # what they set, which is left out with them
         cut = _add_remarks(cut, tuple(f"{name} is left out: processes start in the sandbox" for name in services))
-        environ |= {setting.name: setting.value for setting in launch.variables if setting.known}
+        environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
     known = (*os.environ, *environ, *ARGUMENTS, *GUARDED)
     missing = [name for name in command.variables if name not in known]
     if missing or not command.text:

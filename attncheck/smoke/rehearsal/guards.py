@@ -77,7 +77,8 @@ def drop_guarded(launch: Launch) -> Launch:
     whole = tuple(_keep_guards(word) if place < launchers else word for place, word in enumerate(launch.whole))
     exports = tuple(assignment for assignment in launch.exports if assignment.name not in GUARDED)
     environ = {name: value for name, value in launch.environ.items() if name not in GUARDED}
-    return replace(launch, whole=whole, exports=exports, environ=environ)
+    variables = tuple(setting for setting in launch.variables if setting.name not in GUARDED)
+    return replace(launch, whole=whole, exports=exports, environ=environ, variables=variables)
 
 
 def _keep_guards(word: Word) -> Word:

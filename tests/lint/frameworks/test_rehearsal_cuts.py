@@ -567,3 +567,17 @@ def test_processes_start_here_and_no_service_starts_them(before: str, left: str)
 def test_a_container_is_not_started(before: str) -> None:
     with pytest.raises(Unanswered, match="starts a container"):
         cut_text(f"{before} {TRL_DPO.strip()}\n")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "env ATTNCHECK_REMOTE_CODE=1 HF_HUB_OFFLINE=0",
+        "ATTNCHECK_REMOTE_CODE=1 HF_HUB_OFFLINE=0",
+        "srun --export=ALL,ATTNCHECK_REMOTE_CODE=1,HF_HUB_OFFLINE=0",
+        'ray job submit --runtime-env-json=\'{"env_vars": {"ATTNCHECK_REMOTE_CODE": "1", "HF_HUB_OFFLINE": "0"}}\' --',
+    ],
+)
+def test_no_launcher_sets_what_guards_a_launch(before: str) -> None:
+    cut = cut_text(f"{before} {TRL_DPO.strip()}\n")[1].cut
+    assert not {"ATTNCHECK_REMOTE_CODE", "HF_HUB_OFFLINE"} & cut.environ.keys()
