@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
 import select
 import shutil
 import socket
@@ -144,8 +145,10 @@ class World:
         self.listeners: dict[str, Listener] = {}
         for name, kind in (("tcp", socket.SOCK_STREAM), ("udp", socket.SOCK_DGRAM)):
             self.listeners[name] = listen(socket.AF_INET, kind, ("0.0.0.0", 0))
-        with contextlib.suppress(OSError):  # ports of services are root's
-            self.listeners["service"] = listen(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 917))
+        for port in random.sample(range(600, 1024), 20):  # another test process has its own; they are root's
+            with contextlib.suppress(OSError):
+                self.listeners["service"] = listen(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port))
+                break
         path, abstract = folder / "socket", uuid.uuid4().hex
         self.listeners["unix"] = listen(socket.AF_UNIX, socket.SOCK_STREAM, str(path))
         self.listeners["abstract"] = listen(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{abstract}")
@@ -163,10 +166,10 @@ class World:
         }
         self._states = {name: _describe_process(process) for name, process in self.processes.items()}
         ports = {name: self.listeners[name].listening.getsockname()[1] for name in ("tcp", "udp")}
+        ports["service"] = port
         self.key = f"attncheck-{uuid.uuid4().hex}"
         self.targets: dict[str, Any] = {
             **ports,
-            "service": 917,
             "address": find_own_address(),
             "unix": str(path),
             "abstract": abstract,
