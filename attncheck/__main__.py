@@ -35,11 +35,11 @@ from typing import NoReturn  # noqa: E402
 
 from attncheck import __version__  # noqa: E402
 from attncheck.cli import streams  # noqa: E402
-from attncheck.core import interrupts  # noqa: E402
-from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, AttncheckError, BadUsage, Interrupted  # noqa: E402
-from attncheck.core.failures import TRACEBACK_VARIABLE, describe_failure  # noqa: E402
-from attncheck.core.outgoing import clean_text  # noqa: E402
-from attncheck.core.streams import print_message  # noqa: E402
+from attncheck.core.io import interrupts  # noqa: E402
+from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, AttncheckError, BadUsage, Interrupted  # noqa: E402
+from attncheck.core.io.failures import TRACEBACK_VARIABLE, describe_failure  # noqa: E402
+from attncheck.core.io.outgoing import clean_text  # noqa: E402
+from attncheck.core.io.streams import print_message  # noqa: E402
 
 REMOVED_OPTIONS = {"--picture": "--output html=FILE writes a page with the table and its bars"}
 LAST_LINE = b"attncheck: ended before it could say why (out of memory?)\n"

@@ -23,12 +23,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from attncheck.cluster.merge import GatheredNodes, merge_nodes
+from attncheck.cluster.packing import pack_snapshot
 from attncheck.core.snapshot import Snapshot
-from attncheck.gate.nodes.merge import GatheredNodes, merge_nodes
-from attncheck.gate.nodes.packing import pack_snapshot
 from attncheck.report.formats import load_format
 from tests import snapshots as s
-from tests.gate.nodes.snapshots import vary
+from tests.cluster.snapshots import vary
 
 FORMATS = ("text", "json", "html")
 

@@ -17,9 +17,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from attncheck.cluster.merge import GatheredNodes, merge_nodes
+from attncheck.cluster.packing import pack_snapshot
 from attncheck.core.report import Report
-from attncheck.gate.nodes.merge import GatheredNodes, merge_nodes
-from attncheck.gate.nodes.packing import pack_snapshot
 from attncheck.report import document
 from attncheck.report.formats import load_format
 from benchmarks.nodes import make_node

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.pythons.interpreters import VARIABLE, find_interpreter
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 MARKER = "ATTNCHECK_TEST_RUN"
+ROOT = Path(__file__).parents[1]
 
 
 # A shell that starts the tests in the background has them ignore SIGINT, nohup SIGHUP, and so every process of theirs.
@@ -64,22 +66,33 @@ def marker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     assert all_processes_gone(value), f"processes left behind: {find_marked_processes(value)}"
 
 
-# Slowest first: a slow file that starts last would run alone while the other workers idle.
-SLOWEST_FILES = """
-    doctor/test_real_environments measure/test_parity smoke/test_smoke ring/test_ranks measure/test_bench
-    smoke/test_checks ring/test_communication ring/test_planted_ring smoke/test_accelerated gate/test_guard
-    ring/test_bench gate/test_upgrade_trials smoke/rehearsal/test_faults ring/test_bandwidth_map smoke/test_parallel
-    test_walks test_snippets adversary/test_edges gate/nodes/test_launched ring/test_emulated_flash_attn
-    measure/test_sittings cli/test_surface workers/test_pool adversary/test_isolation ring/test_hf_adapter
-    ring/test_ulysses selftest/test_selftest measure/test_reproduce measure/test_determinism doctor/test_import_lane
-    cli/test_pythons lint/frameworks/test_verl measure/test_sessions doctor/test_model_accepts test_extending
-"""
+DURATIONS = Path(__file__).parent / "data" / "durations.json"
+_durations: dict[str, float] = defaultdict(float)  # seconds by file
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that records how long each file of tests takes."""
+    parser.addoption("--record-durations", action="store_true", help=f"write {DURATIONS.name}: seconds by file")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add a test's time to its file's."""
+    _durations[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the times of files that take long, if that was asked."""
+    if session.config.getoption("--record-durations") and not hasattr(session.config, "workerinput"):
+        seconds = {
+            file: round(time) for file, time in sorted(_durations.items(), key=lambda item: -item[1]) if time >= 10
+        }
+        DURATIONS.write_text(json.dumps(seconds, indent=1) + "\n")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the files that take longest first."""
-    files = {Path(__file__).parent / f"{name}.py": number for number, name in enumerate(SLOWEST_FILES.split())}
-    items.sort(key=lambda item: files.get(item.path, len(files)))
+    """Start the files that take longest first: one that starts last would run alone while the other workers idle."""
+    seconds = {ROOT / file: time for file, time in json.loads(DURATIONS.read_text()).items()}
+    items.sort(key=lambda item: -seconds.get(item.path, 0))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

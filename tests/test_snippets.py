@@ -344,7 +344,7 @@ def test_the_transcript_of_smoke_is_what_it_says(snippet: Snippet, attncheck: Ru
     pytest.importorskip("transformers")
     command, _, output = snippet.text.removeprefix("$ ").partition("\n")
     if command.endswith("train.sh"):
-        pytest.skip("a rehearsal of TRL: tests/smoke/rehearsal runs it where TRL is installed")
+        pytest.skip("a rehearsal of TRL: tests/rehearsal runs it where TRL is installed")
     done = attncheck(*command.split()[1:], timeout=1800)
     assert {line.split(" ")[0] for line in find_findings(output)} <= {
         line.split(" ")[0] for line in find_findings(done.stdout)

@@ -18,7 +18,7 @@ from attncheck import __version__
 from attncheck.cli import commands
 from attncheck.cli.commands import PASSED_COMMAND, Command
 from attncheck.cli.options import expand_groups
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 EPILOG = (

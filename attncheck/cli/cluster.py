@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +11,11 @@ from attncheck.cli.measuring import collect_lanes
 from attncheck.cli.options import NODES, option
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import parse_lanes, select_interpreter
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
     from attncheck.core.snapshot import Snapshot
-    from attncheck.gate.nodes.merge import GatheredNodes
     from attncheck.gate.policy import Policy
 
 
@@ -105,53 +103,20 @@ class NodesOptions:
         return self.nodes or self.ray is not None
 
 
-def examine_cluster(
+def examine_nodes(
     options: NodesOptions, python: str | None, lanes: Sequence[str], model: str | None, policy: Policy
 ) -> Report:
     """Return the report on all nodes. Raises `Following` on a node that does not report."""
-    from attncheck.gate.nodes.merge import merge_nodes
-    from attncheck.gate.nodes.placement import PlacementRequest
-    from attncheck.gate.run import read_policy_sources
+    from attncheck.cluster import over_ray
+    from attncheck.cluster.gather import ClusterRequest, examine_cluster
 
-    gathered, local_size = _gather(options, python, lanes, model, policy)
-    sources = () if options.gpus_per_node else read_policy_sources(policy)
-    request = PlacementRequest(options.gpus_per_node or 0, sources, local_size)
-    report: Report = with_progress(
-        lambda report_progress: merge_nodes(gathered, request, policy.profile, policy.select, policy.ignore)
-    )
-    return report
-
-
-def _gather(
-    options: NodesOptions, python: str | None, lanes: Sequence[str], model: str | None, policy: Policy
-) -> tuple[GatheredNodes, int]:
-    """Return what came of all nodes, and how many ranks the launcher started on each (0: not known)."""
-    from attncheck.gate.nodes.over_nodes import TIMEOUT_SECONDS, gather_nodes
-    from attncheck.gate.nodes.place import read_place
-
-    seconds = options.nodes_timeout or TIMEOUT_SECONDS
+    cluster = None
     if options.ray is not None:
-        return _gather_ray(options, python, lanes, model, policy, seconds), 0
-    place = read_place(os.environ, options.nodes_port)
+        runtime_env = over_ray.read_runtime_env(options.ray_runtime_env)
+        cluster = over_ray.RayCluster(over_ray.check_address(options.ray), runtime_env, python or sys.executable)
+    request = ClusterRequest(cluster, options.nodes_port, options.gpus_per_node, options.nodes_timeout)
 
     def collect() -> Snapshot:
         return collect_lanes(select_interpreter(python), lanes, model, False, policy)
 
-    return gather_nodes(place, seconds, collect, with_progress), place.local_size
-
-
-def _gather_ray(
-    options: NodesOptions, python: str | None, lanes: Sequence[str], model: str | None, policy: Policy, seconds: float
-) -> GatheredNodes:
-    from attncheck.gate.nodes import over_ray
-
-    cluster = over_ray.RayCluster(
-        over_ray.check_address(options.ray or ""),
-        over_ray.read_runtime_env(options.ray_runtime_env),
-        python or sys.executable,
-    )
-    chosen = parse_lanes(lanes)
-    gathered: GatheredNodes = with_progress(
-        lambda report_progress: over_ray.gather_ray(cluster, chosen, model, policy.timeout, seconds, report_progress)
-    )
-    return gathered
+    return examine_cluster(request, parse_lanes(lanes), model, policy, collect, with_progress)

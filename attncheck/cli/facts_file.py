@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from attncheck.core import codec
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import read_named
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import read_named
 from attncheck.core.snapshot import SCHEMA_VERSION, Snapshot
 
 MAX_BYTES = 64 << 20

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attncheck.core.private_folder import cache_folder, cache_path, replace_private_file
+from attncheck.core.io.private_folder import cache_folder, cache_path, replace_private_file
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report

@@ -71,8 +71,8 @@ def measure_and_exit(
     counts_gpus: bool = False,
 ) -> NoReturn:
     """Run `measure(snapshot, report_progress)`, write its report, and exit with its code."""
+    from attncheck.core.io.streams import print_message
     from attncheck.core.report import InterruptedRun
-    from attncheck.core.streams import print_message
 
     try:
         report = with_progress(

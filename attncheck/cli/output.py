@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from attncheck.cli.streams import note_lost_output
-from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, Interrupted
-from attncheck.core.outgoing import clean, clean_text
-from attncheck.core.results.cluster import ClusterSection
-from attncheck.core.streams import fit_text, print_message
+from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, Interrupted
+from attncheck.core.io.outgoing import clean, clean_text
+from attncheck.core.io.streams import fit_text, print_message
 
 if TYPE_CHECKING:
     from attncheck.cli.options import OutputOptions
+    from attncheck.core.io.streams import Syntax
     from attncheck.core.report import Report
-    from attncheck.core.streams import Syntax
     from attncheck.gate.policy import Policy
     from attncheck.report.outputs import Output
 
@@ -76,25 +75,10 @@ def write_and_exit(writer: ReportWriter, report: Report, verbose: bool, policy: 
     """Apply the policy to a report, write it, and end with its exit code."""
     from attncheck.gate import apply, dates
 
-    report = with_repair(apply.apply_policy(report, policy, dates.today()))
+    report = apply.with_repair(apply.apply_policy(report, policy, dates.today()))
     report = replace(report, exit_code=exit_code(report, policy))
     writer.write(report, verbose)
     sys.exit(report.exit_code)
-
-
-def with_repair(report: Report) -> Report:
-    """Return a report with the repair of all that doctor and lint found in it, whose fixes then agree.
-
-    Nodes that differ have no repair in common.
-    """
-    if not any(finding.fixes for finding in report.findings) or not {"doctor", "lint"} & set(report.sections):
-        return report
-    cluster = report.section(ClusterSection)
-    if cluster is not None and not cluster.is_uniform:
-        return report
-    from attncheck.doctor.repair.plan import add_repair
-
-    return add_repair(report)
 
 
 def exit_code(report: Report, policy: Policy) -> int:

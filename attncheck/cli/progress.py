@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from attncheck.core.errors import Interrupted
-from attncheck.core.outgoing import clean_text
-from attncheck.core.streams import print_message
-from attncheck.core.visible import show_line_ends
+from attncheck.core.io.errors import Interrupted
+from attncheck.core.io.outgoing import clean_text
+from attncheck.core.io.streams import print_message
+from attncheck.core.io.visible import show_line_ends
 
 T = TypeVar("T")
 INTERRUPTED = "interrupted; nothing is left running"

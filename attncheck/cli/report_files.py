@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Known
-from attncheck.core.files import read_named
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import read_named
 from attncheck.core.report import MERGED_COMMAND, Report, merge_reports
 from attncheck.core.snapshot import Snapshot
 from attncheck.report import document

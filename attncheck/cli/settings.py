@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.results.gate import CHECKS
 from attncheck.doctor.profile import PROFILES
 from attncheck.gate.policy import FAIL_ON, Policy, load_policy, override_policy
@@ -95,7 +95,7 @@ def select_interpreter(python: str | None, argv: Sequence[str] = ()) -> Interpre
 
 def print_selection(interpreter: Interpreter) -> None:
     """Print which interpreter was selected to standard error, for a command whose output has no place for it."""
-    from attncheck.core.streams import print_message
+    from attncheck.core.io.streams import print_message
 
     selection = interpreter.selection
     if selection.is_notable:

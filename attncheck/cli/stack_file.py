@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 from attncheck.cli.facts_file import refuse_newer
 from attncheck.core import codec
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import read_named
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import read_named
 from attncheck.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from attncheck.gate.stack_diff.sides import StackSide
+    from attncheck.stacks.diff.sides import StackSide
 
 MAX_BYTES = 256 << 20
 
 
 def read_side(path: str) -> StackSide:
     """Return the side that a file holds ("-": standard input). Raises `BadUsage` where it is none."""
-    from attncheck.gate.lock.file import parse_lock
-    from attncheck.gate.stack_diff.sides import make_lock_side, make_report_side, make_snapshot_side
     from attncheck.report import document
+    from attncheck.stacks.diff.sides import make_lock_side, make_report_side, make_snapshot_side
+    from attncheck.stacks.lock.file import parse_lock
 
     data = read_named(path, MAX_BYTES)
     source = _name_source(path)

@@ -16,7 +16,7 @@ import select
 import sys
 from typing import TextIO
 
-from attncheck.core.streams import READABLE
+from attncheck.core.io.streams import READABLE
 
 # A closed one is opened the wrong way round: using it fails, as it would have.
 _WRONG_WAYS = ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY))
@@ -49,7 +49,7 @@ class OutputDescriptor(io.FileIO):
 def prepare_streams() -> None:
     """Fill the descriptors that are closed, and make standard output and standard error write whatever they can.
 
-    A character that the encoding lacks is replaced (`core.streams.READABLE`). Another's streams are left alone.
+    A character that the encoding lacks is replaced (`core.io.streams.READABLE`). Another's streams are left alone.
     """
     _lost_outputs.clear()
     for descriptor, flags in _WRONG_WAYS:

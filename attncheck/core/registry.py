@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
 
-from attncheck.core.failures import is_out_of_resources
-from attncheck.core.files import CannotRead, read_bounded
+from attncheck.core.io.failures import is_out_of_resources
+from attncheck.core.io.files import CannotRead, read_bounded
 
 MAX_BYTES = 1 << 20  # of a distribution's entry points
 

@@ -199,7 +199,7 @@ class JobCut:
     options: Mapping[str, str] = field(default_factory=dict)  # of the user's own script, as the launch writes them
     emulates_flash_attn: bool = False  # flash-attn 2 in plain torch, which the launch's processes find as `flash_attn`
     model_alias: str = ""  # a path that is to lead to the model too: what a framework reads in its name stays so
-    driver: str = ""  # the module of `attncheck.smoke.worker.drivers` that takes the launch over once it is configured
+    driver: str = ""  # the module of `attncheck.rehearsal.drivers` that takes the launch over once it is configured
     remarks: tuple[str, ...] = ()  # what stands for something else here
     ring_size: int = 1  # ranks that share a row here
     whole_rows: str = ""  # why a rank has its rows whole on this machine, whatever the launch says; "": it need not

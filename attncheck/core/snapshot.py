@@ -2,7 +2,8 @@
 
 Every record here is written by `attncheck.doctor.probes` and read by `attncheck.doctor.rules`. Strings are already free
 of host name, user name, home path and credentials in URLs when they arrive (see
-`attncheck.doctor.probes.payload.privacy`); tokens and passwords are masked when a snapshot is shown (`core.outgoing`).
+`attncheck.doctor.probes.payload.privacy`); tokens and passwords are masked when a snapshot is shown
+(`core.io.outgoing`).
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from functools import cache
 
 from attncheck.core import registry
 from attncheck.core.environment import PackageGaps
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import MissingFact
-from attncheck.core.failures import is_out_of_resources
 from attncheck.core.findings import Finding, Fix, Problem, Severity, Skip, gravest_first, is_selected
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.failures import is_out_of_resources
 from attncheck.core.report import Report
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import Snapshot

@@ -16,8 +16,8 @@ from packaging.version import InvalidVersion, Version
 
 from attncheck.core.devices import Device, Driver
 from attncheck.core.environment import Distribution, PackageGaps, Torch
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.frameworks import WATCHED_DISTRIBUTIONS
 from attncheck.doctor.knowledge.gpus import GPUS_BY_NAME

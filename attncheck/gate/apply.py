@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Allowance, Finding, Problem, gravest_first, is_selected
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.core.verdicts import Verdict
 from attncheck.doctor import engine
@@ -48,6 +48,15 @@ def apply_policy(report: Report, policy: Policy, date: str) -> Report:
         allowed=gravest_first((*report.allowed, *allowed)),
         allowances=tuple(dict.fromkeys((*report.allowances, *used_allowances))),
     )
+
+
+def with_repair(report: Report) -> Report:
+    """Return a report to which the policy was applied with the repair of all that doctor and lint found in it."""
+    if not any(finding.fixes for finding in report.findings) or not {"doctor", "lint"} & set(report.sections):
+        return report
+    from attncheck.doctor.repair.plan import add_repair  # late: most reports have nothing to repair
+
+    return add_repair(report)
 
 
 def find_expired_allowances(allowances: Iterable[Allowance], date: str) -> Iterator[Finding]:

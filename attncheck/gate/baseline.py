@@ -7,9 +7,9 @@ import os
 from dataclasses import asdict, dataclass, replace
 
 from attncheck.core import codec
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import CannotRead, make_write_error, read_bounded, replace_file
-from attncheck.core.outgoing import clean
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import CannotRead, make_write_error, read_bounded, replace_file
+from attncheck.core.io.outgoing import clean
 from attncheck.core.report import Report
 from attncheck.report.fingerprints import RECIPE_VERSION, compute_fingerprint
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attncheck.core import codec
-from attncheck.core.private_folder import replace_private_file
+from attncheck.core.io.private_folder import replace_private_file
 
 MAX_AGE_SECONDS = 24 * 3600.0  # a machine changes in ways that no file shows
 MAX_ANSWERS = 64

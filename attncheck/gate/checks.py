@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import Job
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
@@ -27,14 +27,14 @@ from attncheck.gate.levels import get_level
 from attncheck.gate.policy import Policy
 from attncheck.gate.trust import find_doubt
 from attncheck.measure import bench, bench_shapes, determinism, parity
+from attncheck.rehearsal import run as rehearsal
+from attncheck.rehearsal.cutting import NothingToRehearse
 from attncheck.ring import bench as ring_bench
 from attncheck.ring import determinism as ring_determinism
 from attncheck.ring import parity as ring_parity
 from attncheck.ring.communication_check import check_communication, list_exchanges
 from attncheck.ring.group import Ring
 from attncheck.smoke import run as smoke
-from attncheck.smoke.rehearsal import run as rehearsal
-from attncheck.smoke.rehearsal.cutting import NothingToRehearse
 from attncheck.workers.execution import ExecutionTarget
 
 # What a launch decides of the plan that smoke trains; its sizes stay smoke's own, which are small.

@@ -17,11 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from attncheck.core import interrupts, private_folder
-from attncheck.core.errors import CLEAN, FOUND, AttncheckError, Interrupted
-from attncheck.core.interrupts import STOP_SIGNALS
-from attncheck.core.outgoing import clean
-from attncheck.core.streams import print_message
+from attncheck.core.io import interrupts, private_folder
+from attncheck.core.io.errors import CLEAN, FOUND, AttncheckError, Interrupted
+from attncheck.core.io.interrupts import STOP_SIGNALS
+from attncheck.core.io.outgoing import clean
+from attncheck.core.io.streams import print_message
 from attncheck.gate import cache, node_leader
 from attncheck.gate.cache_key import answer_key
 from attncheck.gate.dates import today

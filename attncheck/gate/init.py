@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import make_write_error
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import make_write_error
+from attncheck.core.io.visible import show_on_one_line
 from attncheck.core.snapshot import Snapshot
-from attncheck.core.visible import show_on_one_line
 from attncheck.gate.inputs import read_small_file
 from attncheck.gate.policy import POLICY_FILE, PYPROJECT_FILE, parse_policy, parse_toml
 from attncheck.lint import frameworks

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from attncheck.core.errors import AttncheckError
 from attncheck.core.facts import Fact
-from attncheck.core.files import CannotRead, read_bounded
+from attncheck.core.io.errors import AttncheckError
+from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.model import Model
 from attncheck.doctor.probes import model as model_probe

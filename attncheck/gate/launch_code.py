@@ -17,7 +17,7 @@ from attncheck.gate.inputs import Inputs, digest_file
 from attncheck.gate.trust import digest_text
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches
-from attncheck.smoke.rehearsal import run as rehearsal
+from attncheck.rehearsal import run as rehearsal
 
 
 @dataclass(frozen=True)

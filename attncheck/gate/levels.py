@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.results.gate import CHECKS, Check
 from attncheck.doctor.probes.collect import LANES, Lane
 from attncheck.gate.policy import Policy

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from attncheck.core import interrupts, private_folder
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io import interrupts, private_folder
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.gate.cache_key import BOOT_ID
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 

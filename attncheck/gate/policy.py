@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import CannotRead, read_bounded
 from attncheck.core.findings import Allowance
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.results.gate import Check
 from attncheck.doctor.profile import PROFILES, Profile
 from attncheck.gate import policy_values

@@ -11,19 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, BadUsage, Interrupted, Unanswered
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding
+from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, BadUsage, Interrupted, Unanswered
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
 from attncheck.core.report import InterruptedRun, Report, merge_reports
 from attncheck.core.results.gate import CHECKS, Check, GateSection, Outcome, Stage
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
-from attncheck.gate import apply, baseline, checks, deadline
+from attncheck.gate import apply, baseline, checks
 from attncheck.gate.dates import today
 from attncheck.gate.inputs import Inputs
 from attncheck.gate.levels import get_level
 from attncheck.gate.policy import Policy
+from attncheck.workers import deadline
 from attncheck.workers.execution import ExecutionTarget
 
 LAUNCH_CHECKS: tuple[Check, ...] = ("lint", "rehearsal")  # these need a launch
@@ -255,6 +256,5 @@ class _GateRun:
 
     def _make_report(self) -> Report:
         gate_report = Report("gate", self.runner.report_snapshot(), sections={"gate": self._make_section()})
-        return self._apply_policy(
-            merge_reports("gate", gate_report.snapshot, (gate_report, *self.reports)), self.policy
-        )
+        merged = merge_reports("gate", gate_report.snapshot, (gate_report, *self.reports))
+        return apply.with_repair(self._apply_policy(merged, self.policy))

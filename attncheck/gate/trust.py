@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from attncheck.core import codec
-from attncheck.core.errors import BadUsage, Unanswered
-from attncheck.core.private_folder import describe_other_writers, make_private, replace_private_file, state_path
+from attncheck.core.io.errors import BadUsage, Unanswered
+from attncheck.core.io.private_folder import describe_other_writers, make_private, replace_private_file, state_path
 from attncheck.gate.policy import Policy
 
 

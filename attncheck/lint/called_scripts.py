@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from attncheck.core.io.secrets import remember_settings
 from attncheck.core.launch import COMMAND, Source, Word
-from attncheck.core.secrets import remember_settings
 from attncheck.lint.launchers import srun
 from attncheck.lint.launchers.options import parse_leading_options, program_name
 from attncheck.lint.shell.carriers import SHELLS

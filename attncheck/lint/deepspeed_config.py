@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Fact, Known, Unreadable
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Setting, Source
 from attncheck.core.plan import Precision

@@ -11,8 +11,8 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from attncheck.core.io.secrets import MASK
 from attncheck.core.launch import Span
-from attncheck.core.secrets import MASK
 from attncheck.lint.shell.exports import Value, find_values
 
 REFERENCE = '"${}"'  # in place of a value in a command that is pasted: the shell holds the variable

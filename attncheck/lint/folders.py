@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 
 SUFFIXES = (
     ".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".pbs", ".job", ".yaml", ".yml", ".json", ".toml",

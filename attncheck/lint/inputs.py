@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.errors import AttncheckError, BadUsage
 from attncheck.core.facts import Fact
+from attncheck.core.io.errors import AttncheckError, BadUsage
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot

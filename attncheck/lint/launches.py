@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import PurePosixPath
 
 from attncheck.core import registry
-from attncheck.core.errors import AttncheckError, BadUsage
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
+from attncheck.core.io.errors import AttncheckError, BadUsage
 from attncheck.core.launch import Launch, Setting, Source, Word
 from attncheck.lint import arguments, called_scripts, deepspeed_config, launchers, open_ends, python_scripts
 from attncheck.lint.embedded import EmbeddedScript

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from attncheck.core.io.secrets.values import is_secret_value
 from attncheck.core.launch import Assignment, Launch
-from attncheck.core.secrets.values import is_secret_value
 from attncheck.lint.shell.quoting import quote_on_one_line
 
 # `\$` and what stands in single quotes expand to nothing; names that every shell holds need no word.

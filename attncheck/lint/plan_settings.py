@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.plan import Plan
 from attncheck.lint import frameworks
 from attncheck.lint.fields.plan_writing import make_version_check

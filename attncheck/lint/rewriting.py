@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import Job
 from attncheck.core.launch import Edit, Launch, Source, Word
 from attncheck.core.snapshot import Snapshot

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
-from attncheck.core.errors import AttncheckError, BadUsage, Unanswered
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.findings import Finding, Fix, Problem, gravest_first
+from attncheck.core.io.errors import AttncheckError, BadUsage, Unanswered
+from attncheck.core.io.secrets import remember_setting, remember_settings
 from attncheck.core.job import KEYS, Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, Launch, Source, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.report import Report, Section, merge_reports
 from attncheck.core.results.lint import LintSection, launches_of
-from attncheck.core.secrets import remember_setting, remember_settings
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.memory import RuleMemory

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import read_bounded, read_standard_input
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import read_bounded, read_standard_input
 from attncheck.core.launch import COMMAND, Kind, Source
 
 MAX_BYTES = 4 << 20  # of a script or a configuration file

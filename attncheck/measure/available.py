@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
+from attncheck.core.io.visible import show_line_ends
 from attncheck.core.verdicts import BackendState, Run
-from attncheck.core.visible import show_line_ends
 from attncheck.measure import discovery
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool, default_slots

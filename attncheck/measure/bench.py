@@ -17,8 +17,8 @@ from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.cases import Case
-from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Finding
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.timings import RATES_ITEM, DeviceRates, TimedMode, Timing, passes_of

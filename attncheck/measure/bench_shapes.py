@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from attncheck.core.cases import Case, Dtype, with_name
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import value_or
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.model import Model
 from attncheck.core.results.ring_timings import Passes
 from attncheck.core.snapshot import Snapshot

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
-from attncheck.core.errors import Unanswered
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.determinism import DeterminismSection
 from attncheck.core.snapshot import Snapshot

@@ -7,8 +7,8 @@ from typing import Any
 
 from attncheck.attention import backends
 from attncheck.attention.backend import Backend
-from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Known, value_or
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import BackendState

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from attncheck.core import codec
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, DTYPES, Case, Dtype
-from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.snapshot import Snapshot

@@ -21,7 +21,7 @@ from attncheck.core.cases import (
     sampled_rows,
     visible_bounds,
 )
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
 from attncheck.measure import discovery
 from attncheck.measure.parity import Request

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from attncheck.core.cases import Case
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.core.verdicts import BackendState, Run
 from attncheck.report.markdown_findings import format_finding

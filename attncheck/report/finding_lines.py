@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.findings import SEVERITIES, Allowance, Finding, Fix, Skip
+from attncheck.core.io.visible import indent_continuation
 from attncheck.core.report import NOTHING_MEASURED, MeasuredSection, OpenQuestion, Report
 from attncheck.core.results.lint import launches_of
-from attncheck.core.visible import indent_continuation
 
 MAX_PLACES = 5  # of a finding in several launches
 MAX_CODES = 5  # of a line that only counts findings

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from attncheck.core.findings import Finding
-from attncheck.core.outgoing import clean_text
+from attncheck.core.io.outgoing import clean_text
 from attncheck.report.locations import is_requirements_file
 
 RECIPE_VERSION = 1  # of this recipe: another recipe is another key, so that old digests are not compared with new ones

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TextIO
 
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import replace_file
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import replace_file
+from attncheck.core.io.streams import fit_text
 from attncheck.core.report import Report
-from attncheck.core.streams import fit_text
 from attncheck.report.formats import format_names, load_format
 
 

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 
 from attncheck.core import codec
 from attncheck.core.cases import BYTES_PER_ELEMENT, Case, Dtype
-from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import value_or
 from attncheck.core.findings import Finding, Problem
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.report import InterruptedRun, Report, merge_reports
 from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import (

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from attncheck.core.errors import Following
+from attncheck.core.io.errors import Following
 from attncheck.core.report import Report
 from attncheck.core.results.collectives import CollectiveResult
 from attncheck.core.results.ring import RingSection

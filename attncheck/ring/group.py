@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from attncheck.core.errors import Following, Unanswered
+from attncheck.core.io.errors import Following, Unanswered
 from attncheck.core.verdicts import BackendState, MeasuredOn
 from attncheck.measure import discovery
 from attncheck.workers.execution import ExecutionTarget

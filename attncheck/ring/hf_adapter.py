@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from attncheck.core import codec
-from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.model import Model
 from attncheck.core.report import Report
 from attncheck.core.results.hf_adapter import (

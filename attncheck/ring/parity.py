@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from attncheck.core import codec
 from attncheck.core.cases import Case
-from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.report import InterruptedRun, Report, merge_reports
 from attncheck.core.results.error_growth import MAX_SLOPE, describe_growth, error_growths
 from attncheck.core.results.ring import RingSection

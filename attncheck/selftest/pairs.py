@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, Unanswered
+from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, Unanswered
 from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.selftest import faults as all_faults
 from attncheck.selftest.edits import Edits, find_conflict, record_edits

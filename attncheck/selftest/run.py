@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from attncheck.core import interrupts
-from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, BadUsage, Unanswered
+from attncheck.core.io import interrupts
+from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, BadUsage, Unanswered
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.probes.collect import collect_snapshot

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attncheck.core import codec
-from attncheck.core.visible import show_line_ends
+from attncheck.core.io.visible import show_line_ends
 
 if TYPE_CHECKING:
     from attncheck.selftest.faults import Fault

@@ -1,7 +1,7 @@
-"""Training for real, small: does a plan train what it says, and which change mends it?
+"""Training for real, small: does a plan train what it says, and which change fixes it?
 
 Answers: will this job learn what it is meant to? A plan (`attncheck.core.plan`) is trained on documents of known
-entropy and checked by numbers; a check that fails is searched for a change that mends it, and the mended plan is
+entropy and checked by numbers; a check that fails is searched for a change that fixes it, and the mended plan is
 trained again.
 
 To add a check: a module in `checks/` with its record `CHECK` (when it applies, which rule's code its failure has,

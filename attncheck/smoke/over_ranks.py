@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from attncheck.core import codec
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult
 from attncheck.ring import group

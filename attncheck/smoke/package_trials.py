@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Fix
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.results.repair import RepairSection
 from attncheck.core.results.smoke import PlanRun, deciding_reason
 from attncheck.core.snapshot import Snapshot

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.plan import Change, Plan
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.smoke import (

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from attncheck.core import interrupts
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io import interrupts
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, kill_all
 from attncheck.workers.scratch import empty_folder
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 
 PORT_RANGE = 20000  # from 10000 on: what a Slurm job's number is folded into, as its users do by hand
 

@@ -6,6 +6,7 @@ The environment itself is never written to: the installer gets a folder (`--targ
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -18,9 +19,9 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from attncheck.core import interrupts
-from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Fix
+from attncheck.core.io import interrupts
+from attncheck.core.io.errors import Unanswered
 from attncheck.workers.process import Process, closing_stream, defer_signals
 from attncheck.workers.scratch import make_folder, remove_folder, scratch_folder
 
@@ -116,6 +117,8 @@ def resolve_with_uv(
         return ""
     command = [uv, "pip", "install", "--dry-run", "--python", python, "--no-progress", "--only-binary", ":all:"]
     began = time.monotonic()
+    lock = Path(python).parent.parent / ".lock"  # uv leaves one in a virtual environment, of a dry run too
+    had_lock = lock.exists()
     scratch = Path(make_folder())
     installer = _Installer(python, ["-c", EXEC_SCRIPT, *command, *requirements], scratch)
     try:
@@ -128,6 +131,16 @@ def resolve_with_uv(
     finally:
         installer.kill()
         remove_folder(str(scratch))
+        if not had_lock:
+            _remove_lock(lock)
+
+
+def _remove_lock(lock: Path) -> None:
+    """Remove an empty lock file that nobody holds."""
+    with contextlib.suppress(OSError), lock.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(file.fileno()).st_size == 0:
+            lock.unlink()
 
 
 def parse_uv_changes(answer: str) -> tuple[tuple[str, str, str], ...]:

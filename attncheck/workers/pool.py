@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from attncheck.core import interrupts
-from attncheck.core.errors import Unanswered
+from attncheck.core.io import interrupts
+from attncheck.core.io.errors import Unanswered
 from attncheck.workers.losses import Losses
 from attncheck.workers.process import CHILD_ENVIRONMENT, Process, closing_stream, describe_exit, kill_all
 from attncheck.workers.processor_time import CpuSample, CpuUse, compare_samples, sample_cpu

@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
-from attncheck.core import interrupts
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io import interrupts
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.workers.scratch import empty_folder, remove_empty_folder
 from attncheck.workers.stacks import describe_crash
 

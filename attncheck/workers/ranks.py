@@ -24,8 +24,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from attncheck.core import interrupts
-from attncheck.core.errors import BadUsage, Following, Unanswered
+from attncheck.core.io import interrupts
+from attncheck.core.io.errors import BadUsage, Following, Unanswered
 from attncheck.workers.launcher_env import RankEnv
 from attncheck.workers.losses import MAX_LOSSES
 from attncheck.workers.pool import (

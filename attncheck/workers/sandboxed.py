@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import CannotRead, read_bounded
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.rehearsal import Isolation
 from attncheck.workers.process import Process
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 
 _NAME = re.compile(r"attncheck-([0-9a-f]{8})-(\d+)-(\d+)-\w+")
 

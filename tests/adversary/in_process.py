@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from attncheck import __main__ as entry
-from attncheck.core import interrupts
+from attncheck.core.io import interrupts
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGVTALRM)
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import read_bounded
-from attncheck.core.streams import READABLE
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import read_bounded
+from attncheck.core.io.streams import READABLE
 from attncheck.gate.policy import load_policy
 from tests.adversary.in_process import run_entry
 from tests.adversary.outcomes import BAD_USAGE, CLEAN, FOUND, INTERRUPTED, UNANSWERED, find_fault

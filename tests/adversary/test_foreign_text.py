@@ -22,11 +22,11 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from attncheck.core import streams, visible
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
+from attncheck.core.io import streams, visible
+from attncheck.core.io.outgoing import clean, map_texts
 from attncheck.core.job import DROP
-from attncheck.core.outgoing import clean, map_texts
 from attncheck.core.report import Report
 from attncheck.lint.shell import quoting
 from attncheck.report import document, markdown_text

@@ -21,7 +21,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from attncheck.core import codec
-from attncheck.core.streams import SIGNS
+from attncheck.core.io.streams import SIGNS
 from attncheck.report import document
 from tests import snapshots as s
 from tests.adversary import hostile_text as hostile

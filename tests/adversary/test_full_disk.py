@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import BAD_USAGE, UNANSWERED
+from attncheck.core.io.errors import BAD_USAGE, UNANSWERED
 from tests.adversary.in_process import run_entry
 from tests.adversary.test_interrupts import FACTS
 from tests.conftest import Run

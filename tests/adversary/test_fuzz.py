@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.failures import TRACEBACK_VARIABLE
+from attncheck.core.io.failures import TRACEBACK_VARIABLE
 from tests.adversary.in_process import TooLong, run_entry
 from tests.adversary.mutation import WRONG_VALUES, mutate, mutate_json
 from tests.adversary.outcomes import find_fault

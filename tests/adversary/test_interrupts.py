@@ -21,7 +21,7 @@ import os, sys
 moment, number, counted = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 sys.argv[:] = ["attncheck", *sys.argv[4:]]
 import attncheck.__main__ as entry
-from attncheck.core import interrupts
+from attncheck.core.io import interrupts
 count, keep_exit_code, install_handlers = 0, entry._keep_exit_code, interrupts.install_handlers
 def count_call(frame, event, argument):
     global count

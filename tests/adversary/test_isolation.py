@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import attncheck
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 from attncheck.workers.overlay import package_overlay
 from attncheck.workers.process import FOLDER_VARIABLE, _isolated_environment
 

@@ -14,11 +14,11 @@ import pytest
 
 from attncheck.core import codec
 from attncheck.core.codec import BadDocument
-from attncheck.core.failures import TRACEBACK_VARIABLE
+from attncheck.core.io.failures import TRACEBACK_VARIABLE
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, PlanRun, SmokeSection, Step
-from attncheck.gate.lock.make import make_lock
 from attncheck.report import document
+from attncheck.stacks.lock.make import make_lock
 from tests.adversary import hostile_text
 from tests.adversary.in_process import run_entry
 from tests.adversary.mutation import _iter_places as iter_places

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core import secrets
-from attncheck.core.secrets import values
-from attncheck.core.secrets.names import rate_name
+from attncheck.core.io import secrets
+from attncheck.core.io.secrets import values
+from attncheck.core.io.secrets.names import rate_name
 from tests.adversary.in_process import run_entry
 from tests.adversary.test_secrets import FORMATS, Plants
 from tests.core.test_secrets import NO_SECRETS

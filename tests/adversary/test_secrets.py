@@ -31,8 +31,8 @@ FAULTS = {
 }
 START = """
 import sys
-from attncheck.core import secrets
-from attncheck.core.secrets import assignments, shapes, values
+from attncheck.core.io import secrets
+from attncheck.core.io.secrets import assignments, shapes, values
 from attncheck.lint import run as lint
 {fault}
 from attncheck.__main__ import main

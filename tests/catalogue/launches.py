@@ -316,7 +316,7 @@ MODES = [
         launch(VERL_SFT, "0.5.0", transformers="4.53.3"),
         ("ATN444",),
         "as many rows to a micro-batch as a rank has of the batch",
-        "tests/smoke/rehearsal/test_known_bugs.py rehearses verl 0.4.1: the sum over two micro-batches; right with one",
+        "tests/rehearsal/test_known_bugs.py rehearses verl 0.4.1: the sum over two micro-batches; right with one",
     ),
     Mode(
         "ulysses-position-ids-required",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core import streams
+from attncheck.core.io import streams
 from tests.snapshots import FOLDER
 
 FACTS = str(FOLDER / "h200.json")

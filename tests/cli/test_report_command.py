@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from attncheck.cli.report_files import read_reports
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.report import document
 from tests import snapshots as s

@@ -12,12 +12,12 @@ from shlex import quote
 
 import pytest
 
-from attncheck.core import outgoing, secrets
 from attncheck.core.findings import Fix
+from attncheck.core.io import outgoing, secrets
+from attncheck.core.io.secrets import mask_secrets
+from attncheck.core.io.secrets.names import rate_name
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import Edit, Setting, SourceLocation
-from attncheck.core.secrets import mask_secrets
-from attncheck.core.secrets.names import rate_name
 from tests.planted_secrets import NAMED, TOKENS, WEBHOOKS, draw, make_secret
 
 # Every way in which a name and its value are written beside each other; {} is the value.

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.doctor.probes import hub_download
 
 FILES = {

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent, Known, MissingFact, Unreadable
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.needs import Need

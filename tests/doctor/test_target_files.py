@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent, Known, Unreadable
+from attncheck.core.io.errors import BadUsage
 from attncheck.doctor.target import apply_target, parse_target
 from attncheck.doctor.target_files import read_package_list
 from attncheck.doctor.target_files.collector import PackageList

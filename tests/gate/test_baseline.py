@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Finding, Problem
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import baseline

@@ -14,9 +14,9 @@ import pytest
 
 from attncheck.core.cases import Case
 from attncheck.core.environment import ImportOutcome
-from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Allowance, Finding, Problem, Skip
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
@@ -27,11 +27,12 @@ from attncheck.core.results.parity import ParitySection
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
 from attncheck.core.verdicts import MeasuredOn, Run, Verdict
 from attncheck.doctor.engine import make_finding_by_code
-from attncheck.gate import baseline, checks, deadline
+from attncheck.gate import baseline, checks
 from attncheck.gate import run as gate
 from attncheck.gate.policy import Policy
 from attncheck.measure import bench, bench_shapes
 from attncheck.report import document
+from attncheck.workers import deadline
 from attncheck.workers.execution import ExecutionTarget
 from tests.snapshots import h200, laptop
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from attncheck.core import private_folder
-from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.findings import Allowance
+from attncheck.core.io import private_folder
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.collect import collect_with_stamps
 from attncheck.gate import cache, cache_key, guard, node_leader

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.report import Report
 from attncheck.core.results.gate import CHECKS, Check

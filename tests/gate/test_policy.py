@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Allowance, Finding, Fix, Problem, gravest_first
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.verdicts import HUGE, Answer, Verdict

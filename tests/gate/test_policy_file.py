@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Allowance
+from attncheck.core.io.errors import BadUsage
 from attncheck.gate.policy import Policy, load_policy, override_policy
 
 FULL_POLICY = """

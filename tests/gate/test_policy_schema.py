@@ -13,7 +13,7 @@ import pytest
 from jsonschema import Draft7Validator, FormatChecker
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.plan import CHOICES
 from attncheck.gate import init
 from attncheck.gate.policy import READERS, parse_policy, parse_toml

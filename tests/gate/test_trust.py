@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core import private_folder
-from attncheck.core.errors import Unanswered
+from attncheck.core.io import private_folder
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import Job
 from attncheck.core.launch import COMMAND, SourceLocation
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.gate import checks, guard, trust
 from attncheck.gate.policy import Policy, load_policy
+from attncheck.rehearsal import run as rehearsal
 from attncheck.smoke import run as smoke
-from attncheck.smoke.rehearsal import run as rehearsal
 from tests.adversary.in_process import Ended, run_entry
 from tests.conftest import Run
 from tests.snapshots import laptop

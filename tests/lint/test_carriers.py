@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import AttncheckError
 from attncheck.core.facts import Known
+from attncheck.core.io.errors import AttncheckError
+from attncheck.core.io.secrets import mask_secrets
 from attncheck.core.job import LintedLaunch
 from attncheck.core.launch import NOWHERE, Kind, Launch, Source
 from attncheck.core.results.lint import launches_of
-from attncheck.core.secrets import mask_secrets
 from attncheck.lint import frameworks, python_scripts, run
 from attncheck.lint.called_scripts import resolve_path
 from attncheck.lint.embedded import align_text

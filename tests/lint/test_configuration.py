@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Kind, Setting, Source
 from attncheck.lint.files.configuration import parse_configuration, parse_entries
 

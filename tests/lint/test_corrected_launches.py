@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from attncheck.core.errors import AttncheckError
+from attncheck.core.io.errors import AttncheckError
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import Source
 from attncheck.core.report import Report

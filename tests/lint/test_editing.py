@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Edit, Kind, Launch, Setting, Source, SourceLocation
 from attncheck.lint.arguments import parse_options, parse_overrides
 from attncheck.lint.files.configuration import parse_entries

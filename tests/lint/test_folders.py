@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from attncheck.core.errors import AttncheckError
+from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import NOWHERE, Kind, Launch, Source
 from attncheck.lint import launches
 from attncheck.lint.arguments import parse_options, parse_overrides

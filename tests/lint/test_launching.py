@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent, Known, Unreadable
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Launch, Source, Word
 from attncheck.lint.arguments import parse_options, parse_overrides
 from attncheck.lint.launchers import torchrun
@@ -264,7 +264,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_no_text_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncheck.core.files.FIRST_BYTE_SECONDS", 0.2)  # the pipe has no writer
+    monkeypatch.setattr("attncheck.core.io.files.FIRST_BYTE_SECONDS", 0.2)  # the pipe has no writer
     os.mkfifo(tmp_path / "pipe")
     paths = [str(tmp_path), str(tmp_path / "gone"), str(tmp_path / "pipe"), "a\0b"]
     paths += [

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.errors import BadUsage, Unanswered
 from attncheck.core.facts import Known
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.plan import CROSS_ENTROPIES, PACKINGS, PRECISIONS, SCHEMES, SIDES, Plan
 from attncheck.lint import frameworks
 from attncheck.lint.frameworks.transformers import plan as plain

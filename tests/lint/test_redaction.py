@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.outgoing import MASKED_LAUNCH
+from attncheck.core.io.outgoing import MASKED_LAUNCH
 from tests.conftest import Run
 
 SCRIPT = """\

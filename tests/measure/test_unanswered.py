@@ -10,7 +10,7 @@ import pytest
 
 from attncheck.cli.output import exit_code
 from attncheck.core.cases import Case
-from attncheck.core.errors import Interrupted
+from attncheck.core.io.errors import Interrupted
 from attncheck.core.plan import Plan
 from attncheck.core.report import MeasuredSection, Report
 from attncheck.core.results.bench import BenchSection

@@ -20,7 +20,7 @@ from attncheck.core.results.smoke import CheckResult, Measure, PlanRun, SmokeSec
 from attncheck.core.verdicts import MeasuredOn, Run, Verdict
 from attncheck.doctor import engine
 from tests import snapshots as s
-from tests.gate.nodes.snapshots import gather, merge
+from tests.cluster.snapshots import gather, merge
 
 SCRIPT = 'torchrun train.py \\\n  --attn eager \\\n  --packing_samples "{0}"\n'
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Absent
 from attncheck.core.findings import Fix
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.report.bug_report import write_bug_report
 from tests import snapshots as s

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from attncheck.core.io.visible import indent_continuation
 from attncheck.core.launch import COMMAND, SourceLocation
-from attncheck.core.visible import indent_continuation
 from attncheck.report.finding_lines import INDENT
 from attncheck.report.formats import github, load_format
 from tests.report import reports

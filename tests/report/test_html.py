@@ -200,7 +200,7 @@ def outline(page: Page) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_no_encoding_changes_the_page(encoding: str) -> None:
-    from attncheck.core.streams import fit_text
+    from attncheck.core.io.streams import fit_text
 
     record = load_format("html")
     text = record.render(make_parity_report(), False)

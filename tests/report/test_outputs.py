@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import SourceLocation
 from attncheck.report import outputs
 from attncheck.report.formats import format_names, load_format

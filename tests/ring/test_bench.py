@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.errors import BadUsage
 from attncheck.core.facts import Known
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, Clocks, RingRates, RingTiming, Stopwatch

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from attncheck.core.cases import Case
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.report import Report
 from attncheck.core.results.prediction import BlockTiming, PredictionSection
 from attncheck.core.sharding import explain_indivisible

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.workers.launcher_env import first_node, read_rank_env
 from attncheck.workers.stacks import collect_stacks, is_waiting_for_peers
 from tests.conftest import Run, all_processes_gone, find_marked_processes

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 from attncheck.selftest import edits, faults, pairs, table
 from attncheck.selftest.faults import Fault
 from attncheck.selftest.faults.job import ENVIRONMENT, MODEL

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.doctor import engine
 from attncheck.doctor.probes.payload.binaries.elf import Elf
 from attncheck.selftest import faults, run, table

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.plan import Change, Plan
 from attncheck.core.report import Report
 from attncheck.core.results.smoke import (

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import Unanswered
 from attncheck.core.findings import Fix
+from attncheck.core.io.errors import Unanswered
 from attncheck.workers.overlay import package_overlay, parse_fix_requirements
 from attncheck.workers.pool import Event, Job, Pool, Worker, overlay_environment
 from attncheck.workers.process import kill_all
@@ -148,7 +148,7 @@ def test_no_network_is_said_so(
 SCRIPT = """
 import shutil, sys
 if sys.argv[1] == "pip": shutil.which = lambda name: None
-from attncheck.core import interrupts
+from attncheck.core.io import interrupts
 from attncheck.workers.overlay import package_overlay
 interrupts.install_handlers()
 print("began", flush=True)

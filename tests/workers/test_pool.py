@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 from attncheck.workers.pool import NO_TIME_LEFT, Event, Job, Pool, describe_timeout
 from attncheck.workers.process import describe_exit
 from attncheck.workers.processor_time import CpuUse

@@ -13,7 +13,7 @@ from attncheck.cli.settings import (
     resolve_policy,
     select_interpreter,
 )
-from attncheck.core.outgoing import clean
+from attncheck.core.io.outgoing import clean
 
 
 def backends(

@@ -13,8 +13,8 @@ from attncheck.cli.options import POLICY, OutputOptions, PolicyOptions, Python, 
 from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
-from attncheck.core.errors import CLEAN, Interrupted, Unanswered
-from attncheck.core.streams import print_message
+from attncheck.core.io.errors import CLEAN, Interrupted, Unanswered
+from attncheck.core.io.streams import print_message
 from attncheck.gate.policy import POLICY_FILE, load_policy
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from attncheck.cli.settings import (
     resolve_policy,
     select_interpreter,
 )
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 
 if TYPE_CHECKING:
     from attncheck.cli.progress import ProgressDisplay

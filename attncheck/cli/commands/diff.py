@@ -14,11 +14,11 @@ from attncheck.cli.options import EXAMINE, Lanes, OutputOptions, Texts, Timeout,
 from attncheck.cli.output import exit_code, make_report_writer
 from attncheck.cli.settings import resolve_policy, select_interpreter
 from attncheck.cli.stack_file import read_side
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.gate.policy import Policy
-    from attncheck.gate.stack_diff.sides import StackSide
+    from attncheck.stacks.diff.sides import StackSide
 
 Files = Annotated[
     list[str] | None,
@@ -51,7 +51,7 @@ def diff(
 
     First the findings that only one has, then what differs, the likeliest explanation first.
     """
-    from attncheck.gate.stack_diff.compare import compare_sides
+    from attncheck.stacks.diff.compare import compare_sides
 
     paths, interpreters = files or [], python or []
     if len(paths) + len(interpreters) != 2:
@@ -74,7 +74,7 @@ def diff(
 
 
 def _examine(path: str, lanes: list[str] | tuple[str, ...], policy: Policy) -> StackSide:
-    from attncheck.gate.stack_diff.sides import make_snapshot_side
+    from attncheck.stacks.diff.sides import make_snapshot_side
 
     snapshot = collect_lanes(select_interpreter(path), lanes, None, False, policy)
     return make_snapshot_side(snapshot, snapshot.host.executable, "environment")

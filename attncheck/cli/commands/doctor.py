@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
-from attncheck.cli.cluster import NodesOptions, examine_cluster
+from attncheck.cli.cluster import NodesOptions, examine_nodes
 from attncheck.cli.commands import EXAMINING, Command
 from attncheck.cli.facts_file import read_facts, refuse_with_facts
 from attncheck.cli.measuring import collect_lanes
@@ -35,7 +35,7 @@ from attncheck.cli.settings import (
     resolve_policy,
     select_interpreter,
 )
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -98,7 +98,7 @@ def doctor(
             facts=facts, target=target, ring_size=ring_size, try_packages=try_packages, online=online,
             rendezvous_timeout=rendezvous_timeout,
         )  # fmt: skip
-        write_and_exit(writer, examine_cluster(nodes, python, lane or (), model, policy), verbose, policy)
+        write_and_exit(writer, examine_nodes(nodes, python, lane or (), model, policy), verbose, policy)
     if facts is not None:
         refuse_with_facts(
             MODEL=model, python=python, lane=lane, online=online, ring_size=ring_size, try_packages=try_packages

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from attncheck.cli.commands import GATING, Command
 from attncheck.cli.options import Baseline, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose
-from attncheck.cli.output import make_report_writer, with_repair
+from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
 
@@ -31,7 +31,7 @@ def gate(
     policy = resolve_gate_policy(options, output, rules, baseline)
     writer = make_report_writer(output)
     target = make_execution_target(select_interpreter(python), policy.device, policy)
-    report = with_repair(with_progress(lambda report_progress: gate.run(policy, target, report_progress)))
+    report = with_progress(lambda report_progress: gate.run(policy, target, report_progress))
     code = gate.exit_code(report, policy)
     writer.write(replace(report, exit_code=code), verbose)
     sys.exit(code)

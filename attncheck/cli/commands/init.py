@@ -9,7 +9,7 @@ from attncheck.cli.options import OUTPUT, Python, option
 from attncheck.cli.output import write_text
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import print_selection, select_interpreter
-from attncheck.core.streams import print_message
+from attncheck.core.io.streams import print_message
 
 SECONDS = 60.0  # for each probe
 Write = Annotated[

@@ -25,8 +25,8 @@ from attncheck.cli.options import (
 from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import resolve_policy, select_interpreter
+from attncheck.core.io.streams import print_message
 from attncheck.core.report import Report
-from attncheck.core.streams import print_message
 
 Files = Annotated[
     list[str] | None,

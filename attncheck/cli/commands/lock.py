@@ -24,7 +24,7 @@ from attncheck.cli.options import (
 from attncheck.cli.output import make_report_writer, write_and_exit, write_text
 from attncheck.cli.report_files import read_report
 from attncheck.cli.settings import resolve_policy, select_interpreter
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.lock import LOCK_FILE
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ def lock(
     """
     from attncheck.doctor import engine
     from attncheck.gate.dates import today
-    from attncheck.gate.lock import check as checking
-    from attncheck.gate.lock.file import load_lock, write_lock
-    from attncheck.gate.lock.make import make_lock
+    from attncheck.stacks.lock import check as checking
+    from attncheck.stacks.lock.file import load_lock, write_lock
+    from attncheck.stacks.lock.make import make_lock
 
     if not file or file == "-":
         raise BadUsage("a lock is a file of a project: name one, or none for " + LOCK_FILE)
@@ -113,7 +113,7 @@ def _refuse_unknown(snapshot: Snapshot, reports: tuple[Report, ...], file: str) 
 def describe_lock(lock: Lock, path: str) -> str:
     """Return what a lock holds, in a few lines."""
     from attncheck.core.facts import Known
-    from attncheck.gate.lock.machine import describe_gpus
+    from attncheck.stacks.lock.machine import describe_gpus
 
     gpus = describe_gpus(lock.gpus.value) if isinstance(lock.gpus, Known) else f"none ({lock.gpus.reason})"
     driver = f", driver {lock.driver.value}" if isinstance(lock.driver, Known) else ""

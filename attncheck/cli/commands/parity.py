@@ -34,7 +34,7 @@ from attncheck.cli.settings import (
     resolve_policy,
     select_interpreter,
 )
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -145,8 +145,8 @@ def parity(
     MODEL is a model whose own heads, sizes, windows, dtype and lengths to test: a folder, or a Hub name in the cache.
     """
     from attncheck.cli.last_failed import FailureMemory
+    from attncheck.core.io.streams import print_message
     from attncheck.core.report import InterruptedRun
-    from attncheck.core.streams import print_message
     from attncheck.measure import parity
     from attncheck.workers.launcher_env import read_rank_env
 

@@ -9,7 +9,7 @@ from attncheck.cli.measuring import collect_lanes, fetch_documents
 from attncheck.cli.options import OUTPUT, Lanes, Model, Online, Python, Timeout, option
 from attncheck.cli.output import write_stdout
 from attncheck.cli.settings import parse_lanes, resolve_policy, select_interpreter
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 
 Standalone = Annotated[
     str | None,
@@ -38,7 +38,7 @@ def probe(
     `attncheck doctor --facts` judges it.
     """
     from attncheck.core import codec
-    from attncheck.core.outgoing import mask
+    from attncheck.core.io.outgoing import mask
 
     policy = resolve_policy(timeout=timeout)
     if standalone is not None:
@@ -51,7 +51,7 @@ def probe(
 
 
 def _write_standalone(file: str, lanes: list[str], model: str | None, online: bool, seconds: float) -> None:
-    from attncheck.core.files import replace_file
+    from attncheck.core.io.files import replace_file
     from attncheck.doctor.probes.standalone import render_probe
 
     text = render_probe(parse_lanes(lanes), model, fetch_documents(model) if online else None, seconds)

@@ -12,7 +12,7 @@ from attncheck.cli.commands import ABOUT, Command
 from attncheck.cli.options import OUTPUT, OutputOptions, Verbose, option
 from attncheck.cli.output import make_report_writer, write_stdout
 from attncheck.cli.settings import resolve_policy
-from attncheck.core.errors import CLEAN, FOUND, UNANSWERED, BadUsage
+from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, BadUsage
 
 Files = Annotated[
     list[str],
@@ -37,7 +37,7 @@ def report(files: Files, output: OutputOptions, bug: Bug = None, verbose: Verbos
     Several reports on one environment become one; with --bug, the text of an issue.
     """
     from attncheck.cli.report_files import read_reports
-    from attncheck.core.outgoing import clean
+    from attncheck.core.io.outgoing import clean
     from attncheck.report.bug_report import write_bug_report
 
     policy = resolve_policy(output)

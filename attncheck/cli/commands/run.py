@@ -19,11 +19,11 @@ from attncheck.cli.options import (
     Verbose,
     option,
 )
-from attncheck.cli.output import make_report_writer, with_repair
+from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
-from attncheck.core import interrupts
-from attncheck.core.errors import BadUsage
+from attncheck.core.io import interrupts
+from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report
@@ -69,7 +69,6 @@ def run(
     target = make_execution_target(select_interpreter(python, argv), policy.device, policy)
 
     def show(report: Report, refused: bool) -> None:
-        report = with_repair(report)
         if refused:
             writer.write_stderr(report, verbose)
         writer.write_files(report, verbose, output.format if refused else "")

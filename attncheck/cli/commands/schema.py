@@ -12,7 +12,7 @@ from attncheck import report
 from attncheck.cli.commands import ABOUT, Command
 from attncheck.cli.completion import complete_from
 from attncheck.cli.output import write_stdout
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 
 DOCUMENTS = ("report", "policy")
 Document = Annotated[

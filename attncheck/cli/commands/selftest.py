@@ -11,8 +11,8 @@ from attncheck.cli.options import EXAMINE, Device, ListFormat, Python, option
 from attncheck.cli.output import write_text
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import check_choice, print_selection, select_interpreter
-from attncheck.core.errors import BadUsage
-from attncheck.core.outgoing import clean
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.outgoing import clean
 
 Inject = Annotated[
     list[str] | None,

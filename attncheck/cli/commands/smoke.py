@@ -31,10 +31,10 @@ from attncheck.cli.settings import (
     resolve_policy,
     select_interpreter,
 )
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
-    from attncheck.smoke.rehearsal import run as rehearsal
+    from attncheck.rehearsal import run as rehearsal
 
 LAUNCH_ENDINGS = (".sh", ".bash", ".yaml", ".yml", ".toml", ".slurm", ".sbatch")
 
@@ -143,8 +143,8 @@ def smoke(
     A launch, as a file or as the command after --, is rehearsed: run as it stands but for its size, its own trainer
     watched from inside, and its first step held against each document alone.
     """
+    from attncheck.rehearsal import run as rehearsal
     from attncheck.smoke import run as smoke
-    from attncheck.smoke.rehearsal import run as rehearsal
 
     policy = resolve_policy(output, timeout=timeout)
     writer = make_report_writer(output)
@@ -213,7 +213,7 @@ def make_rehearsal_request(
 ) -> rehearsal.Request:
     """Return the request to rehearse a file's launches, or the command after `--`. Raises `BadUsage`."""
     from attncheck.lint import inputs
-    from attncheck.smoke.rehearsal import run as rehearsal
+    from attncheck.rehearsal import run as rehearsal
 
     given = inputs.read_inputs(names, command)
     return rehearsal.Request(

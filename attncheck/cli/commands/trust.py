@@ -12,7 +12,7 @@ from attncheck.cli.commands import GATING, Command
 from attncheck.cli.options import POLICY, Python, option
 from attncheck.cli.output import write_text
 from attncheck.cli.settings import select_interpreter
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.gate.launch_code import LaunchCode

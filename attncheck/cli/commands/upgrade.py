@@ -29,17 +29,17 @@ from attncheck.cli.options import (
 from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import INTERRUPTED, with_progress
 from attncheck.cli.settings import check_choice, make_execution_target, resolve_policy, select_interpreter
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.streams import print_message
 from attncheck.core.report import InterruptedRun
-from attncheck.core.streams import print_message
 
 if TYPE_CHECKING:
     from attncheck.core.snapshot import Snapshot
     from attncheck.doctor.probes.collect import Lane
     from attncheck.doctor.probes.interpreter import Interpreter
     from attncheck.gate.policy import Policy
-    from attncheck.gate.upgrade.requests import UpgradeRequest
-    from attncheck.gate.upgrade.run import UpgradeSettings
+    from attncheck.stacks.upgrade.requests import UpgradeRequest
+    from attncheck.stacks.upgrade.run import UpgradeSettings
 
 STAGES = ("imports", "parity", "smoke")
 Words = Annotated[
@@ -108,9 +108,9 @@ def upgrade(
     Before they are installed: the environment is never changed, and --try runs them from a temporary folder.
     """
     from attncheck.doctor import engine
-    from attncheck.gate.upgrade.requests import locate_wheels, parse_request
-    from attncheck.gate.upgrade.run import run_upgrade
-    from attncheck.gate.upgrade.wheel_fit import list_host_tags
+    from attncheck.stacks.upgrade.requests import locate_wheels, parse_request
+    from attncheck.stacks.upgrade.run import run_upgrade
+    from attncheck.stacks.upgrade.wheel_fit import list_host_tags
 
     policy = resolve_policy(output, rules, profile, timeout)
     engine.check_codes((*policy.select, *policy.ignore))
@@ -173,9 +173,9 @@ def _make_settings(
     budget: float,
     policy: Policy,
 ) -> UpgradeSettings:
-    from attncheck.gate.upgrade.compare import Judging
-    from attncheck.gate.upgrade.run import UpgradeSettings
-    from attncheck.gate.upgrade.trial import TrialRequest
+    from attncheck.stacks.upgrade.compare import Judging
+    from attncheck.stacks.upgrade.run import UpgradeSettings
+    from attncheck.stacks.upgrade.trial import TrialRequest
 
     judging = Judging(policy.profile, policy.select, policy.ignore)
     if interpreter is None:

@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 from attncheck import __version__
 from attncheck.core import codec
 from attncheck.core.environment import NOT_RECORDED, Selection
-from attncheck.core.errors import BadUsage, Unanswered
-from attncheck.core.private_folder import cache_folder
+from attncheck.core.io.errors import BadUsage, Unanswered
+from attncheck.core.io.private_folder import cache_folder
 from attncheck.core.snapshot import SCHEMA_VERSION, Snapshot
 from attncheck.doctor.probes import bundle
 from attncheck.doctor.probes.payload.joining import LANE_CALLS, join_lanes

@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 
 FILES = ("config.json", "tokenizer_config.json")
 MAX_BYTES = 32 << 20

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from attncheck.core.environment import Selection
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.doctor.probes.bundle import PACKAGE
 from attncheck.doctor.probes.payload.packages.watched import IMPORT_PROVIDERS
 from attncheck.workers.child import Child, wait_for_children

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from attncheck import __version__
-from attncheck.core import secrets
+from attncheck.core.io import secrets
 from attncheck.core.snapshot import SCHEMA_VERSION
 from attncheck.doctor.probes import bundle
 from attncheck.doctor.probes.collect import Lane, make_request

@@ -9,7 +9,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.repair.choices import parse_requirement
 from attncheck.doctor.repair.unmet_requirements import find_unmet_requirements

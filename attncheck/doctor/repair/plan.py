@@ -14,6 +14,7 @@ from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, gravest_first
 from attncheck.core.job import Job
 from attncheck.core.report import Report
+from attncheck.core.results.cluster import ClusterSection
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.results.lint import LintSection
 from attncheck.core.results.repair import RepairSection, RepairStep
@@ -33,9 +34,11 @@ Judge = Callable[[Snapshot], tuple[Finding, ...]]
 def add_repair(report: Report) -> Report:
     """Return the report with its repair, and with findings whose fixes do not contradict it.
 
-    The same report where it has one already, where nothing in it is mended by a command, or no rule has judged.
+    The same report if it has one already, if no command fixes anything in it, if no rule has judged, or if it is of
+    nodes that differ: these have no repair in common.
     """
-    if report.section(RepairSection) is not None:
+    cluster = report.section(ClusterSection)
+    if report.section(RepairSection) is not None or (cluster is not None and not cluster.is_uniform):
         return report
     findings = [finding for finding in report.findings if finding.severity != "note"]
     if not any(not way.is_by_hand for finding in findings for way in list_ways(finding)):

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from attncheck.core.environment import Distribution
-from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.report import Report
 from attncheck.core.results.repair import RepairSection
 from attncheck.core.snapshot import Snapshot

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.doctor.target_files import locks, pyproject, requirements
 from attncheck.doctor.target_files.collector import Collector, PackageList
 

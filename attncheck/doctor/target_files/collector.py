@@ -15,8 +15,8 @@ from packaging.markers import Marker
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import read_bounded
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import read_bounded
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.queries.requirements import canonical_name
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.doctor.queries.requirements import canonical_name
 from attncheck.doctor.target_files.collector import (
     ALL_INTERPRETERS,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.doctor.queries.requirements import canonical_name
 from attncheck.doctor.target_files.collector import Collector, as_list, as_table, as_text, parse_toml
 from attncheck.doctor.target_files.requirements import add_requirement

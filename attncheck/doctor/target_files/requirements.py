@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.doctor.target_files.collector import Collector, shorten
 
 FindFile = Callable[[str], str]

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from attncheck.core.errors import AttncheckError
+from attncheck.core.io.errors import AttncheckError
 from attncheck.core.job import DROP, UnknownSetting
 from attncheck.core.launch import NOWHERE, Edit, Launch, Span
 from attncheck.lint.fields.values import ParsedSetting, ParsedSettings, join_settings

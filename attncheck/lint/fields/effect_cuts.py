@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Edit, Launch, Setting, Source, Word
 from attncheck.core.program import Program, ProgramOption
 from attncheck.core.rehearsal import Materials

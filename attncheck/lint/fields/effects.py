@@ -4,7 +4,7 @@ A name is split at `_`, `-`, `.`, at capitals, and before a final "dir" or "path
 count, with the tables above it where it is a bare "dir", "path" or "key" (`hydra.run.dir`). In this order:
 
 - `remote_code`: "remote" and "code" (`trust_remote_code`);
-- `secret`: what `core.secrets` takes for one (`hub_token`, `logger.wandb.key`; not `pad_token`, `prompt_key`);
+- `secret`: what `core.io.secrets` takes for one (`hub_token`, `logger.wandb.key`; not `pad_token`, `prompt_key`);
 - `push`: a hub, an upload, another machine's store (`push_to_hub`, `hub_model_id`, `default_hdfs_dir`);
 - `resume`: "resume", or a state that is loaded, restored or begun from (`load_checkpoint_path`, `init_from`);
 - `checkpoint`: weights that fit the user's model alone: an adapter with a path (`lora_model_dir`, `adapters`);
@@ -26,7 +26,7 @@ import re
 from functools import lru_cache
 from typing import Literal
 
-from attncheck.core.secrets.names import rate_name
+from attncheck.core.io.secrets.names import rate_name
 
 Effect = Literal["remote_code", "secret", "push", "resume", "checkpoint", "overwrite", "place", "tracker", ""]
 _WORDS = re.compile(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|\d+")

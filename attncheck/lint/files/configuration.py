@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import Setting, Source
 from attncheck.lint.files import json, toml
 from attncheck.lint.files.entry import Configuration, Entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Edit, Setting, Source, Span
 from attncheck.lint.files import configuration
 from attncheck.lint.files.edit_text import find_line_bounds, quote_value

@@ -8,10 +8,10 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 
-from attncheck.core.errors import BadUsage
-from attncheck.core.files import CannotRead, make_write_error, read_bounded, replace_file
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import CannotRead, make_write_error, read_bounded, replace_file
+from attncheck.core.io.visible import show_on_one_line
 from attncheck.core.launch import COMMAND, NOWHERE, Edit, Launch, Setting, Source, Span, Word
-from attncheck.core.visible import show_on_one_line
 from attncheck.lint.files import edit_files
 from attncheck.lint.files.configuration import Entry
 from attncheck.lint.files.edit_text import find_line_bounds, quote_value

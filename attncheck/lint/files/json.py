@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import Source
 from attncheck.lint.files.entry import MAX_DEPTH, MAX_KEYS, Configuration, Entry, make_entry
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Source, Span
 from attncheck.lint.files.entry import MAX_DEPTH, Configuration, Entry, make_entry
 from attncheck.lint.files.json import format_value

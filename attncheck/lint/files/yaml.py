@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Source, Span
 from attncheck.lint.files.entry import MAX_DEPTH, MAX_KEYS, Configuration, Entry, make_entry
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from attncheck.core.errors import AttncheckError
+from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import Setting, Word
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.arguments import iter_option_values

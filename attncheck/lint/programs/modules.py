@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from attncheck.core.files import CannotRead, read_bounded
+from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.lint.programs.paths import is_file
 
 MAX_MODULE_BYTES = 2 << 20

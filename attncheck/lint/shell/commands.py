@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import NOWHERE, Assignment, Setting, Source, SourceLocation, Span, Word
 from attncheck.lint.shell.arithmetic import evaluate_arithmetic
 from attncheck.lint.shell.carriers import CarriedScript, find_carried_script

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from itertools import groupby
 
-from attncheck.core.visible import INVISIBLE
+from attncheck.core.io.visible import INVISIBLE
 from attncheck.lint.shell.text import Segment
 
 # What bash expands outside quotes though it is no `$`: patterns, braces with a comma or a range; a `~` that begins.

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from attncheck.core import registry
-from attncheck.core.errors import BadUsage
 from attncheck.core.findings import Finding
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.streams import Syntax
 from attncheck.core.report import Report
-from attncheck.core.streams import Syntax
 
 __all__ = ["Finding", "Format", "Report"]
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 
 from attncheck.core.findings import SEVERITIES, Finding, Severity
+from attncheck.core.io.streams import break_workflow_commands
+from attncheck.core.io.visible import show_line_ends
 from attncheck.core.report import Report
-from attncheck.core.streams import break_workflow_commands
-from attncheck.core.visible import show_line_ends
 from attncheck.report.finding_lines import describe_finding, describe_no_findings, measured_questions
 from attncheck.report.formats import Format
 from attncheck.report.locations import add_locations, path_in_checkout, working_directory

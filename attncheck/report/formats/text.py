@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from attncheck.core.findings import Finding, Skip
+from attncheck.core.io.visible import indent_continuation, show_line_ends
 from attncheck.core.report import MERGED_COMMAND, Report
 from attncheck.core.verdicts import ANSWERS
-from attncheck.core.visible import indent_continuation, show_line_ends
 from attncheck.report.colours import wants_colours
 from attncheck.report.finding_lines import (
     count_severities,

@@ -20,7 +20,7 @@ class Markup(str):
 
 def escape(text: str) -> Markup:
     """Return `text` as HTML that shows it as it is, in an element or in a quoted attribute."""
-    # "\r\n" is one line end to a parser of HTML too; a lone "\r" is made visible before (`core.visible`).
+    # "\r\n" is one line end to a parser of HTML too; a lone "\r" is made visible before (`core.io.visible`).
     return text if isinstance(text, Markup) else Markup(html.escape(text.replace("\r\n", "\n"), quote=True))
 
 

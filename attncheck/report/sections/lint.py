@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from attncheck.core.facts import Known
+from attncheck.core.io.outgoing import MASKED_LAUNCH
 from attncheck.core.job import Job, LintedLaunch
-from attncheck.core.outgoing import MASKED_LAUNCH
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection

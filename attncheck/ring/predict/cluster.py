@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.results.prediction import LinkRate
 
 INNER_LINKS, OUTER_LINKS = ("nvlink", "pcie", "host"), ("ib", "roce", "network")

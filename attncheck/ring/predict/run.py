@@ -11,7 +11,7 @@ from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
-from attncheck.core.errors import BadUsage, Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.report import Report
 from attncheck.core.results.prediction import BlockKind, BlockTiming, LinkRate, PredictionSection
 from attncheck.core.results.ring_timings import PASSES, Passes, RingRates

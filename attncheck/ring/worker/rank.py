@@ -135,7 +135,7 @@ def _join_group(rank: int, world_size: int, message: dict[str, Any], mailbox: Ma
             time.sleep(LINGER_SECONDS)
         torch.cuda.set_device(local_rank)
     if message.get("emulate"):
-        from attncheck.ring import emulated_flash_attn
+        from attncheck.attention import emulated_flash_attn
 
         emulated_flash_attn.install(message["emulate"])
     mailbox.post({"meeting": rank})

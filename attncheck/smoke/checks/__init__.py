@@ -14,14 +14,13 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 from attncheck.core import registry
 from attncheck.core.plan import Change, Plan
 from attncheck.core.results.smoke import CheckResult, Measure
 
-if TYPE_CHECKING:
-    from attncheck.smoke.worker.testbed import Testbed
+Testbed = Any  # `attncheck.smoke.worker.testbed.Testbed`, which imports torch
 
 __all__ = ["Change", "CheckResult", "Measure", "Plan", "SmokeCheck"]
 

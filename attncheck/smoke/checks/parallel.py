@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from attncheck.core.plan import RING_NAMES, Change, Plan
 from attncheck.core.results.hf_adapter import HOOKED_IMPLEMENTATION
@@ -13,10 +12,7 @@ from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.core.verdicts import UNMEASURED
 from attncheck.doctor.knowledge import ring_flash_attn as knowledge
 from attncheck.smoke import plan_changes
-from attncheck.smoke.checks import SmokeCheck
-
-if TYPE_CHECKING:
-    from attncheck.smoke.worker.testbed import Testbed
+from attncheck.smoke.checks import SmokeCheck, Testbed
 
 MISSING_SYMBOL = re.compile(r"cannot import name '(\w+)' from 'transformers\.modeling_flash_attention_utils'")
 STRIDE_OPTION = "heads_k_stride"

@@ -16,7 +16,7 @@ from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.rehearsal import Isolation
-from attncheck.smoke.rehearsal.execution import LaunchProcess
+from attncheck.rehearsal.execution import LaunchProcess
 from attncheck.workers.sandboxed import Sandbox, read_isolation
 from attncheck.workers.scratch import remove_folder
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.smoke.rehearsal import execution
+from attncheck.rehearsal import execution
 from attncheck.workers import scratch
 from tests.adversary.rehearsal.ground import Ground, lay_ground, lay_victim, take_digest
 
@@ -113,7 +113,7 @@ class Evil:
 
 def test_a_pickle_is_not_run_by_who_judges(ground: Ground) -> None:
     """torch reads it as weights alone; a plain unpickling makes the canary (the control)."""
-    from attncheck.smoke.worker.rehearsal import records
+    from attncheck.rehearsal.worker import records
 
     canary = ground.root / "canary"
     text = pickle.dumps(Evil(canary))

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Absent
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Source
 from attncheck.lint.rewriting import read_launches
-from attncheck.smoke.rehearsal import cutting
+from attncheck.rehearsal import cutting
 from tests.snapshots import laptop
 
 CANARY = "touch canary"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.errors import Unanswered
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.report import Report
 from attncheck.core.results.repair import RepairSection, RepairStep
 from attncheck.doctor import engine

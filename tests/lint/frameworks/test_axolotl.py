@@ -462,7 +462,7 @@ def test_the_table_of_names_says_what_the_wheel_says() -> None:
     "text", ["", "base_model:\nsample_packing: [1, 2\n", "base_model: {a: 1}\nrl: 3\n", "base_model: 5\nplugins: 7\n"]
 )
 def test_strange_files_give_an_answer(text: str) -> None:
-    from attncheck.core.errors import BadUsage
+    from attncheck.core.io.errors import BadUsage
 
     try:
         launch = parse_launch(text, "yaml")

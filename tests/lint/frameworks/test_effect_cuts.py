@@ -11,15 +11,15 @@ from types import MappingProxyType
 
 import pytest
 
-from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Absent
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Kind, Source
 from attncheck.core.rehearsal import JobCut
 from attncheck.lint.fields.effect_cuts import CutEffects, cut_effects, is_harmless
 from attncheck.lint.fields.effects import Effect, find_effect
 from attncheck.lint.files.configuration import parse_entries
 from attncheck.lint.rewriting import format_with_files, read_launches, rewrite
-from attncheck.smoke.rehearsal import cutting
+from attncheck.rehearsal import cutting
 from tests import snapshots as s
 from tests.lint.frameworks import effect_fields
 from tests.lint.frameworks import test_rehearsal_cuts as launches

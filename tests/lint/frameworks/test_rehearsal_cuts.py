@@ -9,15 +9,15 @@ from types import MappingProxyType
 
 import pytest
 
-from attncheck.core.errors import Unanswered
 from attncheck.core.facts import Absent
+from attncheck.core.io.errors import Unanswered
 from attncheck.core.launch import Kind, Source
 from attncheck.core.preferences import Preference
 from attncheck.core.rehearsal import JobCut, PolicyGradient
 from attncheck.lint.fields.preferring import read_preference
 from attncheck.lint.files.configuration import parse_entries
 from attncheck.lint.rewriting import read_launches
-from attncheck.smoke.rehearsal import cutting
+from attncheck.rehearsal import cutting
 from tests import snapshots as s
 
 STAGE = "/stage"
@@ -531,7 +531,7 @@ def test_a_gpu_keeps_what_needs_one(text: str) -> None:
 
 def test_the_emulated_flash_attn_is_laid_as_a_package(tmp_path: Path) -> None:
     """Its files stand where an installed flash-attn's do, its distribution beside it."""
-    from attncheck.smoke.rehearsal import execution
+    from attncheck.rehearsal import execution
 
     execution._lay_flash_attn(tmp_path)
     for name in (

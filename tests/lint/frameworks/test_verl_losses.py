@@ -12,7 +12,7 @@ BALANCED = f"{BASE} {ULYSSES_SIZE}=2 data.balance_dp_token=True"
 
 @pytest.mark.parametrize("version", ["0.2.0.post2", "0.5.0", "0.7.0"])
 def test_balanced_tokens_end_the_first_step_under_ulysses(version: str) -> None:
-    """torch's DeviceMesh.size takes no name: rehearsed with verl 0.4.1 in tests/smoke/rehearsal/test_known_bugs.py."""
+    """torch's DeviceMesh.size takes no name: rehearsed with verl 0.4.1 in tests/rehearsal/test_known_bugs.py."""
     refused = [problem for problem in find_problems(BALANCED, version) if problem.consequence == "refuses"]
     assert [dict(problem.sets) for problem in refused] == [{"data.balance_dp_token": "False"}]
     corrected = write_settings(BALANCED, version, {"data.balance_dp_token": "False"})
@@ -73,7 +73,7 @@ def test_the_mean_of_micro_batches_depends_on_the_ranks(text: str, version: str,
     ],
 )
 def test_masks_were_shifted_twice_or_not_at_all(text: str, version: str, message: str) -> None:
-    """Rehearsed with verl 0.4.1 and 0.6.0 in tests/smoke/rehearsal/test_known_bugs.py."""
+    """Rehearsed with verl 0.4.1 and 0.6.0 in tests/rehearsal/test_known_bugs.py."""
     moved = [problem for problem in find_problems(text, version) if "not learnt" in problem.message]
     assert [message in problem.message for problem in moved] == ([True] if message else [])
     assert all(problem.consequence == "wrong" and not problem.mild for problem in moved)

@@ -8,7 +8,7 @@ Why it matters: the job then fails, or runs on another backend with other speed 
 What to do: go back to the lock's version of what moved, which the evidence names; `attncheck backends` says why a
 backend is not here.
 
-Source: attncheck/gate/lock/numbers.py.
+Source: attncheck/stacks/lock/numbers.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Why it matters: runs of the same seed no longer agree, and a job that must be re
 
 What to do: go back to the lock's version of what moved, which the evidence names; see the page of ATN711 or ATN712.
 
-Source: attncheck/gate/lock/numbers.py.
+Source: attncheck/stacks/lock/numbers.py.
 """
 
 from __future__ import annotations

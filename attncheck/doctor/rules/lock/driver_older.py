@@ -8,7 +8,7 @@ lock's no longer had.
 
 What to do: install the lock's driver or a newer one.
 
-Source: attncheck/gate/lock/machine.py.
+Source: attncheck/stacks/lock/machine.py.
 """
 
 from __future__ import annotations

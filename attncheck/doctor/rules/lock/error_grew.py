@@ -8,7 +8,7 @@ Why it matters: the job was known to be right; with this stack, its loss or grad
 
 What to do: go back to the lock's version of what moved, which the evidence names; see the page of ATN601 or ATN602.
 
-Source: attncheck/gate/lock/numbers.py; attncheck/core/verdicts.py for the budgets.
+Source: attncheck/stacks/lock/numbers.py; attncheck/core/verdicts.py for the budgets.
 """
 
 from __future__ import annotations

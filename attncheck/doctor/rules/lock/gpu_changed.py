@@ -8,7 +8,7 @@ was measured for the lock says nothing about it.
 
 What to do: run on a machine of the lock's kind, or keep a lock for each kind.
 
-Source: attncheck/gate/lock/machine.py.
+Source: attncheck/stacks/lock/machine.py.
 """
 
 from __future__ import annotations

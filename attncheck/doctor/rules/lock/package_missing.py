@@ -7,7 +7,7 @@ and say nothing.
 
 What to do: install the lock's version; or write the lock anew where the package is meant to be gone.
 
-Source: attncheck/gate/lock/packages.py.
+Source: attncheck/stacks/lock/packages.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Why it matters: a job that takes a tenth longer costs a tenth more, and nothing 
 What to do: go back to the lock's version of what moved, which the evidence names; `attncheck bench` says which backend
 is the fastest now.
 
-Source: attncheck/gate/lock/numbers.py.
+Source: attncheck/stacks/lock/numbers.py.
 """
 
 from __future__ import annotations

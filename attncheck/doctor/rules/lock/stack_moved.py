@@ -8,7 +8,7 @@ Why it matters: it tells which change to look at first, should something go wron
 
 What to do: nothing; `attncheck lock` records the new stack, with its reports.
 
-Source: attncheck/gate/lock/packages.py.
+Source: attncheck/stacks/lock/packages.py.
 """
 
 from __future__ import annotations

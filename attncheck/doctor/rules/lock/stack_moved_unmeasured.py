@@ -8,7 +8,7 @@ an error.
 What to do: measure again, and give the reports to `attncheck lock --check --report FILE`; go back to the lock's version
 by the command that the finding has; or record the new stack with `attncheck lock`.
 
-Source: attncheck/gate/lock/packages.py.
+Source: attncheck/stacks/lock/packages.py.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ with an undefined symbol (ATN104, ATN125).
 
 What to do: upgrade them in one command, with a wheel that is built for the new torch, or build them anew.
 
-Source: attncheck/gate/upgrade/builds.py; the wheels of flash-attn carry the minor version of torch in their names
+Source: attncheck/stacks/upgrade/builds.py; the wheels of flash-attn carry the minor version of torch in their names
 (attncheck/doctor/knowledge/flash_attn_wheels.py).
 """
 

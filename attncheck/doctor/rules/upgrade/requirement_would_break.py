@@ -10,7 +10,7 @@ excluded.
 What to do: upgrade both packages in one command, `attncheck upgrade A==1 B==2`, or stay with a version that is
 accepted.
 
-Source: attncheck/gate/upgrade/requirements.py; https://packaging.python.org/en/latest/specifications/core-metadata/,
+Source: attncheck/stacks/upgrade/requirements.py; https://packaging.python.org/en/latest/specifications/core-metadata/,
 "Requires-Dist".
 """
 

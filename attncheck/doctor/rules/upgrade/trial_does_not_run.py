@@ -7,7 +7,7 @@ Why it matters: a job would not start either.
 
 What to do: stay with the installed version; the evidence has the reason.
 
-Source: attncheck/gate/upgrade/trial.py.
+Source: attncheck/stacks/upgrade/trial.py.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ the new version meets something that it excludes.
 
 What to do: name them on the same command line, so that what they break is judged too; `--try` has pip choose.
 
-Source: attncheck/gate/upgrade/requirements.py.
+Source: attncheck/stacks/upgrade/requirements.py.
 """
 
 from __future__ import annotations

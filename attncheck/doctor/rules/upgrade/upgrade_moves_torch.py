@@ -9,7 +9,7 @@ of its CUDA builds only, and gigabytes move.
 What to do: take the newest release that accepts your torch, hold it with `pip install --constraint`, or plan both:
 `attncheck upgrade torch==… PACKAGE==…`.
 
-Source: attncheck/gate/upgrade/requirements.py, attncheck/gate/upgrade/moves.py.
+Source: attncheck/stacks/upgrade/requirements.py, attncheck/stacks/upgrade/moves.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Why it matters: an installer refuses the first kind; the second installs and fai
 What to do: take the wheel that is built for this Python, machine and torch.
 
 Source: https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/;
-attncheck/doctor/knowledge/flash_attn_wheels.py for flash-attn's names; attncheck/gate/upgrade/wheel_fit.py.
+attncheck/doctor/knowledge/flash_attn_wheels.py for flash-attn's names; attncheck/stacks/upgrade/wheel_fit.py.
 """
 
 from __future__ import annotations

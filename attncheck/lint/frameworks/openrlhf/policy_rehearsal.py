@@ -1,6 +1,6 @@
 """How a launch of OpenRLHF's reinforcement learning is cut to the actor's update, and what that optimises.
 
-The launch's own command parses its options, and OpenRLHF judges them; then `attncheck.smoke.worker.drivers.openrlhf`
+The launch's own command parses its options, and OpenRLHF judges them; then `attncheck.rehearsal.drivers.openrlhf`
 stands for Ray, vLLM and the reward: it makes OpenRLHF's own actor and hands it rollouts.
 
 Sources, openrlhf 0.11.2: cli/train_ppo_ray.py (options), trainer/ray/ppo_actor.py:234 (`training_step`),

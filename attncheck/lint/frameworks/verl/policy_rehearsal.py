@@ -1,6 +1,6 @@
 """How a launch of verl's reinforcement learning is cut to the actor's update, and what that optimises.
 
-The launch's own command composes its configuration, and verl judges it; then `attncheck.smoke.worker.drivers.verl`
+The launch's own command composes its configuration, and verl judges it; then `attncheck.rehearsal.drivers.verl`
 stands for Ray, the rollout engine and the reward: it makes verl's own actor and hands it rollouts.
 
 Sources, verl 0.9.1: trainer/main_ppo.py; trainer/config/ppo_trainer.yaml, actor/actor.yaml, rollout/rollout.yaml;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
-from attncheck.core.errors import BadUsage
+from attncheck.core.io.errors import BadUsage
 from attncheck.core.job import DROP, KEYS, Job, UnknownSetting
 from attncheck.core.launch import NOWHERE, Edit, Launch, Setting, Source, Word
 from attncheck.lint.files import editing

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.outgoing import MASKED_LAUNCH
+from attncheck.core.io.outgoing import MASKED_LAUNCH
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection
 from attncheck.report.html_page.elements import Markup, badge, code_block, element

@@ -8,9 +8,10 @@ failure. What stands in a function fails when it is called.
 from __future__ import annotations
 
 import ast
-from typing import Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Iterator, List, Optional
 
 from .source import import_source
+from .takes import Failure, Fallback, Take
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,39 +23,6 @@ if TYPE_CHECKING:
 
 MAX_CONDITION = 120
 _CATCH_ALL = ("Exception", "BaseException")
-
-
-class Take(NamedTuple):
-    """What a statement takes from another package's module; name "": the module itself."""
-
-    module: str
-    name: str
-    line: int
-    kind: str = "import"  # "attribute" of what was imported; "argument" of a call
-    argument: str = ""
-    reason: str = ""  # why a call does not fit
-
-    @property
-    def target(self) -> str:
-        """What is taken, as "module:name"."""
-        return self.module + ":" + self.name if self.name else self.module
-
-
-class Failure(NamedTuple):
-    """A take that cannot be served: under which open conditions, in which function ("": at import), after what else."""
-
-    take: Take
-    conditions: Tuple[str, ...] = ()
-    function: str = ""
-    tried: Tuple[Take, ...] = ()  # the failed alternatives of a `try` before it
-
-
-class Fallback(NamedTuple):
-    """A take that cannot be served and is caught: the line where the module goes on."""
-
-    take: Take
-    line: int
-    function: str = ""
 
 
 class ImportFollower:

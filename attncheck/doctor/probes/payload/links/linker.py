@@ -7,12 +7,13 @@ import re
 from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from .conditions import Conditions
-from .imports import Failure, Fallback, ImportFollower
+from .imports import ImportFollower
 from .names import Names
 from .packages import CONSUMERS, PROVIDERS
 from .reach import Spread
 from .signatures import Signatures
 from .source import ModuleFinder, SourceModule, read_takes
+from .takes import Failure, Fallback
 from .uses import Uses
 from .whereabouts import find_patcher, find_whereabouts
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Container, Dict, Iterable, List, NamedTuple, Optional, Set
 
-from .imports import Failure, ImportFollower
+from .imports import ImportFollower
 from .names import lazy_structure
 from .source import read_takes
+from .takes import Failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

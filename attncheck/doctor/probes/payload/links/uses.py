@@ -9,9 +9,9 @@ import ast
 import re
 from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from .imports import Take
 from .signatures import Signatures, find_refusal
 from .source import read_takes
+from .takes import Take
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,99 @@
+"""Every other node's side: tells node 0 that it begins, and later hands over its snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import socket
+import time
+from collections.abc import Callable
+
+from attncheck.cluster import wire
+from attncheck.cluster.place import NodePlace
+from attncheck.core.io import interrupts
+from attncheck.core.io.errors import Unanswered
+
+RETRY_SECONDS = 0.25
+CONNECT_SECONDS = 3.0  # for one try
+ANSWER_SECONDS = 30.0  # for node 0 to take what was sent
+
+
+class Follower:
+    """The connection to node 0."""
+
+    def __init__(self, place: NodePlace) -> None:
+        self._place = place
+        self._connection: socket.socket | None = None
+        self._greeting = self._nonce = b""
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def connect(self, deadline: float) -> None:
+        """Say hello to node 0, as often as it takes. Raises `Unanswered` at `deadline`, a time.monotonic() value."""
+        reason = "no answer"
+        for port in itertools.cycle(self._place.ports):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                ports = ", ".join(map(str, self._place.ports))
+                raise Unanswered(
+                    f"node {self._place.node} did not reach node 0 on port {ports}: {reason}; is it open among the "
+                    "nodes? --nodes-port names another, --nodes-timeout gives more time"
+                )
+            try:
+                self._say_hello(port, min(CONNECT_SECONDS, left))
+                return
+            except (OSError, wire.Refused) as error:
+                self.close()
+                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            _sleep(RETRY_SECONDS if port == self._place.ports[-1] else 0.0)
+
+    def hand_over(self, data: bytes, deadline: float) -> None:
+        """Send the document; where the connection broke meanwhile, over a new one. Raises `Unanswered`."""
+        while True:
+            try:
+                if self._connection is None:
+                    self.connect(deadline)
+                self._send(data, max(1.0, min(ANSWER_SECONDS, deadline - time.monotonic())))
+                return
+            except OSError:
+                self.close()
+                if time.monotonic() >= deadline:
+                    raise Unanswered(f"node 0 did not take what node {self._place.node} sent") from None
+                _sleep(RETRY_SECONDS)
+
+    def _say_hello(self, port: int, seconds: float) -> None:
+        connection = self._connection = socket.create_connection((self._place.address, port), seconds)
+        with contextlib.suppress(OSError):  # one to itself, which the system may make of an outgoing port
+            if connection.getsockname() == connection.getpeername():
+                raise wire.Refused("nobody listens there")
+        self._greeting, self._nonce = wire.receive(connection, wire.GREETING_BYTES), os.urandom(wire.NONCE_BYTES)
+        connection.sendall(wire.make_hello(self._place.key, self._greeting, self._nonce, self._place.node))
+        proof = wire.receive(connection, wire.DIGEST_BYTES)
+        wire.check_proof(self._place.key, self._greeting, self._nonce, proof)
+
+    def _send(self, data: bytes, seconds: float) -> None:
+        assert self._connection is not None
+        self._connection.settimeout(seconds)
+        self._connection.sendall(wire.make_document(self._place.key, self._greeting, self._nonce, data))
+        wire.receive(self._connection, len(wire.TAKEN))
+        self.close()
+
+
+def follow(place: NodePlace, deadline: float, make_document: Callable[[], bytes]) -> None:
+    """Say hello to node 0, make our document and hand it over. Raises `Unanswered` where node 0 is out of reach."""
+    follower = Follower(place)
+    try:
+        follower.connect(deadline)
+        follower.hand_over(make_document(), deadline)
+    finally:
+        follower.close()
+
+
+def _sleep(seconds: float) -> None:
+    time.sleep(seconds)
+    interrupts.raise_if_interrupted()

@@ -1,0 +1,63 @@
+"""The finding ATN581: a node has fewer GPUs than the job's placement takes there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from attncheck.cluster.placement import Placement
+from attncheck.core.facts import Absent, Known
+from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.node_ranges import format_nodes, name_nodes
+from attncheck.core.snapshot import NOT_ASKED, Snapshot
+from attncheck.doctor import engine
+
+CODE = "ATN581"
+
+
+def count_gpus(snapshot: Snapshot) -> int | None:
+    """Return how many GPUs a job on this node would see; None where nobody could look."""
+    if isinstance(snapshot.devices, Known):
+        return len(snapshot.visible_devices())
+    return 0 if isinstance(snapshot.devices, Absent) and snapshot.devices.reason != NOT_ASKED else None
+
+
+def find_lacking_nodes(counts: Mapping[int, int], placement: Placement, knows_all: bool) -> Iterator[Finding]:
+    """Yield a finding where nodes have fewer GPUs than the job takes there, or all of them fewer than it takes at all.
+
+    `counts` are the GPUs of each node; `knows_all` whether no node is missing there.
+    """
+    required, total = placement.gpus_per_node, sum(counts.values())
+    lacking = {node: count for node, count in counts.items() if count < required}
+    if lacking:
+        yield engine.make_finding_by_code(CODE, _describe_lacking(lacking, counts, placement))
+    elif knows_all and total < placement.gpus:
+        message = f"the nodes have {total} GPUs together, fewer than the {placement.gpus} that {placement.wanted_by}"
+        fix = Fix("add nodes, or ask for fewer GPUs", "manual", f"{placement.gpus - total} GPUs are missing")
+        evidence = _list_counts(counts)
+        yield engine.make_finding_by_code(CODE, Problem(message, evidence, (fix,), "GPUs of nodes"))
+
+
+def _describe_lacking(lacking: Mapping[int, int], counts: Mapping[int, int], placement: Placement) -> Problem:
+    required, is_one = placement.gpus_per_node, len(lacking) == 1
+    total = f"{sum(counts.values())} GPUs on {len(counts)} nodes; {required * len(counts)} are needed"
+    have = f"{len(counts) - len(lacking)} of {len(counts)} nodes have {required} or more"
+    return Problem(
+        message=f"{name_nodes(format_nodes(lacking))} {'has' if is_one else 'have'} fewer than the {required} "
+        f"GPU{'s' * (required > 1)} that {placement.wanted_by}",
+        evidence=(*_list_counts(lacking), total),
+        fixes=(
+            Fix("see what is left of them there", "advice", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),
+            Fix(f"leave {'that node' if is_one else 'those nodes'} out, or ask for fewer", "manual", have),
+        ),
+        subject="GPUs of nodes",
+    )
+
+
+def _list_counts(counts: Mapping[int, int]) -> tuple[str, ...]:
+    nodes_by_count: dict[int, list[int]] = {}
+    for node, count in counts.items():
+        nodes_by_count.setdefault(count, []).append(node)
+    return tuple(
+        f"{'no GPU' if count == 0 else '1 GPU' if count == 1 else f'{count} GPUs'} on {name_nodes(format_nodes(nodes))}"
+        for count, nodes in sorted(nodes_by_count.items())
+    )

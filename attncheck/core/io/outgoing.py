@@ -1,0 +1,128 @@
+"""Cleans what leaves the program: reports, snapshots and lines of text, before any format escapes or wraps them.
+
+Everything that is printed or written to a file goes through here once: `clean_text` for a line, `clean` for data.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from attncheck.core.io.visible import show_control_characters
+
+if TYPE_CHECKING:  # every command imports this module: what it cleans is imported when there is something to clean
+    from attncheck.core.launch import Edit
+
+T = TypeVar("T")
+MASKED_FIX = "… stands for a secret that is not shown: put it back in"
+MASKED_LAUNCH = (
+    "secrets are shown as …: put them back into what you paste; `attncheck lint --write` keeps them in the file"
+)
+
+
+def clean_text(text: str) -> str:
+    """Return a text that may be shown: secrets masked, what acts on a terminal or hides made visible."""
+    from attncheck.core.io.secrets import mask_secrets
+    from attncheck.core.job import DROP
+
+    _remember_environment()
+    # The value that drops a setting is our own, and stays what readers know.
+    return text if text == DROP else show_control_characters(mask_secrets(text))
+
+
+def clean(value: T) -> T:
+    """Return dataclasses, mappings, tuples and lists with every text in them cleaned; the same object where all is."""
+    cleaned: T = map_texts(value, cache(clean_text))
+    return cleaned
+
+
+def mask(value: T) -> T:
+    """Return data with the secrets in every text masked, and every other character as it is."""
+    from attncheck.core.io.secrets import mask_secrets
+
+    _remember_environment()
+    masked: T = map_texts(value, cache(mask_secrets))
+    return masked
+
+
+def map_texts(value: Any, clean_one: Callable[[str], str]) -> Any:
+    """Return a tree of data with `clean_one` applied to every text; what stays as it is is not copied.
+
+    Of a setting and of an entry of a mapping, the name decides too what its value may show.
+    """
+    if isinstance(value, str):
+        cleaned = clean_one(value)
+        return value if cleaned == value else cleaned
+    if isinstance(value, (tuple, list, frozenset, set)):
+        items = [map_texts(item, clean_one) for item in value]
+        if _are_same(value, items):
+            return value
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)
+    if isinstance(value, Mapping):
+        entries = {clean_one(str(key)): _map_named(str(key), item, clean_one) for key, item in value.items()}
+        is_same = list(entries) == list(value) and _are_same(value.values(), entries.values())
+        return value if is_same else entries
+    return _map_record(value, clean_one) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _map_record(record: Any, clean_one: Callable[[str], str]) -> Any:
+    name = getattr(record, "name", None)
+    changes = {}
+    for field in fields(record):
+        before = getattr(record, field.name)
+        if field.name == "value" and isinstance(name, str):
+            after = _map_named(name, before, clean_one)
+        else:
+            after = map_texts(before, clean_one)
+        if after is not before:
+            changes[field.name] = after
+    if not changes:
+        return record
+    changed = copy.copy(record)  # not `replace`, whose checks would see a half-changed record
+    for field_name, after in changes.items():
+        object.__setattr__(changed, field_name, after)
+    return _remark_masks(record, changed)
+
+
+def _map_named(name: str, item: Any, clean_one: Callable[[str], str]) -> Any:
+    from attncheck.core.io.secrets import MASK
+    from attncheck.core.io.secrets.values import is_secret_value
+
+    if isinstance(item, str) and is_secret_value(name, item):
+        return MASK
+    return map_texts(item, clean_one)
+
+
+def _remark_masks(before: Any, after: Any) -> Any:
+    """Return a record that can be pasted or applied with a word about what it no longer holds."""
+    from attncheck.core.findings import Fix
+    from attncheck.core.io.secrets import is_masked
+    from attncheck.core.job import LintedLaunch
+
+    if isinstance(before, Fix) and is_masked(before.text, after.text):
+        return replace(after, title=f"{after.title} ({MASKED_FIX})")
+    if isinstance(before, LintedLaunch):
+        if is_masked(before.diff + before.command, after.diff + after.command):
+            after = replace(after, job=replace(after.job, remarks=(*after.job.remarks, MASKED_LAUNCH)))
+        return replace(after, edits=_keep_whole(before.edits, after.edits), safe=_keep_whole(before.safe, after.safe))
+    return after
+
+
+def _keep_whole(before: tuple[Edit, ...], after: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """Return the edits that hold no secret: one applied with a mask in it would destroy the user's."""
+    return tuple(new for old, new in zip(before, after) if new.text == old.text)
+
+
+def _are_same(before: Any, after: Any) -> bool:
+    return all(first is second for first, second in zip(before, after))
+
+
+@cache
+def _remember_environment() -> None:
+    from attncheck.core.io.secrets import remember_settings
+
+    remember_settings(os.environ)

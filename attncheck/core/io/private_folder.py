@@ -1,0 +1,78 @@
+"""Our folders of caches and of state: this user's, readable by nobody else, and no error if there can be none."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from attncheck.core.io.files import replace_file
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path | None:
+    """Return our folder of caches, made private; None where there can be none, or where it is not ours alone."""
+    path = cache_path(environ)
+    return make_private(path) if path is not None else None
+
+
+def cache_path(environ: Mapping[str, str]) -> Path | None:
+    """Return where our folder of caches is, whether it is there or not; None where there can be none."""
+    return _user_path(environ, "XDG_CACHE_HOME", ".cache")
+
+
+def state_path(environ: Mapping[str, str]) -> Path | None:
+    """Return the path of our folder of state, which may be missing; None if there can be none."""
+    return _user_path(environ, "XDG_STATE_HOME", ".local/state")
+
+
+def _user_path(environ: Mapping[str, str], variable: str, below_home: str) -> Path | None:
+    base = environ.get(variable, "")
+    if not os.path.isabs(base):  # the specification says to pay no attention to it then
+        home = environ.get("HOME", "")
+        base = os.path.join(home, below_home) if os.path.isabs(home) else ""
+    return Path(base) / "attncheck" if base else None
+
+
+def temporary_folder() -> Path | None:
+    """Return a private folder of this user on this machine, for where there is no cache."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return make_private(Path(tempfile.gettempdir()) / f"attncheck-{user}")
+
+
+def make_private(path: Path) -> Path | None:
+    """Return a folder that only we can read and write, made where it is missing; None where it cannot be that."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "getuid") and status.st_uid != os.getuid()):
+            return None
+        if status.st_mode & 0o077:
+            path.chmod(0o700)
+        return path if os.access(path, os.W_OK | os.X_OK) else None
+    except (OSError, ValueError):
+        return None
+
+
+def describe_other_writers(path: str | os.PathLike[str]) -> str:
+    """Return which other users can change a file; "" if only its owner can, who is this user or root.
+
+    A group that can write is this user's own one on systems that give each user a group (umask 002).
+    """
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        return f"cannot look at it: {getattr(error, 'strerror', None) or error}"
+    if status.st_uid not in (0, os.getuid()):
+        return f"it is owned by another user (uid {status.st_uid})"
+    if status.st_mode & stat.S_IWOTH:
+        return f"every user can write it (mode {stat.S_IMODE(status.st_mode):o})"
+    if status.st_mode & stat.S_IWGRP and status.st_gid != os.getgid():
+        return f"its group can write it (gid {status.st_gid}, mode {stat.S_IMODE(status.st_mode):o})"
+    return ""
+
+
+def replace_private_file(path: Path, text: str) -> None:
+    """Write a whole file that only we can read, or none."""
+    replace_file(path, text.encode("utf-8", "surrogatepass"), 0o600)

@@ -1,0 +1,111 @@
+"""Fits text to the stream that it is written to: its encoding, and what reads it.
+
+GitHub's runner obeys lines of both streams: "::name …::…" after white space, and "##[name …]…" anywhere in a line
+(actions/runner 079cdb1, src/Runner.Common/ActionCommand.cs, `TryParseV2` and `TryParse`; both compare by culture, which
+passes over variation selectors). "::stop-commands::" or "::add-mask::" in a message would take effect. Under GitHub
+Actions such a line is broken so that a reader still sees it, and a parser of the document still reads the same value.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import Literal
+
+from attncheck.core.io.outgoing import clean_text
+from attncheck.core.io.visible import INVISIBLE, show_line_ends
+
+# What our own words are written with, in ASCII. Any other character that an encoding lacks is written as its escape.
+SIGNS = {
+    "·": "-",
+    "…": "...",
+    "→": "->",
+    "×": "x",
+    "±": "+-",
+    "–": "-",
+    "−": "-",
+    "≤": "<=",
+    "≥": ">=",
+    "°": "deg",
+    "“": '"',
+    "”": '"',
+    "²": "^2",
+    "³": "^3",
+    **dict(zip("▁▂▃▄▅▆▇█", "_.,-=+*#")),
+}
+Syntax = Literal["text", "json", "xml", "commands"]  # "commands": workflow commands, to be obeyed
+
+SELECTORS = "[\ufe00-\ufe0f]*"
+LINE_COMMAND = re.compile(rf"^((?:[^\S\n]|[\ufe00-\ufe0f])*):(?={SELECTORS}:)", re.MULTILINE)
+BRACKET_COMMAND = re.compile(rf"#({SELECTORS})(?=#{SELECTORS}\[)")
+# What the first ":" of a command, and the first "#", is replaced by; the group is what stands before the ":" or after
+# the "#". In Markdown a backslash is not shown.
+COLONS: Mapping[Syntax, str] = {"text": r"\1\\:", "json": r"\1:", "xml": r"\1&#58;"}
+HASHES: Mapping[Syntax, str] = {"text": r"#\1\\", "json": r"\\u0023\1", "xml": r"&#35;\1"}
+
+
+def fit_text(text: str, encoding: str | None = "utf-8", syntax: Syntax = "text") -> str:
+    """Return `text` as a stream of this encoding can hold it, without a command for GitHub's runner.
+
+    What the encoding lacks is replaced as the syntax asks for, so that nothing is lost and nothing raised.
+    """
+    if syntax == "json":
+        text = INVISIBLE.sub(_escape_for_json, text)
+    if os.environ.get("GITHUB_ACTIONS") == "true" and syntax != "commands":
+        text = break_workflow_commands(text, syntax)
+    return text if encoding is None or text.isascii() else _make_encodable(text, encoding, syntax)
+
+
+def replace_signs(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Replace characters that an encoding lacks: our own signs readably, what stands inside a foreign word by escapes.
+
+    An error handler of `codecs`, called READABLE: two names that differ in such a character alone stay two names.
+    """
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text, parts = error.object, []
+    for index in range(error.start, error.end):
+        character = text[index]
+        is_in_word = text[index - 1 : index].isalpha() and text[index + 1 : index + 2].isalpha()
+        if character in SIGNS and not is_in_word:
+            parts.append(SIGNS[character])
+        else:
+            parts.append(character.encode("ascii", "backslashreplace").decode("ascii"))
+    return "".join(parts), error.end
+
+
+READABLE = "attncheck.readable"
+codecs.register_error(READABLE, replace_signs)
+
+
+def break_workflow_commands(text: str, syntax: Syntax = "text") -> str:
+    """Return `text` without a line that GitHub's runner obeys."""
+    return BRACKET_COMMAND.sub(HASHES[syntax], LINE_COMMAND.sub(COLONS[syntax], text))
+
+
+def print_message(text: str) -> None:
+    """Print a message, which may hold foreign text, as one line on standard error."""
+    if sys.stderr is not None:
+        print(fit_text(show_line_ends(clean_text(text)), getattr(sys.stderr, "encoding", None)), file=sys.stderr)
+
+
+def _make_encodable(text: str, encoding: str, syntax: Syntax) -> str:
+    """Return `text` as `encoding` can hold it. JSON and XML are read as UTF-8: elsewhere they are written in ASCII."""
+    is_document = syntax in ("json", "xml")
+    codec = "ascii" if is_document and codecs.lookup(encoding).name != "utf-8" else encoding
+    try:
+        text.encode(codec)
+    except UnicodeEncodeError:
+        if syntax == "json":
+            return re.sub("[^\x00-\x7f]", _escape_for_json, text)
+        return text.encode(codec, "xmlcharrefreplace" if syntax == "xml" else READABLE).decode(codec)
+    return text
+
+
+def _escape_for_json(match: re.Match[str]) -> str:
+    """Return a character as JSON escapes it: in two halves beyond U+FFFF."""
+    data = match.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[index]:02x}{data[index + 1]:02x}" for index in range(0, len(data), 2))

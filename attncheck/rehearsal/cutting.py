@@ -1,0 +1,321 @@
+"""Cuts a launch small: the settings of size in its framework's words, its launcher to the processes that are here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from attncheck.core.facts import Known
+from attncheck.core.io.errors import Unanswered
+from attncheck.core.launch import Edit, Launch, SourceLocation, Word
+from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
+from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
+from attncheck.lint.fields.effect_cuts import cut_effects
+from attncheck.lint.launchers import containers, ray, srun
+from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
+from attncheck.rehearsal.guards import GUARDED, drop_guarded
+from attncheck.rehearsal.substitutions import leave_out
+
+MAX_LENGTH = 256  # tokens of a row
+MAX_REAL_LENGTH = 512  # of a row of the user's own data, which are longer
+MAX_BATCH = 2
+PEEKED = 64  # characters of a file
+MAX_ACCUMULATION = 2
+STAND_IN_HEADS = 2  # kv heads of the shapes that stand for a model that is not here, which Ulysses splits
+PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
+NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
+HOST_OPTIONS = (
+    "-H",
+    "--host",
+    "-host",
+    "--hostfile",
+    "-hostfile",
+    "--machinefile",
+    "-machinefile",
+)  # mpirun's, deepspeed's
+# Of a model that is trained on from its own weights: at the small model's rate it would lose what it knows.
+RATES = ("learning_rate", "optim.lr", "adam.lr")
+ARGUMENTS = ("$@", "$*")  # of the script, which is rehearsed without any
+
+
+class NothingToRehearse(Unanswered):
+    """No launch starts a training that can be cut small."""
+
+
+@dataclass(frozen=True)
+class CutLaunch:
+    """A launch that can be run here: a shell's command, and the files that it reads."""
+
+    command: str
+    files: Mapping[str, str]  # path to text
+    diff: str
+    cut: JobCut
+    folders: tuple[str, ...] = ()  # that it may want to find
+
+
+def make_materials(
+    read: ReadLaunch,
+    folder: str,
+    steps: int,
+    uses_gpu: bool,
+    processes: int,
+    full_model: bool = False,
+    real_data: bool = False,
+    trusts_remote_code: bool = False,
+) -> Materials:
+    """Return where a launch's model, data and output are, and the sizes that it is cut to."""
+    plan = read.job.plan
+    ring_size = _choose_ring_size(read, processes)
+    length = min(max(plan.max_length, 128), MAX_REAL_LENGTH if real_data else MAX_LENGTH)
+    return Materials(
+        os.path.join(folder, "model"),
+        os.path.join(folder, "data"),
+        os.path.join(folder, JOB_FOLDER, "output"),
+        steps,
+        length - length % (2 * ring_size),  # zigzag cuts a row into two chunks for each rank
+        min(plan.batch, MAX_BATCH),
+        min(plan.accumulation, MAX_ACCUMULATION),
+        uses_gpu,
+        processes - processes % ring_size,
+        ring_size,
+        full_model,
+        real_data,
+        trusts_remote_code,
+    )
+
+
+def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
+    """Return over how many ranks a row is here: as many as the launch says, or a part that there is room for."""
+    plan = read.job.plan
+    is_stand_in = not isinstance(read.snapshot.model, Known)  # never with --full-model
+    limit = min(processes, STAND_IN_HEADS) if plan.scheme == "ulysses" and is_stand_in else processes
+    return max(size for size in range(1, plan.ring_size + 1) if plan.ring_size % size == 0 and size <= limit)
+
+
+def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
+    """Return how the framework says that its launch is cut. Raises `NothingToRehearse` where it cannot be."""
+    framework = read.recognised.framework
+    if framework.cut is None:
+        raise NothingToRehearse(
+            f"{read.job.location}: launches of {framework.name} are not rehearsed yet; lint reads them"
+        )
+    cut = framework.cut(read.recognised.launch, read.job, materials)
+    if not isinstance(cut, str) and materials.uses_gpu:  # on a CPU it is emulated
+        cut = explain_uncached_kernel(read.snapshot, read.job.plan.attn_implementation) or cut
+    if isinstance(cut, str):
+        raise NothingToRehearse(f"{read.job.location}: {cut}")
+    if materials.real_data:
+        cut = _take_own_data(read, cut)
+    elif _holds_lines(read, cut):
+        by_lines = {name: materials.data_file for name, value in cut.options.items() if value == materials.json_file}
+        cut = replace(cut, options={**cut.options, **by_lines})
+    if materials.full_model:
+        cut = _keep_own_model(read, cut)
+    if cut.driver:
+        names = {"DRIVER": cut.driver, "DOCUMENTS": materials.documents, "STEPS": str(materials.steps)}
+        cut = replace(cut, environ={**cut.environ, **{f"ATTNCHECK_{name}": text for name, text in names.items()}})
+    return _cut_ring(cut, read.job.plan.ring_size, materials)
+
+
+def find_data(read: ReadLaunch, cut: JobCut) -> str:
+    """Return the data that a launch names, from the folder into which it changes, if they are there."""
+    path = os.path.join(read.recognised.launch.folder, os.path.expanduser(cut.data))
+    return path if os.path.exists(path) else cut.data
+
+
+def _holds_lines(read: ReadLaunch, cut: JobCut) -> bool:
+    """Return whether the launch's data are here and a file that holds a JSON object a line, whatever it is called."""
+    with contextlib.suppress(OSError, UnicodeError), open(find_data(read, cut)) as stream:
+        return stream.read(PEEKED).lstrip().startswith("{")
+    return False
+
+
+def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
+    """Return the cut of a launch whose rows are its own: which of their tokens are learnt, their labels say."""
+    name = read.recognised.framework.name
+    if not cut.data:
+        raise NothingToRehearse(
+            f"{read.job.location}: {name}'s {read.job.trainer} is rehearsed with made-up documents alone: --real-data "
+            "is for TRL's sft, with a dataset_name, and for scripts whose data are an option"
+        )
+    if read.job.plan.ring_size > 1:
+        raise NothingToRehearse(
+            f"{read.job.location}: rows over several ranks are put together by made-up words: leave out --real-data"
+        )
+    return replace(cut, objective=replace(cut.objective, targets="labelled"))
+
+
+def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
+    """Return the cut of a launch whose model is its own: it is trained at the rate that is written."""
+    if cut.driver:
+        raise NothingToRehearse(
+            f"{read.job.location}: {read.recognised.framework.name}'s {read.job.trainer} is rehearsed with a small "
+            "model alone: leave out --full-model"
+        )
+    return replace(cut, sets={name: value for name, value in cut.sets.items() if name not in RATES})
+
+
+def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
+    """Return a cut whose rows are spread over as many ranks as the launch says and this machine has processes for."""
+    kept = 1 if cut.whole_rows else materials.ring_size
+    if kept == ring_size:
+        return replace(cut, ring_size=kept)
+    has_room = ring_size <= materials.processes
+    limit = (
+        f"the small model has {STAND_IN_HEADS} kv heads" if has_room else f"{materials.processes} processes start here"
+    )
+    reason = cut.whole_rows or limit
+    where = f"a row is over {kept}" if kept > 1 else "a rank has its rows whole"
+    remark = f"rows over {ring_size} ranks: {reason}, and {where}"
+    return replace(cut, ring_size=kept, sets={**cut.sets, "ring_size": str(kept)}, remarks=(*cut.remarks, remark))
+
+
+def cut_launch(
+    read: ReadLaunch,
+    cut: JobCut,
+    sets: Mapping[str, str],
+    folder: str,
+    materials: Materials,
+    runs_substitutions: bool = False,
+) -> CutLaunch:
+    """Return a launch cut small, with `sets` on top: settings of the job that are tried.
+
+    Whatever the framework, what would write elsewhere, send, delete or load is taken out. Raises `Unanswered` for a
+    launch that cannot be changed, whose shell must hold what only its script knows, or which needs a command
+    substitution and `runs_substitutions` is not set.
+    """
+    launch, processes = read.recognised.launch, materials.processes
+    try:
+        edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+    except ValueError as error:
+        raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
+    rewritten = rewrite(read, {**cut.sets, **sets}, edits)
+    effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
+    rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
+    is_file = not launch.words
+    guarded = drop_guarded(_run_here(rewritten.launch, read.job.location))
+    if not runs_substitutions:
+        plain = leave_out(guarded)
+        if plain.needed:
+            raise Unanswered(
+                f"{read.job.location}: the launch runs a command to make {', '.join(plain.needed)}: write its value "
+                "there, or let it run with --run-substitutions"
+            )
+        guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
+    command, files = format_with_files(guarded, folder)
+    if is_file:
+        path = os.path.join(folder, os.path.basename(launch.source.name))
+        files = {path: rewritten.launch.source.text}
+        text = shlex.join(word.replace("{file}", path) for word in cut.command)
+        if not text:
+            raise Unanswered(
+                f"{read.job.location}: a configuration file alone: give the command that reads it after --"
+            )
+        command = replace(command, text=text)
+    environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
+    services = [name for name in ("srun", "ray") if name in launch.launchers]
+    if services:  # what they set, which is left out with them
+        cut = _add_remarks(cut, tuple(f"{name} is left out: processes start in the sandbox" for name in services))
+        environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
+    known = (*os.environ, *environ, *ARGUMENTS, *GUARDED)
+    missing = [name for name in command.variables if name not in known]
+    if missing or not command.text:
+        names = ", ".join(missing) or "another machine's shell"
+        raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")
+    text = _limit_processes(command.text, processes)
+    cut = replace(cut, environ={**cut.environ, **environ})
+    return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
+
+
+def _add_remarks(cut: JobCut, remarks: tuple[str, ...]) -> JobCut:
+    return replace(cut, remarks=(*cut.remarks, *remarks))
+
+
+def _run_here(launch: Launch, location: SourceLocation) -> Launch:
+    """Return a launch that starts its processes itself, here: srun and `ray job submit` have a service start them.
+
+    What such a service starts is in no sandbox. Hosts are left out too. Raises `Unanswered` for a container, whose
+    image has another environment than the one that is examined.
+    """
+    whole = launch.whole
+    place = 0
+    while place < len(whole) - len(launch.words):
+        if containers.parse(whole[place:]):
+            raise Unanswered(
+                f"{location}: the launch starts a container, which a rehearsal does not: rehearse the command in it, "
+                "where its packages are installed"
+            )
+        parsed = srun.parse(whole[place:]) or ray.parse(whole[place:])
+        name, equals, _ = whole[place].text.partition("=")
+        if parsed is not None:
+            whole = (*whole[:place], *parsed.words)
+        elif name in HOST_OPTIONS:
+            whole = (*whole[:place], *whole[place + (1 if equals else 2) :])
+        else:
+            place += 1
+    return replace(launch, whole=whole)
+
+
+def _limit_processes(command: str, processes: int) -> str:
+    """Return a command whose variables start no more processes than there is room for, on one node."""
+    for name, limit in (("NPROC_PER_NODE", processes), ("NNODES", 1)):
+        command = re.sub(
+            rf"\b{name}=['\"]?(\d{{1,6}})\b['\"]?",
+            lambda match, name=name, limit=limit: f"{name}={min(int(match[1]), limit)}",  # type: ignore[misc]
+            command,
+        )
+    return command
+
+
+def _edit_options(launch: Launch, cut: JobCut) -> Iterator[Edit]:
+    """Yield the edits of options that are the script's own."""
+    for index, word in enumerate(launch.words):
+        name, equals, _ = word.text.partition("=")
+        value = cut.options.get(name.lstrip("-").replace("-", "_")) if name.startswith("-") else None
+        if value is None:
+            continue
+        if equals:
+            yield edit_word(launch, word, f"{name}={shlex.quote(value)}")
+        elif index + 1 < len(launch.words):
+            yield edit_word(launch, launch.words[index + 1], shlex.quote(value))
+
+
+def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
+    """Yield the edits that leave one node, and no more processes than there is room for."""
+    words = launch.launcher_words
+    for index, word in enumerate(words):
+        name, equals, text = word.text.lstrip("-").partition("=")
+        name = name.replace("-", "_")
+        if not word.text.startswith("-") or name not in (*PROCESS_OPTIONS, *NODE_OPTIONS):
+            continue
+        target: Word = word if equals else words[index + 1] if index + 1 < len(words) else word
+        value = text if equals else target.text
+        limit = 1 if name in NODE_OPTIONS else processes
+        wanted = str(limit) if not value.isdecimal() or int(value) > limit else value
+        if wanted != value:
+            dashes = word.text[: len(word.text) - len(word.text.lstrip("-"))]
+            spelling = word.text.partition("=")[0].lstrip("-")
+            yield edit_word(launch, target, f"{dashes}{spelling}={wanted}" if equals else wanted)
+    yield from _edit_accelerate(launch, processes)
+
+
+def _edit_accelerate(launch: Launch, processes: int) -> Iterator[Edit]:
+    """Yield the edits by which accelerate starts no more processes than there is room for.
+
+    Its own configuration file may count them, over which options win, and --multi_gpu refuses to start one process
+    alone: accelerate 1.15.0 commands/launch.py:1208.
+    """
+    words = launch.launcher_words
+    if "accelerate" not in launch.launchers or not words:
+        return
+    names = {word.text.partition("=")[0].lstrip("-").replace("-", "_"): word for word in words}
+    in_file = {entry.name: entry.value for entry in launch.launcher_entries}.get("num_processes", "")
+    if "num_processes" not in names and in_file.isdecimal() and int(in_file) > processes:
+        place = edit_word(launch, words[-1], "")
+        yield replace(place, span=(place.span[1], place.span[1]), text=f" --num_processes={processes}")
+    if processes < 2 and "multi_gpu" in names:
+        yield edit_word(launch, names["multi_gpu"], "")

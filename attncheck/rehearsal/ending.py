@@ -1,0 +1,61 @@
+"""How a cut launch ended: well, with its own error, or because of what a rehearsal does not let it do."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+from attncheck.core.results.smoke import CheckResult
+from attncheck.rehearsal.execution import Execution
+
+ERROR_LINES = 4
+# The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed.
+ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: ")
+KILLED = (-9, 137)  # SIGKILL, as a process and its shell end with it
+SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or is not there
+# Errors of what a rehearsal does not let a launch do.
+NETWORK_ERRORS = (
+    *("Network is unreachable", "name resolution", "Name or service not known"),
+    "attncheck rehearses without a network",
+)
+WRITE_ERRORS = ("Permission denied", "Read-only file system")
+CUDA_ERROR = "Error 304: OS call failed"
+
+
+def judge_end(ended: Execution, remark: str = "") -> CheckResult:
+    """Return how the launch ended, with what may explain an error."""
+    if ended.returncode == 0:
+        return CheckResult("run", notes=(f"{ended.steps} steps in {ended.seconds:.0f} s",))
+    if ended.returncode is None:
+        reason = f"it was ended after {ended.seconds:.0f} s, {ended.steps} steps taken; --timeout allows more"
+        return CheckResult("run", "out_of_time", reason)
+    lines = [line for line in ended.lines if line.strip()]
+    places = [place for place, line in enumerate(lines) if ERROR_LINE.search(line)]
+    if ended.returncode in SHELL_ERRORS and lines:
+        places = [len(lines) - 1]
+    error = lines[places[-1]] if places else ""
+    lines = lines[: places[-1] + 1 if places else None][-ERROR_LINES:]  # what a launcher says of its child is left out
+    notes = tuple(line.strip()[:300] for line in lines)
+    if refusal := explain_refusal(ended, lines):
+        return CheckResult("run", "skipped", f"{refusal} (status {ended.returncode})", notes=notes)
+    first = f"it ended with status {ended.returncode} after {ended.steps} steps{f': {error.strip()}' if error else ''}"
+    if ended.returncode in KILLED:
+        first = f"it was killed after {ended.steps} steps (status {ended.returncode}), as where memory runs out"
+    return CheckResult("run", violations=(first[:400],), notes=(*filter(None, (remark,)), *notes))
+
+
+def explain_refusal(ended: Execution, lines: Sequence[str]) -> str:
+    """Return what the launch could not do because it is rehearsed, if the lines of its error show that; else ""."""
+    text = "\n".join(lines)
+    if any(word in text for word in NETWORK_ERRORS):
+        return "the launch needs the network, which a rehearsal does not have"
+    if ended.isolation.files == "landlock" and CUDA_ERROR in text:
+        return (
+            "CUDA does not start if Landlock alone protects root's files, for it writes to /proc: rehearse as another "
+            "user, or with user namespaces"
+        )
+    denied = [path for path in ended.isolation.denied if path in text or os.path.basename(path) in text]
+    if denied and any(word in text for word in WRITE_ERRORS):
+        return f"the launch must write {denied[0]}, which a rehearsal does not let it"
+    return ""

@@ -1,0 +1,252 @@
+"""Runs a cut launch with the watcher in its processes, in a sandbox that leaves nothing of it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from attncheck.core.io.files import CannotRead, read_bounded
+from attncheck.core.rehearsal import JOB_FOLDER, Isolation
+from attncheck.rehearsal import guards
+from attncheck.rehearsal.extensions import FOLDER
+from attncheck.workers.process import closing_stream
+from attncheck.workers.sandboxed import Sandbox, SandboxedProcess, read_isolation
+from attncheck.workers.scratch import remove_folder
+
+WATCHER = Path(__file__).parent / "watcher"
+DRIVERS = Path(__file__).parent / "drivers"
+EMULATED = Path(__file__).parent / "emulated"
+EMULATION = Path(__file__).parent.parent / "ring" / "emulated_flash_attn"
+FLASH_ATTN_METADATA = {
+    "METADATA": "Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n",
+    "top_level.txt": "flash_attn\n",
+}
+SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
+LAST_LINES = 200  # of what the launch prints: torchrun writes tens after a rank's own error
+MAX_LINE_BYTES = 64 << 10
+POLL_SECONDS = 0.2
+MAX_STEP_BYTES = 64 << 20  # of a rank's losses and rows
+MAX_NOTE_BYTES = 64 << 10
+MAX_DENIED = 100  # paths, and bytes of each, that are read of what the watcher noted
+MAX_PATH_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a launch ended: its exit status (None: it was ended at the deadline), the steps taken, its last lines."""
+
+    returncode: int | None
+    steps: int
+    lines: tuple[str, ...]
+    seconds: float
+    isolation: Isolation = Isolation()
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What is run, and how.
+
+    `environ` is the launch's own. `needs_files`: it is not started unless the user's files are protected.
+    `emulates_flash_attn`: its processes find flash-attn in plain torch. It is ended after `seconds`.
+    """
+
+    command: str
+    environ: Mapping[str, str]
+    emulates_flash_attn: bool
+    steps: int
+    seconds: float
+    needs_files: bool = False
+    trusts_remote_code: bool = False
+    folders: tuple[str, ...] = ()  # inside its own, that it may want to find
+
+
+def run_launch(request: RunRequest, folder: str, python: str, report_progress: Callable[[str], None]) -> Execution:
+    """Run a shell's command where the user works, with the interpreter's programs first."""
+    job = _lay_folders(folder)
+    for path in request.folders:
+        os.makedirs(path, exist_ok=True)
+    watch = os.path.join(job, "watch")
+    environment = {**request.environ, **guards.make_environment(job, os.environ, request.trusts_remote_code)}
+    environment |= {"ATTNCHECK_WATCH": watch, "ATTNCHECK_FOLDER": job}
+    environment["TORCH_EXTENSIONS_DIR"] = os.path.join(job, FOLDER)  # a killed build leaves a lock for ever
+    if request.emulates_flash_attn:
+        _lay_flash_attn(Path(folder) / "entry")
+        environment["ATTNCHECK_EMULATED"] = "flash_attn"
+    environment["PYTHONPATH"] = _join_paths(os.path.join(folder, "entry"), os.environ.get("PYTHONPATH", ""))
+    environment["PATH"] = _join_paths(os.path.dirname(os.path.abspath(python)), os.environ.get("PATH", os.defpath))
+    overlaid = {os.getcwd(), os.path.expanduser("~"), os.path.realpath(tempfile.gettempdir()), "/tmp", "/var/tmp"}
+    sandbox = Sandbox(
+        os.path.join(folder, "sandbox"), [job], [path for path in overlaid if os.path.isdir(path)], request.needs_files
+    )
+    command = keep_watcher(request.command, os.path.join(folder, "entry"))
+    began = time.monotonic()
+    report_progress("starting the launch")
+    process = LaunchProcess(command, environment, os.getcwd(), sandbox)
+    try:
+        ended = _follow(process, request, watch, began, report_progress)
+    finally:
+        process.kill()
+        _keep_records(folder)
+    isolation = replace(read_isolation(sandbox), denied=_read_denied(os.path.join(folder, "watch")))
+    return replace(ended, lines=process.last_lines(), isolation=isolation)
+
+
+def _follow(
+    process: LaunchProcess, request: RunRequest, watch: str, began: float, report_progress: Callable[[str], None]
+) -> Execution:
+    """Return how a launch ended, or that it has taken its steps or its time."""
+    taken = 0
+    while not process.wait_for_exit(POLL_SECONDS):
+        if count_steps(watch) != taken:
+            taken = count_steps(watch)
+            report_progress(f"step {taken} of {request.steps}")
+        if taken >= request.steps:  # a script that cannot be told to stop
+            return Execution(0, taken, (), time.monotonic() - began)
+        if time.monotonic() - began > request.seconds:
+            return Execution(None, count_steps(watch), (), request.seconds)
+    return Execution(process.returncode, count_steps(watch), (), time.monotonic() - began)
+
+
+def keep_watcher(command: str, entry: str) -> str:
+    """Return a launch's command with the watcher's folder before those that it sets as PYTHONPATH itself."""
+    return SET_PYTHONPATH.sub(lambda match: f"{match[0]}{shlex.quote(entry)}:", command)
+
+
+def count_steps(watch: str) -> int:
+    """Return how many steps every rank that reports has taken."""
+    counts = []
+    for path in Path(watch).glob("steps-*.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError, CannotRead):
+            counts.append(len(json.loads(read_bounded(path, MAX_STEP_BYTES))["steps"]))
+    return min(counts, default=0)
+
+
+def count_ranks(folder: str) -> int:
+    """Return how many ranks wrote the record of a first step."""
+    return len(list((Path(folder) / "watch").glob("rank-*.pt")))
+
+
+def read_watcher_failures(folder: str) -> str:
+    """Return why the watcher could not enter a process, "" where it could."""
+    watch = Path(folder) / "watch"
+    if not (watch / "entered").exists():
+        return (
+            "no Python that the launch started could be watched: it sets another PYTHONPATH, or starts python with "
+            "-E, -I or -S"
+        )
+    lines = _read_note(watch / "watcher-failed").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def describe_data_parallel(folder: str) -> str:
+    """Return that the launch copied its model to several GPUs, which is not watched; "" where it did not."""
+    count = _read_note(Path(folder) / "watch" / "data-parallel")
+    if not count.isdecimal():
+        return ""
+    return (
+        f"one process trains on {count} GPUs by torch.nn.DataParallel, whose copies of the model are not watched: "
+        f"start one for each (torchrun --nproc-per-node {count}), or show it one (CUDA_VISIBLE_DEVICES=0)"
+    )
+
+
+def _read_note(path: Path) -> str:
+    """Return a text that the watcher wrote, "" if it is none that can be read: the launch can write there too."""
+    with contextlib.suppress(CannotRead):
+        return read_bounded(path, MAX_NOTE_BYTES).decode("utf-8", "replace")
+    return ""
+
+
+def _lay_folders(folder: str) -> str:
+    """Put the watcher where the launch's processes find it; return the only folder that they may write to, empty."""
+    job, entry = os.path.join(folder, JOB_FOLDER), os.path.join(folder, "entry")
+    for path in (job, entry, os.path.join(folder, "sandbox")):
+        remove_folder(path)
+    for name in ("output", "watch", "tmp", "cache"):
+        os.makedirs(os.path.join(job, name))
+    extensions = os.path.join(folder, FOLDER)
+    if os.path.isdir(extensions):
+        shutil.copytree(extensions, os.path.join(job, FOLDER), symlinks=True)
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(WATCHER, os.path.join(entry, "attncheck_watcher"), ignore=ignored)
+    shutil.copytree(DRIVERS, os.path.join(entry, "attncheck_drivers"), ignore=ignored)
+    shutil.copy(WATCHER / "entry.py", os.path.join(entry, "sitecustomize.py"))
+    return job
+
+
+def _keep_records(folder: str) -> None:
+    """Move what the watcher wrote out of the launch's reach; links, pipes and folders are none of the watcher's."""
+    written, kept = os.path.join(folder, JOB_FOLDER, "watch"), os.path.join(folder, "watch")
+    remove_folder(kept)
+    if os.path.isdir(written) and not os.path.islink(written):
+        os.rename(written, kept)
+        os.chmod(kept, 0o700)
+        for entry in list(os.scandir(kept)):
+            if not entry.is_file(follow_symlinks=False):
+                remove_folder(entry.path)
+    else:
+        os.makedirs(kept)
+
+
+def _read_denied(watch: str) -> tuple[str, ...]:
+    """Return the paths that the launch's Python could not write."""
+    paths: dict[str, None] = {}
+    for file in sorted(Path(watch).glob("denied-*")):
+        with contextlib.suppress(CannotRead):
+            lines = read_bounded(file, MAX_DENIED * MAX_PATH_BYTES).decode("utf-8", "replace").splitlines()
+            paths |= dict.fromkeys(lines[:MAX_DENIED])
+    return tuple(paths)[:MAX_DENIED]
+
+
+def _lay_flash_attn(entry: Path) -> None:
+    """Put an emulated flash-attn where the processes find it first."""
+    package, distribution = entry / "flash_attn", entry / "flash_attn-2.8.3.dist-info"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(EMULATION, package / "emulation", ignore=ignored)
+    for path in EMULATED.glob("*.py"):
+        if path.name != "__init__.py":
+            shutil.copy(path, package / ("__init__.py" if path.stem == "flash_attn" else path.name))
+    for folder, name in (("utils", "distributed.py"), ("layers", "rotary.py")):
+        (package / folder).mkdir()
+        (package / folder / "__init__.py").touch()
+        os.rename(package / name, package / folder / name)
+    distribution.mkdir()
+    for name, text in FLASH_ATTN_METADATA.items():
+        (distribution / name).write_text(text)
+
+
+def _join_paths(*paths: str) -> str:
+    return os.pathsep.join(path for path in paths if path)
+
+
+class LaunchProcess(SandboxedProcess):
+    """A shell that runs a launch."""
+
+    def __init__(self, command: str, environment: Mapping[str, str], folder: str, sandbox: Sandbox) -> None:
+        """Start the command in `folder`."""
+        self._lines: deque[bytes] = deque(maxlen=LAST_LINES)
+        super().__init__(command, environment, folder, sandbox)
+
+    def _stream_handlers(self) -> list[Callable[[], None]]:
+        return [self._read_stdout, *super()._stream_handlers()]
+
+    def _read_stdout(self) -> None:
+        with contextlib.suppress(OSError, ValueError), closing_stream(self._process.stdout) as stream:
+            self._lines.extend(iter(lambda: stream.readline(MAX_LINE_BYTES), b""))
+
+    def last_lines(self) -> tuple[str, ...]:
+        """Return the last lines that the launch printed, those of standard error after the others."""
+        for thread in self._threads:
+            thread.join(1.0)
+        text = b"".join(self._lines).decode("utf-8", "replace") + "\n" + self.stderr
+        lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
+        return tuple(line for line in lines if line)[-LAST_LINES:]

@@ -1,0 +1,103 @@
+"""What may mend a launch that trains wrongly: settings of its framework, the likeliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from attncheck.core.io.errors import Unanswered
+from attncheck.core.job import DROP, KEYS
+from attncheck.core.rehearsal import JobCut
+from attncheck.core.results.rehearsal import CACHE_IS_ON, RehearsedLaunch
+from attncheck.lint.rewriting import ReadLaunch, rewrite
+
+MAX_MENDS = 4  # each is a run of the launch
+
+
+@dataclass(frozen=True)
+class Mend:
+    """What may mend a launch: settings as `Framework.write` takes them, or a line of the user's own code.
+
+    The watcher does what the line says where `environ` is set.
+    """
+
+    sets: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""  # of the line
+    line: str = ""
+    environ: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_CACHE = Mend(
+    title="keep no cache while training",
+    line="model.config.use_cache = False",
+    environ={"ATTNCHECK_NO_CACHE": "1"},
+)
+
+
+def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str], first: RehearsedLaunch) -> list[Mend]:
+    """Return what to try; each changes the job."""
+    said = [line for result in first.results for line in (*result.violations, *result.notes)]
+    unique = [NO_CACHE] if any(CACHE_IS_ON in line for line in said) else []
+    for sets in _iter_proposals(read, cut, failed, first.ranks):
+        mend = Mend(sets)
+        if mend not in unique and _changes_something(read, sets):
+            unique.append(mend)
+    return unique[:MAX_MENDS]
+
+
+def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str], ranks: int) -> Iterator[dict[str, str]]:
+    plan = read.job.plan
+    for problem in read.job.problems:  # what lint says is wrong, in the launch's own settings
+        if problem.sets and problem.consequence == ("refuses" if "run" in failed else "wrong"):
+            yield dict(problem.sets)
+    for sets in cut.mends if "documents" in failed or (cut.driver and "gradients" in failed) else ():
+        is_switched_off = DROP in sets.values()  # of an option that the launch gives
+        if not set(sets) & {"packing"} or is_switched_off or plan.packed or plan.packing == "mask_2d":
+            yield dict(sets)
+    if "documents" in failed or "gradients" in failed:
+        if plan.packed or plan.packing == "mask_2d":
+            yield {"packing": "off"}
+        for name in ("sdpa", "eager"):
+            if name != plan.attn_implementation:
+                yield {"attn_implementation": name}
+    if {"loss", "gradients"} & set(failed) and ranks > 1:
+        yield from map(dict, cut.rank_mends)
+    if {"loss", "gradients"} & set(failed) and plan.liger:
+        yield {"liger": "off"}
+    if "gradients" in failed and plan.gradient_checkpointing:
+        yield {"gradient_checkpointing": "off"}
+
+
+def _changes_something(read: ReadLaunch, sets: Mapping[str, str]) -> bool:
+    try:
+        return bool(rewrite(read, sets).diff)
+    except Unanswered:
+        return False
+
+
+def describe(read: ReadLaunch, mend: Mend) -> str:
+    """Return a mend's line, or its settings as the launch's framework writes them: the lines that are new, joined."""
+    if mend.line:
+        return mend.line
+    sets = mend.sets
+    diff = rewrite(read, sets).diff
+    lines = diff.splitlines()
+    before = {word for line in lines if line.startswith("-") for word in line[1:].split()}
+    added = [line[1:].split() for line in lines if line.startswith("+") and not line.startswith("+++")]
+    new = [text for words in added for text in _iter_new_settings(words, before)]
+    names = ", ".join(
+        f"no --{key}" if value == DROP else f"{key}={value}"
+        for key, value in sets.items()
+        if key in KEYS or value == DROP
+    )
+    return " ".join(new) or names or "other settings"
+
+
+def _iter_new_settings(words: Sequence[str], before: set[str]) -> Iterator[str]:
+    """Yield the words of a line that were not there before, a value with the name that it belongs to."""
+    for index, word in enumerate(words):
+        if word == "\\" or word in before:
+            continue
+        previous = words[index - 1] if index else ""
+        belongs = not word.startswith("-") and (previous.startswith("--") or previous.endswith(":"))
+        yield f"{previous} {word}" if belongs and previous in before else word

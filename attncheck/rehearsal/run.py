@@ -1,0 +1,496 @@
+"""Rehearses launches: makes what they train, runs them cut small, judges the first step, and tries what mends it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from attncheck.core import codec
+from attncheck.core.facts import Known
+from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.io.errors import Unanswered
+from attncheck.core.io.secrets import mask_secrets
+from attncheck.core.launch import Source
+from attncheck.core.rehearsal import Isolation, JobCut, Materials
+from attncheck.core.report import Report
+from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
+from attncheck.core.results.smoke import CheckResult, deciding_reason, judge_result
+from attncheck.core.snapshot import Snapshot
+from attncheck.core.verdicts import HUGE, MeasuredOn, Verdict
+from attncheck.doctor import engine
+from attncheck.lint import run as lint
+from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hide_exports_in_diff
+from attncheck.lint.pasting import format_command
+from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
+from attncheck.rehearsal import cutting, execution, extensions, known, mends
+from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
+from attncheck.rehearsal.ending import judge_end
+from attncheck.smoke.run import collect_evidence, summarize_training
+from attncheck.workers import execution as workers
+from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.pool import Event, Job, Pool
+from attncheck.workers.sandboxed import NOT_STARTED
+from attncheck.workers.scratch import scratch_folder
+
+CHECKS = ("batch", "documents", "loss", "gradients", "learning")  # attncheck.rehearsal.worker.judging's
+CODES = {
+    "batch": "ATN431",
+    "documents": "ATN432",
+    "loss": "ATN433",
+    "gradients": "ATN434",
+    "run": "ATN435",
+    "learning": "ATN436",
+    "repeat": "ATN437",
+}
+MESSAGES = {
+    "batch": "the batches are not the documents",
+    "documents": "documents are not computed as each alone would be",
+    "loss": "the loss is not the one that is documented",
+    "gradients": "the gradients are not those of the loss",
+    "run": "the launch, cut small, ends with an error",
+    "learning": "the launch does not train as it must",
+    "repeat": "two runs of the launch differ",
+}
+OTHER_TARGETS = "the loss is not of each next token"  # where nothing documents what it is
+STEPS = 30
+FULL_STEPS = 10  # of a model of its own size, which is slow, and whose learning is not judged
+MAX_WEIGHTS = 8_000_000  # numbers of such a model whose gradients are kept and compared, of the smallest parameters
+REPEATED_STEPS = 3  # of the second run of a launch that asks for reproducible training
+MAX_SCRIPTS = 200  # beside a launch's own
+DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in twice
+LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
+CPU_PROCESSES = 2
+MAX_LINES = 6  # of a finding's evidence
+FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
+SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
+
+
+@dataclass(frozen=True)
+class Request:
+    """The launches to rehearse, each from its source; what may be tried; the seed of the documents and weights."""
+
+    sources: tuple[Source, ...]
+    read_model: lint.ReadModel
+    make_reader: Callable[[Source], lint.ReadFile]
+    fix: bool = True
+    seed: int = 0
+    steps: int = 0  # 0: as many as there must be
+    full_model: bool = False  # the user's own model, whole, instead of a small one of its architecture
+    real_data: bool = False  # the first rows of the user's own data instead of made-up documents
+    own_loops: bool = True  # scripts whose training loop is their own too: what else they do is not known
+    trusts_script: bool = False  # a script of the user's own is run even if nothing keeps it from their files
+    trusts_remote_code: bool = False  # code of model repositories is run where the launch says so
+    runs_substitutions: bool = False  # commands in the launch's words and exports, `$(…)`
+
+
+@dataclass
+class _Stage:
+    """Where a launch is rehearsed: its folder, and what is run in it."""
+
+    read: ReadLaunch
+    folder: str
+    materials: Materials
+    target: ExecutionTarget
+    request: Request
+    report_progress: Callable[[str], None]
+    device: Mapping[str, Any]
+    remarks: tuple[str, ...] = ()
+    model: str = ""
+
+
+def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[str]:
+    """Return the Python files that a source's launches start, and those beside them, which they may import."""
+    launches = _read_source(snapshot, request, source)
+    words = [word.text for read in launches for word in read.recognised.launch.words[:1]]
+    scripts = [word for word in words if word.endswith(".py") and os.path.isfile(word)]
+    beside = [
+        os.path.join(os.path.dirname(script), name)
+        for script in scripts
+        for name in sorted(os.listdir(os.path.dirname(script) or "."))[:MAX_SCRIPTS]
+        if name.endswith(".py")
+    ]
+    return list(dict.fromkeys((*scripts, *beside)))
+
+
+def runs_own_script(read: ReadLaunch) -> bool:
+    """Return whether a launch starts a script or module of the user's own, of which nobody knows what else it does."""
+    launch = read.recognised.launch
+    if read.recognised.framework.general or not launch.words:
+        return read.recognised.framework.general
+    program = launch.words[0].text
+    package = os.path.join(launch.folder, program.partition(".")[0])
+    return (
+        program.endswith(".py") or os.path.sep in program or os.path.isdir(package) or os.path.isfile(f"{package}.py")
+    )
+
+
+def _read_source(snapshot: Snapshot, request: Request, source: Source) -> list[ReadLaunch]:
+    return read_launches(snapshot, source, request.read_model, request.make_reader(source), request.own_loops)
+
+
+def run(
+    snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> Report:
+    """Return the report on every launch of the request.
+
+    Raises `NothingToRehearse` where there is none that can be cut, `Unanswered` where one cannot be run here.
+    """
+    began = time.monotonic()
+    launches = [read for source in request.sources for read in _read_source(snapshot, request, source)]
+    if not launches:
+        names = ", ".join(source.name for source in request.sources)
+        raise NothingToRehearse(
+            f"{names}: starts no training that attncheck knows, nor a script with its model, data, output and learning "
+            "rate or steps as options"
+        )
+    sections = []
+    findings: list[Finding] = []
+    for read in launches:
+        section, launch_findings = _rehearse(read, request, target, report_progress)
+        sections.append(section)
+        findings += launch_findings
+    section = sections[0]
+    for other in sections[1:]:
+        section = section.merge(other)
+    measured_on = replace(section.measured_on, seed=request.seed, seconds=round(time.monotonic() - began, 3))
+    return Report("smoke", snapshot, tuple(findings), sections={"rehearsal": replace(section, measured_on=measured_on)})
+
+
+def _rehearse(
+    read: ReadLaunch, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> tuple[RehearsalSection, list[Finding]]:
+    with scratch_folder() as folder:
+        processes = max(1, len(read.snapshot.visible_devices())) if target.uses_gpu else CPU_PROCESSES
+        steps = request.steps or (FULL_STEPS if request.full_model else STEPS)
+        materials = cutting.make_materials(
+            read,
+            folder,
+            steps,
+            target.uses_gpu,
+            processes,
+            request.full_model,
+            request.real_data,
+            request.trusts_remote_code,
+        )
+        cut = cutting.cut_job(read, materials)
+        stage = _Stage(read, folder, materials, target, request, report_progress, {})
+        _make_materials(stage, cut)
+        first = _run_once(stage, cut, {}, "")
+        launches = [first]
+        trials = _try_mends(stage, cut, first) if request.fix else []
+        launches += [trial.launch for trial in trials if trial.is_better]
+    verdicts = tuple(_make_verdict(launch, result) for launch in launches for result in launch.results)
+    kind, name, torch = (str(stage.device.get(key, "")) for key in ("kind", "name", "torch"))
+    measured_on = MeasuredOn(kind, name, torch)
+    mended = next((_format_mended(read, trial.mend) for trial in trials if trial.is_clean), ())
+    section = RehearsalSection(measured_on, verdicts, tuple(launches), mended)
+    return section, list(_iter_findings(read, cut, first, trials))
+
+
+def _make_materials(stage: _Stage, cut: JobCut) -> None:
+    """Fill the stage's folder with the model, its tokenizer, the documents, extensions. Raises `Unanswered`."""
+    os.makedirs(stage.materials.data, exist_ok=True)
+    if cut.model_alias:
+        os.makedirs(os.path.dirname(cut.model_alias), exist_ok=True)
+        os.symlink(stage.materials.model, cut.model_alias)
+    for name, text in cut.files.items():
+        with open(os.path.join(stage.materials.data, name), "w") as stream:
+            stream.write(text)
+    built = extensions.find_built(stage.read.snapshot, os.environ)
+    if built is not None:
+        extensions.copy_built(built, Path(stage.folder) / extensions.FOLDER)
+    is_full = stage.materials.full_model
+    real_data = cutting.find_data(stage.read, cut) if stage.materials.real_data else ""
+    stage.model, remark = (_name_model(stage.read), "") if is_full or real_data else _choose_model(stage.read)
+    stage.remarks = (*cut.remarks, *([remark] if remark else []))
+    message = {
+        "task": "attncheck.rehearsal.worker.materials:prepare",
+        "device": stage.target.device,
+        "threads": stage.target.threads_per_worker(1),
+        "model": stage.model,
+        "stage": stage.folder,
+        "documents": DOCUMENTS,
+        "form": cut.form,
+        "seed": stage.request.seed,
+        "has_padding_token": True,
+        "dtype": "float32",
+        "full_model": is_full,
+        "real_data": real_data,
+        "keeps_code": stage.request.trusts_remote_code,
+        "is_float32": stage.read.job.plan.precision == "fp32",
+    }
+    stage.report_progress("laying the model" if is_full else "making a small model and its documents")
+    answers = _run_worker(stage, message, ("materials",))
+    event = answers["materials"]
+    if event.kind != "answer":
+        what = "the model cannot be rehearsed whole" if is_full else "no small model could be made"
+        raise Unanswered(f"{stage.read.job.location}: {what}: {event.reason}")
+    stage.remarks += tuple(event.answer["remarks"])
+
+
+def _name_model(read: ReadLaunch) -> str:
+    """Return the name or folder of the launch's model. Raises `Unanswered` where it has none that can be read."""
+    name = read.job.model or read.recognised.framework.model(read.recognised.launch)
+    if not name:
+        raise Unanswered(
+            f"{read.job.location}: which model the launch trains cannot be read from it, nor its tokenizer"
+        )
+    return name
+
+
+def _choose_model(read: ReadLaunch) -> tuple[str, str]:
+    """Return the model or shape that is trained small, and a remark where it stands for another."""
+    name = read.job.model or read.recognised.framework.model(read.recognised.launch)
+    if isinstance(read.snapshot.model, Known) and name:
+        return name, ""
+    text = name.lower().replace("-", "").replace("_", "").replace(".", "")
+    shape = next((shape for shape in SHAPES if shape.replace("_", "") in text), "llama")
+    return shape, f"{name or 'the model'} is not here: a small {shape} stands for it"
+
+
+def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...]) -> dict[str, Event]:
+    events: dict[str, Event] = {}
+
+    def on_event(event: Event) -> None:
+        if event.kind not in ("started", "step"):
+            events[event.item] = event
+
+    pool = Pool(stage.target.python, 1)
+    pool.run([Job("rehearsal", message, items, stage.target.seconds * 3.0)], on_event)
+    stage.device = stage.device or pool.device
+    return events
+
+
+def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> RehearsedLaunch:
+    """Run a launch cut small, with `sets` on top, and judge its first step."""
+    cut_launch = cutting.cut_launch(
+        stage.read, cut, sets, stage.folder, stage.materials, stage.request.runs_substitutions
+    )
+    for path, text in cut_launch.files.items():
+        with open(path, "w") as stream:
+            stream.write(text)
+    location = str(stage.read.job.location)
+    prefix = f"{location}{f' with {tried}' if tried else ''}: "
+    ended = _execute(stage, cut_launch, stage.materials.steps, prefix)
+    if ended.returncode == NOT_STARTED and ended.isolation.files == "none":
+        raise Unanswered(
+            f"{location}: neither user namespaces nor Landlock can be had here, so nothing would keep the script from "
+            "writing over your files: --trust-script runs it"
+        )
+    stage.report_progress(prefix + "comparing with the truth")
+    ranks = execution.count_ranks(stage.folder)
+    environ = stage.read.recognised.launch.environ
+    printed = mask_secrets(hide_environment("\n".join(ended.lines), {**os.environ, **environ}))  # before lines are cut
+    ended = replace(ended, lines=tuple(printed.split("\n")))
+    results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
+    if ranks:
+        results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
+    elif results[0].outcome == "ok" and not results[0].violations:
+        results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
+    if ranks and stage.read.job.plan.deterministic:
+        results.append(_repeat(stage, cut_launch, f"{prefix}again: "))
+    job = stage.read.job
+    objective = f"the loss: {cut.objective.text}"
+    if cut.objective.is_documented:
+        objective = f"the loss, as documented: {cut.objective.text} ({cut.objective.source})"
+    command, diff = hide_exports(cut_launch.command), hide_exports_in_diff(cut_launch.diff, environ)
+    return RehearsedLaunch(
+        location,
+        job.framework,
+        job.version,
+        job.trainer,
+        stage.model,
+        objective,
+        command.replace(stage.folder, FOLDER),
+        diff.replace(stage.folder, FOLDER),
+        tuple(results),
+        round(ended.seconds, 1),
+        ranks,
+        ended.steps,
+        tried,
+        (*stage.remarks, *cut_launch.cut.remarks[len(cut.remarks) :]),
+        stage.materials.full_model,
+        stage.materials.real_data,
+        _shorten_paths(ended.isolation, stage.folder),
+    )
+
+
+def _shorten_paths(isolation: Isolation, folder: str) -> Isolation:
+    """Return it without the paths of the rehearsal's own folder, which is thrown away."""
+
+    def keep(paths: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(path for path in paths if not path.startswith(folder))
+
+    written, removed, denied = keep(isolation.written), keep(isolation.removed), keep(isolation.denied)
+    return replace(isolation, written=written, removed=removed, denied=denied)
+
+
+def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> execution.Execution:
+    """Run a cut launch for so many steps, and report each with the prefix."""
+    is_large = stage.materials.full_model or stage.materials.real_data  # its own words alone make a small model large
+    limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else {}
+    request = execution.RunRequest(
+        cut_launch.command,
+        {**cut_launch.cut.environ, **limit},
+        cut_launch.cut.emulates_flash_attn,
+        steps,
+        stage.target.seconds * LAUNCH_FACTOR,
+        runs_own_script(stage.read) and not stage.request.trusts_script,
+        stage.request.trusts_remote_code,
+        cut_launch.folders,
+    )
+    return execution.run_launch(
+        request, stage.folder, stage.target.python, lambda text: stage.report_progress(prefix + text)
+    )
+
+
+def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
+    """Run a launch once more, and return whether it is alike to the bit."""
+    watch, first = (os.path.join(stage.folder, name) for name in ("watch", "watch-first"))
+    shutil.rmtree(first, ignore_errors=True)
+    os.rename(watch, first)
+    ended = _execute(stage, cut_launch, REPEATED_STEPS, prefix)
+    if ended.returncode != 0:
+        return CheckResult("repeat", "skipped", f"the second run ended with status {ended.returncode}")
+    message = {
+        "task": "attncheck.rehearsal.worker.repeating:compare",
+        "device": "cpu",
+        "threads": stage.target.threads_per_worker(1),
+        "folders": [first, watch],
+    }
+    return _read_result(_run_worker(stage, message, ("repeat",)).get("repeat"), "repeat")
+
+
+def _explain_blindness(stage: _Stage) -> str:
+    failure = execution.read_watcher_failures(stage.folder) or execution.describe_data_parallel(stage.folder)
+    return failure or "the launch ended well, and no step of a transformers model was seen in it"
+
+
+def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
+    message = {
+        "task": "attncheck.rehearsal.worker.judging:judge",
+        "device": "cpu",
+        "threads": stage.target.threads_per_worker(1),
+        "stage": stage.folder,
+        "objective": codec.to_plain(cut.objective),
+        "ring_size": ring_size,
+        "full_model": stage.materials.full_model,
+        "real_data": stage.materials.real_data,
+    }
+    events = _run_worker(stage, message, CHECKS)
+    return [_read_result(events.get(name), name) for name in CHECKS]
+
+
+def _read_result(event: Event | None, name: str) -> CheckResult:
+    if event is None:
+        return CheckResult(name, "skipped", "it was not reached")
+    if event.kind == "answer":
+        return codec.read(CheckResult, event.answer)
+    return CheckResult(name, workers.unmeasured_outcome(event), event.reason)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A mend that was tried, and the launch with it."""
+
+    mend: mends.Mend
+    launch: RehearsedLaunch
+    mended: tuple[str, ...]  # the checks that failed before and pass now
+
+    @property
+    def is_better(self) -> bool:
+        return bool(self.mended)
+
+    @property
+    def is_clean(self) -> bool:
+        return not failed_checks(self.launch) and self.is_better
+
+
+def failed_checks(launch: RehearsedLaunch) -> tuple[str, ...]:
+    """Return the names of the checks that a launch fails."""
+    return tuple(result.check for result in launch.results if judge_result(result) == "fail")
+
+
+def _try_mends(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list[_Trial]:
+    """Return the trials of what may mend a launch, as far as the first that leaves nothing wrong."""
+    failed = failed_checks(first)
+    trials: list[_Trial] = []
+    for mend in mends.propose(stage.read, cut, failed, first) if failed else ():
+        text = mends.describe(stage.read, mend)
+        trial_cut = replace(cut, environ={**cut.environ, **mend.environ})
+        try:
+            launch = _run_once(stage, trial_cut, mend.sets, text)
+        except Unanswered:  # this launch cannot be written so
+            continue
+        passes = {result.check for result in launch.results if judge_result(result) in ("pass", "warn")}
+        trials.append(_Trial(mend, launch, tuple(name for name in failed if name in passes)))
+        if trials[-1].is_clean:
+            break
+    return trials
+
+
+def _format_mended(read: ReadLaunch, mend: mends.Mend) -> tuple[str, ...]:
+    """Return the user's own launch with the settings that mend it: the change, and the command; () for their code."""
+    if mend.line:
+        return ()
+    rewritten = rewrite(read, mend.sets)
+    diff = hide_exports_in_diff(rewritten.diff, read.recognised.launch.environ)
+    command = hide_exports(format_command(rewritten.launch).text, REFERENCE)
+    return tuple(text for text in (diff, command) if text)
+
+
+def _make_verdict(launch: RehearsedLaunch, result: CheckResult) -> Verdict:
+    ratio = max((measure.budget_ratio for measure in result.measures), default=0.0)
+    name = f"{launch.location}{f' with {launch.tried}' if launch.tried else ''}"
+    return Verdict(
+        "smoke",
+        name,
+        result.check,
+        "",
+        judge_result(result),
+        deciding_reason(result),
+        min(ratio, HUGE),
+        collect_evidence(result),
+    )
+
+
+def _iter_findings(
+    read: ReadLaunch, cut: JobCut, first: RehearsedLaunch, trials: Sequence[_Trial]
+) -> Iterator[Finding]:
+    """Yield a finding for each check that the launch fails, with what mends it, and what is known of its cause."""
+    failed = failed_checks(first)
+    for result in first.results:
+        if result.check not in failed:
+            continue
+        helped = [trial for trial in trials if result.check in trial.mended]
+        helped.sort(key=lambda trial: not trial.is_clean)
+        fixes = tuple(
+            Fix(
+                trial.mend.title or trial.launch.tried,
+                "edit" if trial.mend.line else "setting",
+                trial.launch.tried,
+                "safe",
+                _prove(trial.launch, result.check),
+            )
+            for trial in helped[:1]
+        )
+        tried = [trial.launch.tried for trial in trials if result.check not in trial.mended]
+        lines = collect_evidence(result) + ((f"tried, and it is still so: {'; '.join(tried)}",) if tried else ())
+        is_known = cut.objective.is_documented or result.check != "loss"
+        message = f"{MESSAGES[result.check] if is_known else OTHER_TARGETS}: {deciding_reason(result)}"
+        place = 1 if result.check == "run" else 0  # an error's own words come before what may not be its cause
+        lines = (*lines[:place], *known.list_known_causes(read, result.check), *lines[place:])
+        problem = Problem(message, lines[:MAX_LINES], fixes, f"{first.framework} {first.trainer}")
+        yield engine.make_finding_by_code(CODES[result.check], problem)
+
+
+def _prove(launch: RehearsedLaunch, check: str) -> str:
+    result = next(result for result in launch.results if result.check == check)
+    learning = next((result for result in launch.results if result.steps), None)
+    text = deciding_reason(result)
+    return f"run: {text}; {summarize_training(learning)}" if learning is not None else f"run: {text}"

@@ -1,0 +1,31 @@
+"""The gradients of adapters (LoRA), which follow from those of the weights that they stand beside.
+
+A layer computes W x + s B A x: the gradients by B and A are s G Aᵀ and s Bᵀ G, where G is the gradient by W. Source:
+peft 0.21.2 `tuners/lora/layer.py` (`Linear.forward`; `scaling`, of rank-stabilised LoRA too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from attncheck.rehearsal.worker.records import Adapter
+
+
+def add_adapter_gradients(
+    gradients: Mapping[str, Tensor], adapters: Sequence[Adapter], weights: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return gradients by a model's own parameters with those by its adapters' beside them.
+
+    `weights` are the adapters' where training starts; one that was not kept has no gradient here.
+    """
+    total = dict(gradients)
+    for adapter in adapters:
+        gradient = gradients.get(f"{adapter.layer}.weight")
+        a, b = (weights.get(adapter.name_weight(matrix)) for matrix in "AB")
+        if gradient is None or a is None or b is None or (b.shape[0], a.shape[-1]) != gradient.shape:
+            continue
+        total[adapter.name_weight("B")] = adapter.scaling * gradient @ a.float().T
+        total[adapter.name_weight("A")] = adapter.scaling * b.float().T @ gradient
+    return total

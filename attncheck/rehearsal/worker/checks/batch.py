@@ -1,0 +1,292 @@
+"""Is the batch the documents? Nothing lost, doubled or cut; labels on the tokens that are to be learnt."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from attncheck.core.results.smoke import CheckResult
+from attncheck.rehearsal.worker.evidence import Evidence
+from attncheck.rehearsal.worker.layouts import ORDER_TEXTS, Layout
+from attncheck.rehearsal.worker.pairs import find_wrong_pairs, is_chosen
+from attncheck.rehearsal.worker.rollouts import find_lost_rollouts
+from attncheck.rehearsal.worker.segments import Segment
+from attncheck.rehearsal.worker.step import IGNORED, Piece
+
+MAX_CUT_SHARE = 0.02  # of documents: where a row is cut, a few words may look like another document's
+SPLIT_SHARE = 0.5  # of pieces without an end to those without a beginning, where rows are cut from a stream
+ORDERED_STEPS = 5  # in which the documents' numbers rise, if the data go in in order
+UNJUDGED = "not judged: whether labels belong where they are, or rows are left out or cut, for the data are your own"
+WHOLE_WORDS = 6  # a piece of fewer words says too little about which document it is of
+
+
+def run(evidence: Evidence) -> CheckResult:
+    """Compare the batches with the documents, and the labels with the objective."""
+    if evidence.step.index.is_own:
+        return _judge_own(evidence)
+    cuts, split = _find_cuts(evidence)
+    pairs = tuple(find_wrong_pairs(evidence)) if evidence.step.objective.preference is not None else ()
+    lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
+    violations = [*_find_foreign_words(evidence), *pairs, *lost, *_find_repeats(evidence), *cuts]
+    violations += find_lost_rollouts(evidence)
+    reservations: list[str] = []
+    if evidence.step.labels_enter:
+        violations += _find_wrong_labels(evidence)
+        reservations += _find_crossing_labels(evidence)
+        if evidence.step.objective.targets == "labelled":
+            reservations += _find_unlabelled_ends(evidence)
+    return CheckResult(
+        "batch",
+        violations=tuple(violations),
+        reservations=tuple(reservations),
+        notes=(_describe_batches(evidence), *split, *_note_labels(evidence)),
+    )
+
+
+def _judge_own(evidence: Evidence) -> CheckResult:
+    """Judge what can be known of batches of the user's own rows: labels against tokens, rows that go in twice."""
+    enter = evidence.step.labels_enter
+    return CheckResult(
+        "batch",
+        violations=tuple(_find_wrong_labels(evidence)) if enter else (),
+        reservations=(*_find_repeated_rows(evidence), *(_find_crossing_labels(evidence) if enter else ())),
+        notes=(_describe_batches(evidence), *_tell_rows(evidence), UNJUDGED, *_note_labels(evidence)),
+    )
+
+
+def _tell_rows(evidence: Evidence) -> Iterator[str]:
+    unknown = len(evidence.step.index.documents)
+    known = sum(piece.segment.document < unknown for piece in evidence.step.pieces)
+    if not known:
+        yield "not judged: whether rows of the data are mixed, for the text of none is found in the batches"
+    yield f"of {len(evidence.step.pieces)} documents {known} are told by their text, of {unknown} rows of the data"
+
+
+def _find_repeated_rows(evidence: Evidence) -> Iterator[str]:
+    """Yield the rows of the data that went in twice while fewer documents had gone in than there are rows.
+
+    A trainer that leaves rows out by a filter of its own may be in its second epoch: it is no proof of a fault.
+    """
+    unknown = len(evidence.step.index.documents)
+    segments = [segment for row in _list_rows(evidence) for segment in row]
+    seen = Counter(s.document for s in segments if s.document < unknown and s.offset == 0)
+    repeated = [document for document, count in seen.items() if count > 1]
+    if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(segments) < unknown:
+        yield (
+            f"{len(repeated)} rows of the data went in more than once among the first {len(segments)} documents, while "
+            f"{unknown - len(seen)} of {unknown} rows were not seen at all, the first row {min(repeated) + 1}"
+        )
+
+
+def _describe_batches(evidence: Evidence) -> str:
+    step = evidence.step
+    rows = sum(call.input_ids.shape[0] for call in step.calls)
+    tokens = sum(call.input_ids.numel() for call in step.calls)
+    targets = sum(int(piece.is_target.sum()) for piece in step.pieces)
+    ranks, batches = len(step.ranks), len(step.calls)
+    return (
+        f"the first step: {ranks} rank{'s' * (ranks != 1)}, {batches} batch{'es' * (batches != 1)}, {rows} "
+        f"row{'s' * (rows != 1)}"
+        f"{_describe_layout(step.layout)}, {tokens} tokens, {len(step.pieces)} documents or pieces of one, "
+        f"{targets} targets"
+    )
+
+
+def _describe_layout(layout: Layout) -> str:
+    return f" over {layout.size} ranks each ({ORDER_TEXTS[layout.order]})" if layout.size > 1 else ""
+
+
+def _note_labels(evidence: Evidence) -> tuple[str, ...]:
+    if evidence.step.labels_enter:
+        return ()
+    return ("labels do not go into the model: the loss and the gradients say whether they are right",)
+
+
+def _find_foreign_words(evidence: Evidence) -> Iterator[str]:
+    foreign = [piece for piece in evidence.step.pieces if piece.segment.document < 0]
+    if foreign:
+        words = sum(piece.segment.words for piece in foreign)
+        yield f"{words} words of {foreign[0].place} are no document's: documents are mixed, or not the data's"
+
+
+def _find_repeats(evidence: Evidence) -> Iterator[str]:
+    """Yield the documents that went in twice before the data were used up."""
+    seen: Counter[int] = Counter()
+    for row in _list_rows(evidence):
+        for segment in row:
+            if segment.document >= 0 and segment.offset == 0 and segment.words >= WHOLE_WORDS:
+                seen[segment.document] += 1
+    repeated = [document for document, count in seen.items() if count > 1]
+    if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(seen) < len(evidence.step.index.documents) * 0.9:
+        total = sum(seen.values())
+        yield (
+            f"{len(repeated)} documents went in more than once among the first {total}, "
+            f"while {len(evidence.step.index.documents) - len(seen)} had not gone in at all"
+        )
+
+
+def _list_rows(evidence: Evidence) -> list[list[Segment]]:
+    """Return the pieces of each row of all steps, in order."""
+    return [row_segments(evidence, row) for taken in evidence.steps for row in taken.rows]
+
+
+def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
+    """Yield that documents go on with another one's words: where rows are cut from a stream, only rows' ends do."""
+    words = evidence.step.index.words
+    mixed = [
+        (first, second)
+        for row in _list_rows(evidence)
+        for first, second in itertools.pairwise(row)
+        if min(first.document, second.document) >= 0
+        and first.document != second.document
+        and min(first.words, second.words) >= WHOLE_WORDS
+        and first.offset + first.words < len(words[first.document]) - WHOLE_WORDS
+        and second.offset > WHOLE_WORDS
+    ]
+    if len(mixed) > max(2, MAX_CUT_SHARE * len(words)):
+        first, second = mixed[0]
+        yield (
+            f"{len(mixed)} documents go on with another's words in the middle of a row, the first document "
+            f"{first.document} with those of {second.document}: documents are mixed"
+        )
+
+
+def _find_gaps(evidence: Evidence) -> Iterator[str]:
+    """Yield the documents that were left out, where the data go in in the order in which they stand."""
+    steps = [
+        [segment.document for row in taken.rows for segment in row_segments(evidence, row) if segment.document >= 0]
+        for taken in evidence.steps
+    ]
+    steps = [sorted(documents) for documents in steps if documents]
+    middles = [documents[len(documents) // 2] for documents in steps]
+    if len(middles) < ORDERED_STEPS or any(after <= before for before, after in itertools.pairwise(middles)):
+        return
+    seen = {document for documents in steps for document in documents}
+    span = range(min(seen), middles[-1])
+    lost = [document for document in span if document not in seen]
+    if len(lost) > max(2, MAX_CUT_SHARE * len(span)):
+        yield (
+            f"{len(lost)} of the {len(span)} documents from the first to the last that went in were left out, the "
+            f"first document {lost[0]}"
+        )
+
+
+def row_segments(evidence: Evidence, row: Sequence[int]) -> list[Segment]:
+    """Return the pieces of documents in a row of a later step, whose borders were not kept."""
+    return evidence.step.index.find_segments(row, (), evidence.step.padding)
+
+
+def _find_cuts(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """Return what is wrong about documents that end before their end and go on nowhere, and what is only split.
+
+    A document may go on in a row that was not reached. Where many are cut and as many go on without a beginning, rows
+    are cut from one stream of documents, and nothing is lost.
+    """
+    pieces = [
+        segment
+        for row in _list_rows(evidence)
+        for segment in row
+        if segment.document >= 0 and segment.words >= WHOLE_WORDS
+    ]
+    words = evidence.step.index.words
+    heads = [segment for segment in pieces if segment.offset == 0]
+    cut = [segment for segment in heads if segment.words < len(words[segment.document]) - WHOLE_WORDS]
+    headless = [segment for segment in pieces if segment.offset]
+    allowed = max(2, MAX_CUT_SHARE * len(pieces))
+    fewer, more = sorted((len(cut), len(headless)))
+    if fewer > allowed and fewer > SPLIT_SHARE * more:
+        return [], [f"{len(cut)} documents are split over rows, and {len(headless)} pieces go on in another"]
+    if len(cut) > max(allowed, len(headless)):
+        lost = sum(len(words[segment.document]) - segment.words for segment in cut)
+        return [f"{len(cut)} of {len(heads)} documents are cut before their end: {lost} words go in nowhere"], []
+    if len(headless) > allowed:
+        return [f"{len(headless)} of {len(pieces)} documents go in without their beginning"], []
+    return [], []
+
+
+def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
+    """Yield what is wrong with labels: of another token, on padding, missing or too many."""
+    shifted = wrong = total = padded = 0
+    for call in evidence.step.calls:
+        labels, ids = call.tensors.get("labels"), call.input_ids
+        if labels is None or labels.shape != ids.shape:
+            continue
+        scored = labels != IGNORED
+        total += int(scored.sum())
+        differs = scored & (labels != ids)
+        wrong += int(differs.sum())
+        shifted += int((differs[:, :-1] & (labels[:, :-1] == ids[:, 1:])).sum())
+        if evidence.step.padding is not None:
+            padded += int((scored & (evidence.step.mark_padding(call) == evidence.step.padding)).sum())
+    if shifted > 0.5 * total:
+        yield (
+            f"labels are shifted before they go into the model, which shifts them again: {shifted} of {total} are "
+            "the token after their own"
+        )
+    elif wrong:
+        yield f"{wrong} of {total} labels are not the token at their place"
+    if padded:
+        yield f"{padded} of {total} labels are on padding"
+    if not wrong and evidence.step.objective.targets != "labelled":
+        yield from _find_wrong_targets(evidence)
+
+
+def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
+    missing = extra = 0
+    where_missing, where_extra = "", ""
+    is_word = evidence.step.index.vocabulary.is_word
+    for piece in evidence.judged_pieces:
+        expected = evidence.step.expected_targets(piece.segment, piece.tokens)
+        for number, (wanted, scored) in enumerate(zip(expected.tolist(), piece.is_target.tolist(), strict=True)):
+            if not is_word(piece.tokens[number + 1]) or wanted == scored:
+                continue
+            missing, extra = missing + wanted, extra + scored
+            where_missing = where_missing or (piece.place if wanted else "")
+            where_extra = where_extra or (piece.place if scored else "")
+    total = sum(int(piece.is_target.sum()) for piece in evidence.judged_pieces)
+    if missing:
+        yield f"{missing} words that are to be learnt have no label, the first in {where_missing} ({total} have one)"
+    if extra:
+        who = "the user's words" if evidence.step.objective.targets == "assistant" else "words"
+        yield f"{extra} labels are on {who}, which are not to be learnt, the first in {where_extra}"
+    yield from _find_unlabelled_ends(evidence)
+
+
+def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
+    groups: dict[str, list[Piece]] = {}
+    for piece in evidence.judged_pieces:
+        if _is_whole(piece, evidence):
+            groups.setdefault(_name_kind(piece, evidence), []).append(piece)
+    for name, whole in groups.items():
+        if not any(_ends_in_target(piece, evidence) for piece in whole):
+            yield f"the token that ends {name} has a label in none of {len(whole)}: the model does not learn to stop"
+
+
+def _name_kind(piece: Piece, evidence: Evidence) -> str:
+    """Return what a piece is of: a document, or one of a pair's two answers."""
+    if evidence.step.objective.preference is None:
+        return "a document"
+    return "a chosen answer" if is_chosen(piece.segment.document) else "a rejected answer"
+
+
+def _is_whole(piece: Piece, evidence: Evidence) -> bool:
+    words = evidence.step.index.words[piece.segment.document]
+    is_word = evidence.step.index.vocabulary.is_word
+    return piece.segment.offset == 0 and piece.segment.words == len(words) and not is_word(piece.tokens[-1])
+
+
+def _ends_in_target(piece: Piece, evidence: Evidence) -> bool:
+    """Return whether a token of markup after a document's last word is a target."""
+    is_word = evidence.step.index.vocabulary.is_word
+    last_word = max(place for place, token in enumerate(piece.tokens) if is_word(token))
+    return bool(piece.is_target[last_word:].any())
+
+
+def _find_crossing_labels(evidence: Evidence) -> Iterator[str]:
+    crossing = [piece for piece in evidence.step.pieces if piece.first_is_target and piece.segment.offset == 0]
+    if crossing:
+        yield (
+            f"{len(crossing)} first tokens of documents have a label: the last token of the document before is to "
+            "predict them"
+        )

@@ -1,0 +1,228 @@
+"""Does every token see its own document and nothing else? Last hidden states against each document alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attncheck.core.results.rehearsal import CACHE_IS_ON
+from attncheck.core.results.smoke import CheckResult, Measure
+from attncheck.rehearsal.worker.evidence import Evidence, causal, list_positions
+from attncheck.rehearsal.worker.layouts import attention_communicates
+from attncheck.rehearsal.worker.own_rows import UNTOLD
+from attncheck.rehearsal.worker.records import ModelCall
+from attncheck.rehearsal.worker.slice_faults import iter_slice_faults
+from attncheck.rehearsal.worker.step import Piece
+from attncheck.rehearsal.worker.truth import token_errors
+
+# transformers 5.17.0 masking_utils.py (`_preprocess_mask_arguments`): packed documents are looked for without a cache.
+SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
+MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
+SEES = "its tokens see"
+UNJUDGED = "the hidden states of the step were not seen"
+
+
+def run(evidence: Evidence) -> CheckResult:
+    """Compare every token's last hidden state with that of its document alone."""
+    candidates = [(piece, _error(evidence, piece)) for piece in evidence.judged_pieces]
+    errors = [(piece, error) for piece, error in candidates if error is not None]
+    if not errors:
+        return CheckResult("documents", "skipped", UNJUDGED)
+    worst, (error, token) = max(errors, key=lambda item: item[1][0])
+    limit = evidence.hidden_limit
+    where = f"worst in token {token + 1} of {evidence.step.index.name_document(worst.segment.document)}, {worst.place}"
+    measure = Measure("hidden state of a token against its document alone", error, limit, where)
+    beyond = [piece for piece, (value, _) in errors if not value <= limit]
+    notes = [f"{len(errors)} documents compared, {len(beyond)} of them differ"]
+    violations = tuple(_explain(evidence, beyond)) if beyond else ()
+    inferred = tuple(_tell_inferred(evidence))
+    if beyond and all(piece.segment.inferred for piece in beyond) and not violations[0].startswith(SEES):
+        return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
+    violations += inferred if beyond else ()
+    notes += [*_tell_whole_rows(evidence), *(() if beyond else inferred)]
+    reservations = tuple(_tell_weights(evidence))
+    return CheckResult("documents", "ok", "", (measure,), violations, reservations, tuple(notes))
+
+
+def _tell_inferred(evidence: Evidence) -> Iterator[str]:
+    """Yield the proof that documents stand together without a border: the text of several rows of the user's data."""
+    inferred = [piece for piece in evidence.judged_pieces if piece.segment.inferred]
+    if inferred:
+        piece = inferred[0]
+        name = evidence.step.index.name_document(piece.segment.document)
+        yield (
+            f"{len(inferred)} documents begin where neither position_ids, cu_seqlens nor a mask says so: the text of "
+            f"{name} follows that of another row of the data, {piece.place}"
+        )
+
+
+def _tell_whole_rows(evidence: Evidence) -> Iterator[str]:
+    """Yield that there is nothing to isolate, where the data are the user's own and may be too long."""
+    rows = {(id(piece.call), piece.row) for piece in evidence.judged_pieces}
+    if evidence.step.index.is_own and len(rows) == len(evidence.judged_pieces):
+        yield "not judged: isolation, for no row of the batch holds two documents"
+
+
+def _tell_weights(evidence: Evidence) -> Iterator[str]:
+    """Yield that training starts from other weights than the checkpoint's; the truth is that of those weights then."""
+    if evidence.changed_weights:
+        count = len(evidence.step.ranks[0].weights)
+        yield (
+            f"{len(evidence.changed_weights)} of {count} parameters are not the checkpoint's when training starts, "
+            f"the first {evidence.changed_weights[0]}: it starts from other weights"
+        )
+
+
+def _hidden(piece: Piece) -> Tensor | None:
+    """Return what the job's model made of a piece: (tokens, hidden size)."""
+    hidden = piece.call.hidden
+    if hidden is None or hidden.shape[:-1] != piece.call.input_ids.shape:
+        return None
+    return hidden[piece.row, piece.segment.start : piece.segment.stop]
+
+
+def _error(evidence: Evidence, piece: Piece) -> tuple[float, int] | None:
+    hidden = _hidden(piece)
+    if hidden is None:
+        return None
+    errors = token_errors(hidden, evidence.describe(piece).hidden)
+    return float(errors.max()), int(errors.argmax())
+
+
+def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
+    """Yield what explains the wrong pieces: a dropout, or what else a token would have to see for these values."""
+    dropouts = beyond[0].call.description.get("dropouts") or {}
+    if dropouts:
+        name, rate = next(iter(dropouts.items()))
+        yield f"dropout is on in training: p = {rate:g} in {name}{' and others' if len(dropouts) > 1 else ''}"
+        return
+    piece = max(beyond, key=lambda piece: piece.segment.start)
+    actual = _hidden(piece)
+    assert actual is not None
+    before = float((actual - evidence.describe(piece).hidden).norm())
+    candidates = [
+        (float((actual - hidden[piece.segment.start : piece.segment.stop]).norm()) / max(before, 1e-12), text)
+        for text, hidden in _iter_computable(_hypotheses(evidence, piece), _kernel_hypotheses(evidence, piece))
+    ]
+    distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # of equals the first
+    if distance < MATCH:
+        yield f"{text}; so computed, {1 - distance:.0%} of the difference is explained"
+    if piece.call.places is not None and not attention_communicates(evidence.step.ranks):
+        yield (
+            "no attention layer communicates with the ranks that share its rows: its tokens do not see what stands on "
+            "the ranks before"
+        )
+    count = len(evidence.judged_pieces)
+    name = evidence.step.index.name_document(piece.segment.document)
+    yield f"{len(beyond)} of {count} documents differ from themselves alone{_tell_positions(piece, name)}"
+
+
+def _iter_computable(*hypotheses: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Yield the hypotheses that the model can be run under: not every class takes positions, or a mask of its own."""
+    for family in hypotheses:
+        try:
+            yield from family
+        except Exception:  # what differs is measured already; it stays without this explanation
+            continue
+
+
+def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
+    """Yield what may be wrong, with the hidden states of the whole row that it would give."""
+    call = piece.call
+    row = call.input_ids[piece.row].tolist()
+    length = len(row)
+    own = torch.zeros(length, dtype=torch.long) - 1
+    running, reset = list(range(length)), list(range(length))
+    for number, other in enumerate(other for other in evidence.step.pieces if _same_row(other, piece)):
+        own[other.segment.start : other.segment.stop] = number
+        reset[other.segment.start : other.segment.stop] = list(range(len(other.tokens)))
+    same = own[:, None] == own[None, :]
+    given = _row_positions(call, piece.row, length) or _count_slices(call, running)
+    everything = causal(length)
+    inside = (own >= 0)[None, :] | torch.eye(length, dtype=torch.bool)
+    hidden = evidence.truth.hidden_of_row
+    follows_others = bool((own[: piece.segment.start] >= 0).any())
+    if follows_others:
+        yield "its tokens see the documents before it in the row", hidden(row, given, everything & inside)
+    if follows_others and reset != given:
+        yield (
+            "its tokens see the documents before it in the row (positions begin anew in each)",
+            hidden(row, reset, everything & inside),
+        )
+    if bool((own < 0).any()):
+        yield "its tokens see padding", hidden(row, given, everything)
+    yield "its tokens see the ones that follow them: attention is not causal", hidden(row, reset, same)
+    yield (
+        "its tokens see the whole row, what follows included: attention is not causal",
+        hidden(row, given, torch.ones(length, length, dtype=torch.bool)),
+    )
+    if given != reset:
+        begun = call.places is not None and all(given[place] == 0 for place in call.places[:, 0].tolist())
+        anew = "positions begin anew on each rank, and nothing else is wrong"
+        yield anew if begun else "its positions are wrong, and nothing else", hidden(row, given, everything & same)
+    if call.places is not None:
+        for text, visible in iter_slice_faults(call.places, own, evidence.step.layout.order):
+            yield text, hidden(row, given, visible & inside)
+            if given != reset:
+                yield f"{text} (its positions are wrong too)", hidden(row, reset, visible & inside)
+
+
+def _count_slices(call: ModelCall, running: list[int]) -> list[int]:
+    """Return the positions that a model counts for itself where it is given none: in each slice from 0."""
+    if call.places is None:
+        return running
+    positions = torch.zeros(len(running), dtype=torch.long)
+    positions[call.places] = torch.arange(call.places.shape[1]).expand_as(call.places)
+    return [int(position) for position in positions]
+
+
+def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
+    """Yield what a kernel may do wrong within a document: another scale of the scores, a window."""
+    row = piece.call.input_ids[piece.row].tolist()
+    start, stop, length = piece.segment.start, piece.segment.stop, len(row)
+    own = torch.zeros(length, dtype=torch.bool)
+    own[start:stop] = True
+    visible = (own[:, None] & own[None, :] | torch.eye(length, dtype=torch.bool)) & causal(length)
+    positions = [max(place - start, 0) for place in range(length)]
+    for scale in SCALES:
+        yield (
+            f"its scores are {scale:.3g} times what they must be: attention's softmax_scale is another",
+            evidence.truth.hidden_of_row(row, positions, visible, scale),
+        )
+    if evidence.truth.has_softcap:
+        uncapped = evidence.truth.hidden_of_row(row, positions, visible, without_softcap=True)
+        yield "its scores are not capped: attention takes no notice of the model's softcap", uncapped
+    actual = _hidden(piece)
+    assert actual is not None
+    wrong = token_errors(actual, evidence.describe(piece).hidden) > evidence.hidden_limit
+    window = int(wrong.nonzero()[0]) if bool(wrong.any()) else 0
+    if window:
+        text = f"its tokens see the last {window} tokens alone: a window that the model does not have"
+        yield text, evidence.truth.hidden_of_row(row, positions, visible & ~causal(length).tril(-window))
+
+
+def _same_row(first: Piece, second: Piece) -> bool:
+    return first.call is second.call and first.row == second.row
+
+
+def _row_positions(call: ModelCall, row: int, length: int) -> list[int] | None:
+    positions = call.tensors.get("position_ids")
+    if positions is None:
+        return None
+    while positions.dim() > 2:
+        positions = positions[-1]
+    values = positions[row if positions.shape[0] > row else 0]
+    return [int(value) for value in values] if len(values) == length else None
+
+
+def _tell_positions(piece: Piece, name: str) -> str:
+    positions = list_positions(piece)
+    if positions is None:
+        return "; the model was given no position_ids"
+    mask = piece.call.tensors.get("attention_mask")
+    text = f"; the positions of {name} are {positions[0]} … {positions[-1]}"
+    text += f", beside a mask of shape {tuple(mask.shape)}" if mask is not None else ", without a mask"
+    caches = piece.call.options.get("use_cache", piece.call.description.get("use_cache", False))
+    return text + (f"; {CACHE_IS_ON}: use_cache=False" if caches and mask is None and piece.segment.start else "")

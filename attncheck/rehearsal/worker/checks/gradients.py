@@ -1,0 +1,207 @@
+"""Are the gradients of the first step those of its loss? Against each document alone, before clipping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from torch import Tensor
+
+from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS
+from attncheck.core.results.smoke import CheckResult, Measure
+from attncheck.rehearsal.worker.definitions import (
+    SCALE_LIMIT,
+    Definition,
+    Explanation,
+    Fit,
+    compute_gradients,
+    fit_gradients,
+    gradient_limit,
+)
+from attncheck.rehearsal.worker.evidence import Evidence
+from attncheck.rehearsal.worker.explanations import (
+    documented,
+    explain_loss,
+    iter_moved_targets,
+    iter_slice_faults,
+)
+from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_parameter
+
+MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that step alike
+OWN_SHARE = 0.5  # of the worst parameter's error: those above it are named
+NEARER = 0.7  # rounding is the same whatever the targets: of two losses the one that was taken is nearer
+NAMED = 3  # parameters in a message
+NEGLIGIBLE = 1e-4  # of the whole gradient: what rounds to nothing, as that of a bias of keys, is not named
+NO_GRADIENTS = "the gradients were not seen: they are sharded over ranks"
+
+Gradients = Mapping[str, Tensor]
+
+
+def run(evidence: Evidence) -> CheckResult:
+    """Compare the gradients of the step with the truth's, direction and length apart."""
+    if not evidence.observed_gradients and not evidence.step.ranks[0].trainable:
+        return CheckResult("gradients", "skipped", NO_GRADIENTS)
+    explanation = explain_loss(evidence) or Explanation(documented(evidence)[0], 1.0, "unexplained")
+    definition = explanation.definition
+    expected = compute_gradients(evidence, definition)
+    missing = _list_missing(evidence, expected)
+    actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
+    shared = {name: expected[name] for name in actual}
+    fit = fit_gradients(evidence, definition)
+    if fit is None:
+        reason = "only parameters that the model alone does not have are trained"
+        return CheckResult("gradients", "skipped", reason) if not missing else _fail_missing(evidence, missing)
+    if explanation.fault == "unexplained" and evidence.step.objective.targets == "labelled":
+        reason = "what the loss is of is not known"
+        violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
+        return CheckResult("gradients", "ok" if violations else "skipped", reason, violations=violations)
+    scaled = {name: gradient * fit.scale for name, gradient in shared.items()}
+    limit = gradient_limit(evidence, documented(evidence)[0])
+    where = f"worst in {worst_parameter(actual, scaled)}"
+    measures = [Measure("gradients of the first step, direction", gradient_error(actual, scaled), limit, where)]
+    if not explanation.fault:
+        measures.append(
+            Measure("gradients of the first step, factor less 1", abs(fit.scale - 1.0), max(SCALE_LIMIT, limit))
+        )
+    violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
+    if not violations and any(measure.beyond for measure in measures):
+        violations = tuple(_explain(evidence, definition, actual, shared, limit, fit.scale))
+    elif not violations:
+        violations = tuple(_find_nearer(evidence, fit))
+    unkept = evidence.step.ranks[0].unkept
+    left_out = f"; those of {unkept} others are too large to keep" if unkept else ""
+    notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} parameters compared{left_out}",)
+    return CheckResult("gradients", measures=tuple(measures), violations=violations, notes=notes)
+
+
+def _list_missing(evidence: Evidence, expected: Gradients) -> list[str]:
+    """Return the trainable parameters that the loss depends on and no gradient reached."""
+    trainable = set(evidence.step.ranks[0].trainable)
+    missing = []
+    for name, gradient in expected.items():
+        actual = evidence.observed_gradients.get(name)
+        if name in trainable and float(gradient.norm()) > 0 and (actual is None or not bool(actual.any())):
+            missing.append(name)
+    return missing
+
+
+def _tell_missing(evidence: Evidence, missing: list[str]) -> Iterator[str]:
+    if missing:
+        names = f"{', '.join(missing[:NAMED])}{' and others' if len(missing) > NAMED else ''}"
+        yield f"no gradient reaches {len(missing)} of {len(evidence.step.ranks[0].trainable)} parameters: {names}"
+
+
+def _fail_missing(evidence: Evidence, missing: list[str]) -> CheckResult:
+    return CheckResult("gradients", violations=tuple(_tell_missing(evidence, missing)))
+
+
+def _explain(
+    evidence: Evidence, definition: Definition, actual: Gradients, expected: Gradients, limit: float, scale: float
+) -> Iterator[str]:
+    """Yield what is wrong: another mean, a batch alone, some parameters alone, a factor on all."""
+    for batch in range(evidence.batches if evidence.batches > 1 else 0):
+        fit = fit_gradients(evidence, replace(definition, batch=batch))
+        if fit is not None and fit.error <= limit:
+            yield f"the gradients are those of batch {batch + 1} of {evidence.batches} alone: the others' are lost"
+            return
+    if gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}) <= limit:
+        yield f"the gradients are {scale:.4g} times those of the loss{_name_scale(evidence, scale)}"
+        return
+    for name in NORMALISATIONS:  # where batches have about as many targets, the loss is too near to tell
+        fit = fit_gradients(evidence, replace(definition, normalisation=name, shift=1, every=False))
+        if name != definition.normalisation and fit is not None and fit.error <= limit:
+            yield f"the gradients are those of {NORMALISATION_TEXTS[name]}, not of {definition.text}"
+            return
+    fault, error = _find_nearest_slice_fault(evidence)
+    if error <= limit:
+        yield f"the gradients are those of another loss: {fault}"
+        return
+    for reading, fault in iter_moved_targets(evidence):
+        fit = fit_gradients(reading, definition)
+        if fit is not None and fit.error <= limit:
+            yield f"the gradients are those of another loss: {fault}"
+            return
+    yield from _name_parameters(actual, expected, limit)
+
+
+def _find_nearer(evidence: Evidence, fit: Fit) -> Iterator[str]:
+    """Yield that the gradients are nearer to those of labels shifted in slices: a few targets are within rounding."""
+    fault, error = _find_nearest_slice_fault(evidence)
+    if error < NEARER * fit.error:
+        yield (
+            f"{fault}: the gradients of the step are off by {error:.2g} from those of that loss, by {fit.error:.2g} "
+            "from those of the documented one"
+        )
+
+
+def _find_nearest_slice_fault(evidence: Evidence) -> tuple[str, float]:
+    """Return what may be wrong with labels and means of slices that comes nearest, and how far its gradients are."""
+    fits = [(fault.fault, fit_gradients(evidence, fault.definition)) for fault in iter_slice_faults(evidence)]
+    errors = [(text, fit.error) for text, fit in fits if fit is not None]
+    return min(errors, key=lambda item: item[1], default=("", math.inf))
+
+
+def _name_scale(evidence: Evidence, scale: float) -> str:
+    """Return what a factor on all gradients is: all that it may be, where several numbers are equal.
+
+    Ranks come before batches, over which what was differentiated, and is right, is the mean already.
+    """
+    sharing = evidence.step.layout.size
+    counts = {
+        "the size of the sequence-parallel group": sharing,
+        "the number of ranks": len(evidence.step.ranks) // sharing,
+        "the number of batches to a step": evidence.batches,
+    }
+    factors = {text: float(count) for text, count in counts.items()}
+    factors |= {f"one over {text}": 1.0 / count for text, count in counts.items()}
+    named = [text for text, factor in factors.items() if factor != 1.0 and abs(scale / factor - 1) < 0.02]
+    preference = evidence.step.objective.preference
+    if preference is not None and named and preference.has_beta_in_slopes_alone:
+        named.append(f"beta is {preference.beta * scale:.4g}, not {preference.beta:g}")
+    return f": {', or '.join(named)}" if named else ""
+
+
+def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> Iterator[str]:
+    """Yield the parameters whose gradients are off, where most are right."""
+    errors = {
+        name: float((actual[name].double() - gradient.double()).norm()) / max(float(gradient.double().norm()), 1e-12)
+        for name, gradient in expected.items()
+    }
+    least = NEGLIGIBLE * gradient_norm(expected)
+    errors = {name: error for name, error in errors.items() if float(expected[name].norm()) > least}
+    wrong = [name for name, error in errors.items() if not error <= max(limit, OWN_SHARE * max(errors.values()))]
+    if not wrong or len(wrong) > len(errors) / 2:
+        return
+    factors = [_fit_factor(actual[name], expected[name]) for name in wrong]
+    names = f"{', '.join(wrong[:NAMED])}{' and others' if len(wrong) > NAMED else ''}"
+    if all(error <= limit for error in (_remainder(actual[n], expected[n], f) for n, f in zip(wrong, factors))):
+        yield f"the gradients of {len(wrong)} of {len(errors)} parameters are {factors[0]:.4g} times the truth: {names}"
+    else:
+        yield f"the gradients of {len(wrong)} of {len(errors)} parameters are wrong: {names}"
+
+
+def _fit_factor(actual: Tensor, expected: Tensor) -> float:
+    square = float(expected.double().square().sum())
+    return float((actual.double() * expected.double()).sum()) / square if square else 0.0
+
+
+def _remainder(actual: Tensor, expected: Tensor, factor: float) -> float:
+    return float((actual.double() - factor * expected.double()).norm()) / max(float(actual.double().norm()), 1e-12)
+
+
+def _compare_ranks(evidence: Evidence) -> Iterator[str]:
+    """Yield that ranks step with gradients that differ: they are not averaged over ranks."""
+    first, *others = evidence.step.ranks
+    for record in others:
+        for name, gradient in record.gradients.items():
+            other = first.gradients.get(name)
+            if other is None or other.shape != gradient.shape:
+                continue
+            if float((other - gradient).norm()) > MAX_RANK_DIFFERENCE * float(other.norm()):
+                shares_row = any({first.rank, record.rank} <= set(group) for group in evidence.step.layout.groups)
+                where = "reduced over the ranks that share a row" if shares_row else "averaged over ranks"
+                yield (
+                    f"rank {record.rank} steps with other gradients than rank 0: {name} differs; they are not {where}"
+                )
+                return

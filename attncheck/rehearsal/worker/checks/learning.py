@@ -1,0 +1,107 @@
+"""Does the loss fall, and not below what can be known? Of rewarded responses: −log p falls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from attncheck.core.results.smoke import CheckResult, Step
+from attncheck.rehearsal.worker.evidence import Evidence
+from attncheck.rehearsal.worker.explanations import explain_loss
+from attncheck.rehearsal.worker.rollouts import list_rewarded_means
+from attncheck.smoke.worker.data.language import language_entropy
+
+MIN_STEPS = 20  # of which a verdict on learning can be given
+LAST_STEPS = 5
+FALL = 0.9  # the last losses must be below this share of the first
+NEAR_ONE = 0.01  # the loss is a mean in nats a token, and no multiple of one
+UNJUDGED = "not judged: whether it learns, for the weights are trained ones, at the launch's own rate"
+UNKNOWN = "not judged: whether the loss is below what can be known, for the entropy of your data is not known"
+MARGIN = 0.12  # nats below the floor that chance explains
+
+
+def run(evidence: Evidence) -> CheckResult:
+    """Judge the losses of all steps."""
+    if evidence.step.objective.policy is not None:
+        return _judge_rewarded(evidence)
+    losses = [sum(sum(rank) for rank in step.losses) / max(len(step.losses), 1) for step in evidence.steps]
+    steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
+    explanation = explain_loss(evidence)
+    is_mean = explanation is None or abs(explanation.factor - 1.0) < NEAR_ONE
+    is_of_pairs = evidence.step.objective.preference is not None
+    # Another multiple of the mean has no floor that is known, the loss of pairs no entropy.
+    floor = _floor(evidence) if is_mean and not is_of_pairs else 0.0
+    if evidence.full_model:
+        return _judge_trained(evidence, losses, floor)
+    bound = FALL * losses[0] if losses else 0.0
+    tokens = [sum(len(row) for row in step.rows) for step in evidence.steps]
+    failure = "the margin between chosen and rejected answers does not grow" if is_of_pairs else "it does not learn"
+    counts = [1] * len(losses) if is_mean or is_of_pairs else tokens
+    violations = tuple(_find_violations(losses, floor, bound, counts, failure))
+    if evidence.unstepped:
+        violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
+    if len(losses) < MIN_STEPS and not violations:
+        return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
+    notes = (UNKNOWN,) if evidence.step.index.is_own else ()
+    return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
+
+
+def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> CheckResult:
+    """Judge the losses of a model that was trained before: they are numbers, and not below what can be known."""
+    steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
+    violations = tuple(_find_impossible(losses, floor))
+    if evidence.unstepped:
+        violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
+    elif not losses:
+        return CheckResult("learning", "skipped", "no step was taken")
+    notes = (UNJUDGED, *([UNKNOWN] if evidence.step.index.is_own else []))
+    return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor)
+
+
+def _judge_rewarded(evidence: Evidence) -> CheckResult:
+    """Judge −log p of the responses that are rewarded, in nats a token, over the steps."""
+    losses = [-mean for mean in list_rewarded_means(evidence)]
+    steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
+    floor, bound = _floor(evidence), FALL * losses[0]
+    violations = tuple(
+        text.replace("the loss", "-log p of the rewarded responses", 1)
+        for text in _find_violations(losses, floor, bound, [1] * len(losses), "they become no likelier")
+    )
+    if len(losses) < MIN_STEPS and not violations:
+        return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
+    return CheckResult("learning", violations=violations, steps=steps, floor=floor, bound=bound)
+
+
+def _floor(evidence: Evidence) -> float:
+    """Return the least mean loss that a model can have on these targets: markup costs nothing, words their entropy."""
+    if evidence.step.index.is_own:
+        return 0.0  # of which no entropy is known
+    words = targets = 0
+    is_word = evidence.step.index.vocabulary.is_word
+    for piece in evidence.judged_pieces:
+        for token, is_target in zip(piece.tokens[1:], piece.is_target.tolist(), strict=True):
+            targets += is_target
+            words += is_target and is_word(token)
+    return language_entropy() * words / targets if targets else 0.0
+
+
+def _find_impossible(losses: list[float], floor: float) -> Iterator[str]:
+    """Yield that a loss is no number, or that the last ones are below the floor, where one is known (0: none)."""
+    bad = next((number for number, loss in enumerate(losses) if not math.isfinite(loss)), None)
+    if bad is not None:
+        yield f"the loss is {'NaN' if math.isnan(losses[bad]) else 'infinite'} at step {bad + 1}"
+        return
+    last = sum(losses[-LAST_STEPS:]) / LAST_STEPS
+    if floor and len(losses) >= LAST_STEPS and last < floor - MARGIN:
+        yield f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows: it looks ahead"
+
+
+def _find_violations(losses: list[float], floor: float, bound: float, tokens: list[int], failure: str) -> Iterator[str]:
+    """Yield what is wrong with losses; `tokens` are those of the steps where they may be sums over them, else ones."""
+    yield from _find_impossible(losses, floor)
+    if len(losses) < MIN_STEPS or not all(map(math.isfinite, losses)):
+        return
+    last = sum(losses[-LAST_STEPS:]) / LAST_STEPS
+    shares = [loss / max(count, 1) for loss, count in zip(losses, tokens)]
+    if last > bound and sum(shares[-LAST_STEPS:]) / LAST_STEPS > FALL * shares[0]:
+        yield f"the loss is {last:.2f} after {len(losses)} steps, {losses[0]:.2f} at first: {failure}"

@@ -1,0 +1,72 @@
+"""Is the loss that is differentiated the mean that the framework documents? Against each document's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attncheck.core.results.smoke import CheckResult, Measure
+from attncheck.rehearsal.worker.definitions import Definition, Explanation, compute_loss
+from attncheck.rehearsal.worker.evidence import Evidence
+from attncheck.rehearsal.worker.explanations import documented, explain_loss, loss_limit
+from attncheck.rehearsal.worker.policy import measure_magnitude
+from attncheck.rehearsal.worker.rollouts import find_shifted_log_probabilities, measure_log_probabilities
+
+NEAR_ONE = 0.01
+
+
+def run(evidence: Evidence) -> CheckResult:
+    """Compare the step's loss with the documented one; name the one that it is where it is another."""
+    result = _compare_loss(evidence)
+    if evidence.step.objective.policy is None or result.outcome != "ok":
+        return result
+    shifted = tuple(find_shifted_log_probabilities(evidence))
+    measures = (*result.measures, measure_log_probabilities(evidence))
+    return replace(result, measures=measures, violations=(*shifted, *result.violations))
+
+
+def _compare_loss(evidence: Evidence) -> CheckResult:
+    observed, explanation = evidence.observed_loss, explain_loss(evidence)
+    means = [(compute_loss(evidence, definition), definition) for definition in documented(evidence)]
+    expected, definition = min(means, key=lambda item: abs(item[0] - observed))
+    magnitude = abs(expected) if evidence.step.objective.policy is None else measure_magnitude(evidence, definition)
+    error = abs(observed - expected) / max(magnitude, 1e-12)
+    name = f"loss of the first step, {observed:.5g}, against {definition.text}, {expected:.5g}"
+    if explanation is not None and not explanation.fault:
+        notes = [f"the loss is {explanation.definition.text}"]
+        if abs(explanation.factor - 1) > NEAR_ONE:
+            notes = [
+                f"what is differentiated, {observed:.5g}, is {explanation.factor:.4g} times {definition.text}; the "
+                f"gradients of the step are those of {definition.text if definition.name else 'the mean itself'}"
+            ]
+            return CheckResult("loss", notes=tuple(notes))
+        return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=tuple(notes))
+    measure = Measure(name, error, loss_limit(evidence))
+    if not evidence.step.objective.is_documented and (explanation is None or _has_its_targets(explanation.definition)):
+        return _tell_own_loss(observed, explanation)
+    if explanation is not None:
+        violation = f"the loss is {observed:.5g}: {explanation.fault}; it should be {expected:.5g}"
+        if definition.value is not None and not measure.beyond:
+            violation = (
+                f"{explanation.fault}, as the gradients of the first step show; its loss, {observed:.5g}, is the same "
+                "either way"
+            )
+        return CheckResult("loss", measures=(measure,), violations=(violation,))
+    if evidence.step.objective.targets == "labelled" and not evidence.step.labels_enter:
+        reason = (
+            f"labels do not go into the model, and the loss, {observed:.5g}, is no mean over whole documents or "
+            "answers: what the script learns is its own"
+        )
+        return CheckResult("loss", "skipped", reason)
+    return CheckResult("loss", measures=(measure,))
+
+
+def _has_its_targets(definition: Definition) -> bool:
+    """Return whether a definition has each token predict the next, and no other: only its factor is unusual."""
+    return definition.shift == 1 and not (definition.every or definition.sliced or definition.by_rank)
+
+
+def _tell_own_loss(observed: float, explanation: Explanation | None) -> CheckResult:
+    """Return what a loss is that nothing documents: its author may mean a factor, or another loss."""
+    if explanation is None:
+        return CheckResult("loss", "skipped", f"the loss, {observed:.5g}, is no mean over target tokens, but its own")
+    return CheckResult("loss", reservations=(f"the loss is {observed:.5g}: {explanation.fault}",))

@@ -1,0 +1,187 @@
+"""A loss as the gradients that it has: each target's weight, and how the gradients of a step compare with that.
+
+The gradients of every loss that is rehearsed are those of a weighted sum of −log p over the targets of the pieces of a
+step. The mean of −log p is one: its weights are those of its normalisation. A loss of answers' log-probabilities (of
+pairs, of rewards) is another: at the first step, where the model is its own reference, each answer has a weight of its
+own, of either sign, and the loss's value is no such sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from attncheck.core.rehearsal import NORMALISATION_TEXTS, Normalisation
+from attncheck.rehearsal.worker.evidence import ROUNDING_MULTIPLE, Evidence
+from attncheck.rehearsal.worker.step import Sliced
+from attncheck.smoke.worker.testbed import gradient_error
+
+# In float32, relative. Rounding moves single elements across a threshold, which no other rounding shows: 2.3e-4 was
+# seen between sdpa and eager in gemma3n, whose activations are sparse; faults are at 1e-2.
+FP32_GRADIENT_LIMIT = 5e-4
+SCALE_LIMIT = 5e-3  # of the gradients' norm: a factor, which Adam hides, is wrong above it
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A loss: the mean `normalisation` of −log p of the token `shift` ahead; `every`: over all tokens of a document."""
+
+    normalisation: Normalisation
+    shift: int = 1
+    every: bool = False
+    batch: int = -1  # the one batch that counts, -1: all
+    weights: tuple[float, ...] = ()  # of each piece of the step, times what the normalisation gives it; (): 1
+    value: float | None = None  # of the loss, where it is not that sum
+    name: str = ""  # in words, where it is not the normalisation's mean
+    sliced: Sliced | None = None  # how targets are read in rows over several ranks
+    by_rank: bool = False  # the mean of each rank's slice alone, averaged over ranks
+
+    @property
+    def text(self) -> str:
+        """The loss in words."""
+        mean = "each rank's mean over the targets of its slice alone, averaged: " if self.by_rank else ""
+        return self.name or mean + NORMALISATION_TEXTS[self.normalisation]
+
+    def list_parts(self, ranks: int) -> list[Definition]:
+        """Return the definitions whose mean this one is: one for each of the `ranks` that share a row."""
+        if not self.by_rank:
+            return [self]
+        sliced = self.sliced or Sliced()
+        return [replace(self, by_rank=False, sliced=replace(sliced, rank=rank)) for rank in range(ranks)]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How the gradients of a step compare with a definition's: they are `scale` times those, but for `error`."""
+
+    error: float  # relative, over all parameters
+    scale: float
+
+
+@dataclass(frozen=True)
+class WeightFit:
+    """The weights of a step's pieces with which a definition has the step's gradients, but for `error`, relative."""
+
+    error: float
+    weights: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a step's loss is: `factor` times a definition's. `fault` says what is wrong with it, "" where nothing is."""
+
+    definition: Definition
+    factor: float = 1.0
+    fault: str = ""
+    scale: float | None = None  # of the gradients to the definition's own, where they were compared
+
+
+def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
+    """Return the weight of one target of each piece of the step."""
+    counts = evidence.count_targets(definition.shift, definition.every, definition.sliced)
+    shares = evidence.list_shares(definition.normalisation, counts)
+    if definition.weights:
+        shares = [share * weight for share, weight in zip(shares, definition.weights, strict=True)]
+    if definition.batch < 0:
+        return shares
+    return [
+        share if piece.call.batch == definition.batch else 0.0
+        for share, piece in zip(shares, evidence.step.pieces, strict=True)
+    ]
+
+
+def compute_loss(evidence: Evidence, definition: Definition) -> float:
+    """Return what the loss of the step is by a definition: in nats a token, where it is a mean of −log p."""
+    if definition.value is not None:
+        return definition.value
+    parts = definition.list_parts(evidence.step.layout.size)
+    return sum(_compute_part(evidence, part) for part in parts) / len(parts)
+
+
+def _compute_part(evidence: Evidence, definition: Definition) -> float:
+    sums = evidence.sum_nll(definition.shift, definition.every, definition.sliced)
+    return sum(share * nll for share, nll in zip(list_shares(evidence, definition), sums, strict=True))
+
+
+def compute_gradients(evidence: Evidence, definition: Definition) -> dict[str, Tensor]:
+    """Return what the gradients of the step are by a definition."""
+    parts = definition.list_parts(evidence.step.layout.size)
+    total: dict[str, Tensor] = {}
+    for part in parts:
+        shares = list_shares(evidence, part)
+        gradients = evidence.sum_gradients(shares, part.shift, part.every, sliced=part.sliced)
+        for name, gradient in gradients.items():
+            total[name] = total.get(name, 0.0) + gradient / len(parts)
+    return total
+
+
+def fit_gradients(evidence: Evidence, definition: Definition) -> Fit | None:
+    """Compare the gradients of the step with a definition's; None where they were not seen."""
+    expected = compute_gradients(evidence, definition)
+    actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
+    expected = {name: expected[name] for name in actual}
+    square = sum(float(gradient.double().square().sum()) for gradient in expected.values())
+    if not square:
+        return None
+    product = sum(float((actual[name].double() * expected[name].double()).sum()) for name in expected)
+    scale = product / square
+    return Fit(gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}), scale)
+
+
+def fit_weights(evidence: Evidence, definition: Definition) -> WeightFit | None:
+    """Return the weights of the pieces that the gradients of the step show; None where they were not seen.
+
+    Each is measured like `Definition.weights`: times what the normalisation gives the piece.
+    """
+    gradients = evidence.list_gradients(definition.shift, definition.every)
+    names = [name for name in evidence.observed_gradients if any(name in own for own in gradients)]
+    shares = list_shares(evidence, replace(definition, weights=()))
+    if not names or not any(shares):
+        return None
+    actual = torch.cat([evidence.observed_gradients[name].double().flatten() for name in names])
+    columns = [
+        torch.cat([_flatten(own.get(name), evidence.observed_gradients[name]) * share for name in names])
+        for own, share in zip(gradients, shares, strict=True)
+    ]
+    matrix = torch.stack(columns, dim=1)
+    weights = torch.linalg.lstsq(matrix, actual[:, None], driver="gelsd").solution[:, 0]
+    error = float((matrix @ weights - actual).norm()) / max(float(actual.norm()), 1e-30)
+    return WeightFit(error, tuple(weights.tolist()))
+
+
+def _flatten(gradient: Tensor | None, like: Tensor) -> Tensor:
+    return torch.zeros(like.numel(), dtype=torch.float64) if gradient is None else gradient.double().flatten()
+
+
+def gradient_limit(evidence: Evidence, definition: Definition) -> float:
+    """Return the largest relative error allowed of the gradients: several times what rounding costs those of a loss."""
+    if evidence.rounded is None:
+        return FP32_GRADIENT_LIMIT
+    shares = list_shares(evidence, definition)
+    rounded, exact = evidence.sum_gradients(shares, rounded=True), evidence.sum_gradients(shares)
+    return max(FP32_GRADIENT_LIMIT, ROUNDING_MULTIPLE * gradient_error(rounded, exact))
+
+
+def is_near(value: float, observed: float, limit: float) -> bool:
+    """Return whether a loss is the observed one, but for a relative error."""
+    return abs(value - observed) <= limit * abs(observed)
+
+
+def list_factors(evidence: Evidence) -> dict[str, float]:
+    """Return the factors that a loss may be too large by, each with what is wrong then."""
+    batches, sharing = evidence.batches, evidence.step.layout.size
+    ranks = len(evidence.step.ranks) // sharing
+    factors = {
+        "too large by the size of the sequence-parallel group": float(sharing),
+        "divided by the size of the sequence-parallel group once too often": 1.0 / sharing,
+        "the sum over the step's batches, not their mean: too large by the accumulation": float(batches),
+        "divided by the accumulation twice": 1.0 / batches,
+        "too large by the number of ranks": float(ranks),
+        "divided by the number of ranks once too often": 1.0 / ranks,
+        "too large by the accumulation and the number of ranks": float(batches * ranks),
+    }
+    if sharing > 1 and ranks > 1:
+        factors["divided by the number of all ranks, those that share a row too"] = 1.0 / (ranks * sharing)
+    return factors

@@ -1,0 +1,177 @@
+"""All that the checks of a rehearsal judge by: the first step as documents, the truth about it, the steps after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from attncheck.core.rehearsal import Normalisation
+from attncheck.rehearsal.worker.adapters import add_adapter_gradients
+from attncheck.rehearsal.worker.records import RolloutRecord, StepRecord
+from attncheck.rehearsal.worker.step import FirstStep, Piece, Sliced
+from attncheck.rehearsal.worker.truth import DocumentTruth, TruthModel, token_errors
+
+ROUNDING_MULTIPLE = 3.0  # times what rounding costs eager attention on the same documents
+FP32_LIMIT = 1e-4  # relative error of a token's hidden state in float32; healthy kernels are at 1e-6
+MIN_LIMIT = 1e-4  # of a loss, relative: losses are summed in float32
+SAMPLED_PIECES = 8  # on which the cost of rounding is measured
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence of one rehearsal."""
+
+    step: FirstStep
+    steps: tuple[StepRecord, ...]
+    truth: TruthModel
+    rounded: TruthModel | None  # in the job's own precision; of float32 in float64; None where that may not fit
+    changed_weights: tuple[str, ...] = ()  # parameters that are not the checkpoint's
+    unstepped: int = 0  # losses that were differentiated where no step was ever taken
+    rollouts: tuple[tuple[RolloutRecord, ...], ...] = ()  # that were handed in, by steps, where a driver made them
+    full_model: bool = False  # the model is the user's own, with its own weights
+    _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
+
+    def describe(self, piece: Piece) -> DocumentTruth:
+        """Return the truth about a piece."""
+        return self.truth.describe(piece.tokens)
+
+    @cached_property
+    def judged_pieces(self) -> tuple[Piece, ...]:
+        """Return the pieces that are a document's own, of two tokens or more."""
+        return tuple(piece for piece in self.step.pieces if piece.segment.document >= 0 and len(piece.tokens) > 1)
+
+    @cached_property
+    def hidden_limit(self) -> float:
+        """The largest relative error allowed of a token's hidden state."""
+        if self.rounded is None:
+            return FP32_LIMIT
+        pieces = self.judged_pieces[:SAMPLED_PIECES]
+        errors = [self._round_error(piece.tokens) for piece in pieces]
+        return max(FP32_LIMIT, ROUNDING_MULTIPLE * max(errors, default=0.0))
+
+    def _round_error(self, tokens: Sequence[int]) -> float:
+        assert self.rounded is not None
+        rounded, exact = self.rounded.describe(tokens), self.truth.describe(tokens)
+        return float(token_errors(rounded.hidden, exact.hidden).max())
+
+    @cached_property
+    def observed_loss(self) -> float:
+        """The loss whose gradient the step took: a rank's batches summed, ranks averaged, as gradients are.
+
+        Of ranks that share a row each has the row's loss, or its share times the number of ranks: the mean is the same.
+        """
+        ranks = self.step.ranks
+        return sum(sum(record.losses) for record in ranks) / len(ranks)
+
+    @cached_property
+    def batches(self) -> int:
+        """Return how many losses a rank differentiated before its first step."""
+        return max((len(record.losses) for record in self.step.ranks), default=1)
+
+    @cached_property
+    def observed_gradients(self) -> dict[str, Tensor]:
+        """The gradients of the step, the mean over ranks: they are the same on each where ranks step alike."""
+        first, *others = [record.gradients for record in self.step.ranks]
+        return {
+            name: torch.stack([gradient, *(other[name] for other in others)]).mean(0)
+            for name, gradient in first.items()
+            if all(name in other and other[name].shape == gradient.shape for other in others)
+        }
+
+    def count_targets(self, shift: int = 1, every: bool = False, sliced: Sliced | None = None) -> list[int]:
+        """Return how many targets each piece of the step has."""
+        return [int(piece.shift_labels(shift, every, sliced)[1].sum()) for piece in self.step.pieces]
+
+    def sum_nll(self, shift: int = 1, every: bool = False, sliced: Sliced | None = None) -> list[float]:
+        """Return Σ −log p over the targets of each piece of the step."""
+        sums = []
+        for piece in self.step.pieces:
+            labels, counts = piece.shift_labels(shift, every, sliced)
+            sums.append(float(self.describe(piece).nll(labels).double()[counts].sum()))
+        return sums
+
+    def sum_gradients(
+        self,
+        shares: Sequence[float],
+        shift: int = 1,
+        every: bool = False,
+        rounded: bool = False,
+        sliced: Sliced | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the gradients of Σ share × −log p over the targets of all pieces, a share for each piece."""
+        total: dict[str, Tensor] = {}
+        for share, gradients in zip(shares, self.list_gradients(shift, every, rounded, sliced), strict=True):
+            for name, gradient in gradients.items():
+                total[name] = total.get(name, 0.0) + share * gradient
+        return total
+
+    def list_gradients(
+        self, shift: int = 1, every: bool = False, rounded: bool = False, sliced: Sliced | None = None
+    ) -> list[dict[str, Tensor]]:
+        """Return for each piece of the step the gradients of Σ −log p over its targets."""
+        model = self.rounded if rounded and self.rounded is not None else self.truth
+        key = (shift, every, model is self.rounded, sliced)
+        if key not in self._sums:
+            self._sums[key] = [
+                self._keep_compared(model.gradients(piece.tokens, labels, counts.float()))
+                for piece in self.step.pieces
+                for labels, counts in [piece.shift_labels(shift, every, sliced)]
+            ]
+        return self._sums[key]
+
+    def _keep_compared(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return those gradients, and adapters' beside them, that the step's are compared with: a model has many."""
+        record = self.step.ranks[0]
+        total = add_adapter_gradients(gradients, record.adapters, record.weights)
+        names = {*record.trainable, *self.observed_gradients}
+        return {name: gradient for name, gradient in total.items() if name in names}
+
+    def list_shares(self, normalisation: Normalisation, counts: Sequence[int]) -> list[float]:
+        """Return for each piece the weight of one of its targets, of which there are `counts`."""
+        keys = [_group(piece, normalisation) for piece in self.step.pieces]
+        if normalisation in ("step_labels", "rank_labels"):
+            labels = self.step.count_labels()
+            if normalisation == "step_labels":
+                return [1.0 / max(1, sum(labels.values()))] * len(keys)
+            return [1.0 / (max(1, labels[piece.call.rank]) * len(labels)) for piece in self.step.pieces]
+        totals: dict[object, int] = {}
+        for key, count in zip(keys, counts, strict=True):
+            totals[key] = totals.get(key, 0) + count
+        groups = sum(total > 0 for total in totals.values())
+        if normalisation == "document_sums":
+            return [1.0 / groups if totals[key] else 0.0 for key in keys]
+        return [1.0 / (totals[key] * groups) if totals[key] else 0.0 for key in keys]
+
+
+def _group(piece: Piece, normalisation: Normalisation) -> object:
+    call = piece.call
+    return {
+        "step_tokens": (),
+        "step_labels": (),
+        "rank_tokens": (call.rank,),
+        "rank_labels": (call.rank,),
+        "batch_tokens": (call.rank, call.batch),
+        "row_tokens": (call.rank, call.batch, id(call), piece.row),
+        "document_tokens": (call.rank, call.batch, id(call), piece.row, piece.segment.start),
+        "document_sums": (call.rank, call.batch, id(call), piece.row, piece.segment.start),
+    }[normalisation]
+
+
+def list_positions(piece: Piece) -> list[int] | None:
+    """Return the position_ids that the job gave to a piece's tokens, None where it gave none."""
+    positions = piece.call.tensors.get("position_ids")
+    if positions is None:
+        return None
+    while positions.dim() > 2:
+        positions = positions[-1]
+    row = positions[piece.row if positions.shape[0] > piece.row else 0]
+    return [int(position) for position in row[piece.segment.start : piece.segment.stop]]
+
+
+def causal(length: int) -> Tensor:
+    """Return which tokens a token of a causal model sees: (length, length) bool."""
+    return torch.ones(length, length, dtype=torch.bool).tril()

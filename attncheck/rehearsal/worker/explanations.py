@@ -1,0 +1,178 @@
+"""Which loss a step had: the documented one, or another one, as its value and its gradients show.
+
+A mean of −log p is defined by what each token is to predict, and by the weight of every target. Gradients decide where
+they were seen: what is differentiated may be any multiple of the mean (a sum that is divided later, a gradient
+scaler's) as long as the optimiser steps with the mean's gradients; and two definitions may agree on a value by chance,
+on the gradients of all parameters they do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS, Normalisation
+from attncheck.rehearsal.worker import preferences
+from attncheck.rehearsal.worker.definitions import (
+    SCALE_LIMIT,
+    Definition,
+    Explanation,
+    compute_loss,
+    fit_gradients,
+    gradient_limit,
+    is_near,
+    list_factors,
+)
+from attncheck.rehearsal.worker.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_MULTIPLE, Evidence
+from attncheck.rehearsal.worker.policy import MOVED, define_policy_losses, explain_policy_loss
+from attncheck.rehearsal.worker.step import Sliced
+
+
+def documented(evidence: Evidence) -> list[Definition]:
+    """Return the definitions that the job's framework documents."""
+    policy = evidence.step.objective.policy
+    if policy is not None:
+        return define_policy_losses(evidence, policy)
+    if evidence.step.objective.preference is not None:
+        return [preferences.define_loss(evidence, evidence.step.objective.preference)]
+    return [Definition(name) for name in evidence.step.objective.normalisations]
+
+
+def loss_limit(evidence: Evidence) -> float:
+    """Return the largest relative error allowed of the loss: several times what rounding costs eager attention."""
+    if evidence.step.objective.preference is not None:
+        return preferences.loss_limit(evidence, evidence.step.objective.preference)
+    if evidence.rounded is None:
+        return max(MIN_LIMIT, FP32_LIMIT)
+    exact = rounded = 0.0
+    for piece in evidence.judged_pieces[:8]:
+        labels, counts = piece.shift_labels(1)
+        exact += float(evidence.describe(piece).nll(labels)[counts].sum())
+        difference = evidence.rounded.describe(piece.tokens).nll(labels) - evidence.describe(piece).nll(labels)
+        rounded += float(difference.abs()[counts].sum())
+    return max(MIN_LIMIT, ROUNDING_MULTIPLE * rounded / max(exact, 1e-12))
+
+
+def explain_loss(evidence: Evidence) -> Explanation | None:
+    """Return the definition that the step's loss and gradients follow; None where none does."""
+    policy = evidence.step.objective.policy
+    if policy is not None:
+        return explain_policy_loss(evidence, policy, loss_limit(evidence))
+    if evidence.step.objective.preference is not None:
+        return preferences.explain_loss(evidence, evidence.step.objective.preference)
+    limit, slack = loss_limit(evidence), gradient_limit(evidence, documented(evidence)[0])
+    observed = evidence.observed_loss
+    near = [item for item in documented(evidence) if is_near(compute_loss(evidence, item), observed, limit)]
+    if near:
+        return Explanation(_choose_by_gradients(evidence, near))
+    for definition in documented(evidence):
+        fit = fit_gradients(evidence, definition)
+        if fit is not None and fit.error <= slack and abs(fit.scale - 1.0) <= max(SCALE_LIMIT, slack):
+            return Explanation(definition, observed / compute_loss(evidence, definition), scale=fit.scale)
+    for explanation in _iter_faults(evidence):
+        value = compute_loss(evidence, explanation.definition) * explanation.factor
+        if is_near(value, observed, limit):
+            fit = fit_gradients(evidence, explanation.definition)
+            if fit is None or fit.error <= slack:
+                return replace(explanation, scale=fit.scale if fit is not None else None)
+    return _explain_direction(evidence, slack) or _explain_moved(evidence, slack)
+
+
+def _choose_by_gradients(evidence: Evidence, definitions: list[Definition]) -> Definition:
+    """Return which of several definitions, whose values are too near to tell, the step's gradients are nearest to."""
+    if len(definitions) == 1:
+        return definitions[0]
+    fits = [fit_gradients(evidence, definition) for definition in definitions]
+    errors = [math.inf if fit is None else fit.error + abs(fit.scale - 1.0) for fit in fits]
+    return definitions[errors.index(min(errors))]
+
+
+def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
+    """Return the definition whose gradients have the direction of the step's, whatever the loss is; None without."""
+    simple = [explanation for explanation in _iter_faults(evidence) if explanation.factor == 1.0]
+    for explanation in (*(Explanation(definition) for definition in documented(evidence)), *simple):
+        definition = explanation.definition
+        fit, mean = fit_gradients(evidence, definition), compute_loss(evidence, definition)
+        if fit is not None and fit.error <= slack and mean:
+            factor = evidence.observed_loss / mean
+            multiple = f"{factor:.4g} times {definition.text}"
+            is_named = definition.shift != 1 or definition.every or definition.sliced or definition.by_rank
+            fault = f"{explanation.fault} ({multiple})" if is_named else multiple
+            return Explanation(definition, factor, fault, fit.scale)
+    return None
+
+
+def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:
+    """Return the mean over targets one token off whose gradients the step's are; None where there is none."""
+    for reading, fault in iter_moved_targets(evidence):
+        for name in dict.fromkeys((documented(evidence)[0].normalisation, "step_tokens", "batch_tokens")):
+            definition = Definition(name)
+            fit, mean = fit_gradients(reading, definition), compute_loss(reading, definition)
+            if fit is not None and fit.error <= slack and mean:
+                factor = evidence.observed_loss / mean
+                multiple = f" ({factor:.4g} times {definition.text})" if abs(factor - 1.0) > SCALE_LIMIT else ""
+                return Explanation(definition, factor, f"{fault}{multiple}", fit.scale)
+    return None
+
+
+def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
+    """Yield the step with its targets one token off, each with what is wrong then, where no label says which they are.
+
+    A mask that leaves out what is not learnt is shifted with the logits, once: some shift it twice, or not at all.
+    """
+    if evidence.step.labels_enter or evidence.step.objective.targets != "assistant":
+        return
+    for (moved, narrowed), text in MOVED.items():
+        reading = replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed))
+        yield reading, text.replace("response", "answer")
+
+
+def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
+    """Yield what the loss would be under other definitions, the simplest first."""
+    for name in NORMALISATIONS:
+        yield Explanation(Definition(name), 1.0, NORMALISATION_TEXTS[name])
+    yield from iter_slice_faults(evidence)
+    names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens", "row_tokens")
+    factors = list_factors(evidence)
+    for factor in dict.fromkeys(factors.values()):
+        text = ", or ".join(text for text, value in factors.items() if value == factor)
+        for name in names:
+            if factor != 1.0:
+                yield Explanation(Definition(name), factor, f"{text} ({NORMALISATION_TEXTS[name]})")
+    for name in names[:2]:
+        after_next, itself = Definition(name, shift=2), Definition(name, shift=0)
+        yield Explanation(after_next, 1.0, "each token is to predict the one after the next: labels shifted twice")
+        yield Explanation(itself, 1.0, "each token is to predict itself: labels are not shifted")
+        yield Explanation(Definition(name, every=True), 1.0, "every token is a target, prompts and markup too")
+    targets, ranks = float(sum(evidence.count_targets())), len(evidence.step.ranks)
+    yield Explanation(Definition("step_tokens"), targets, "the sum over target tokens, not their mean")
+    yield Explanation(Definition("step_tokens"), targets / ranks, "the sum over target tokens, not their mean")
+
+
+def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
+    """Yield what goes wrong with labels and means where ranks hold slices of a row."""
+    if all(call.places is None for call in evidence.step.calls):
+        return
+    lost = "labels are shifted within each rank's slice: its last token has no target"
+    rolled = "labels are shifted within each rank's slice: its last token is to predict its first"
+    names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens")
+    for name in names:
+        yield Explanation(Definition(name, sliced=Sliced("lost")), 1.0, lost)
+        yield Explanation(Definition(name, sliced=Sliced("rolled")), 1.0, rolled)
+        yield Explanation(Definition(name, sliced=Sliced("misplaced")), 1.0, rolled)
+        alone = Definition(name, by_rank=True)
+        yield Explanation(alone, 1.0, alone.text)
+        own = Definition(name, sliced=Sliced("lost"), by_rank=True)
+        yield Explanation(own, 1.0, f"{lost}; and the loss is {own.text}")
+
+
+def settle_targets(evidence: Evidence) -> Evidence:
+    """Return the evidence under the targets that its loss and gradients show, where no label said which they are."""
+    readings = [replace(evidence, step=step) for step in evidence.step.list_readings()]
+    if len(readings) == 1:
+        return evidence
+    explanations = [(explain_loss(reading), reading) for reading in readings]
+    right = [reading for explanation, reading in explanations if explanation is not None and not explanation.fault]
+    named = [reading for explanation, reading in explanations if explanation is not None]
+    return next(iter((*right, *named, evidence)))

@@ -1,0 +1,146 @@
+"""Puts the slices of rows together: a call of the whole row stands for the calls of the ranks that share it.
+
+Tokens, labels, position_ids and hidden states are put together alike. What pads a row to a length that divides is made
+padding; labels that come shifted (`shift_labels`, transformers 5.17.0 loss/loss_utils.py) are brought back in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from attncheck.rehearsal.worker.layouts import ORDERS, Layout, Unjoinable, join_row
+from attncheck.rehearsal.worker.records import ModelCall, RankRecord
+from attncheck.rehearsal.worker.segments import find_borders
+from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
+
+IGNORED = -100
+
+
+def join_ranks(
+    ranks: Sequence[RankRecord], layout: Layout, padding: int, vocabulary: Vocabulary = MADE
+) -> tuple[RankRecord, ...]:
+    """Return the records with each row's calls put together under the first rank of its group; the others have none."""
+    if layout.size == 1:
+        return tuple(replace(record, calls=tuple(map(place_labels, record.calls))) for record in ranks)
+    by_rank = {record.rank: record for record in ranks}
+    joined: dict[int, tuple[ModelCall, ...]] = {}
+    for group in layout.groups:
+        calls = [by_rank[rank].calls for rank in group]
+        if len({len(own) for own in calls}) > 1:
+            raise Unjoinable(f"the ranks {', '.join(map(str, group))} share rows and call the model unequally often")
+        joined[group[0]] = tuple(_join_calls(parts, layout, padding, vocabulary) for parts in zip(*calls))
+    return tuple(replace(record, calls=joined.get(record.rank, ())) for record in ranks)
+
+
+def join_step_rows(
+    rows: Sequence[Sequence[Sequence[int]]], layout: Layout, padding: int, vocabulary: Vocabulary = MADE
+) -> list[list[int]]:
+    """Return the rows of a later step, of which each rank's slices are given in the order of ranks."""
+    if layout.size == 1:
+        return [list(row) for own in rows for row in own]
+    ranks = sorted(rank for group in layout.groups for rank in group)
+    by_rank = dict(zip(ranks, rows))
+    if layout.order not in ORDERS:
+        return [list(row) for group in layout.groups for row in by_rank[group[0]]]
+    joined = [
+        join_row(layout, slices)
+        for group in layout.groups
+        for slices in zip(*(by_rank[rank] for rank in group))
+        if len({len(part) for part in slices}) == 1 and (layout.order != "zigzag" or len(slices[0]) % 2 == 0)
+    ]
+    longest = 2 * layout.size - 1
+    batches = [{"input_ids": torch.tensor([row])} for row in joined]
+    return [_mark_padding(batch, padding, longest, vocabulary)[0].tolist() for batch in batches]
+
+
+def _join_calls(calls: Sequence[ModelCall], layout: Layout, padding: int, vocabulary: Vocabulary) -> ModelCall:
+    """Return the call of the whole row whose slices the calls of a group's ranks are."""
+    first, length = calls[0], calls[0].input_ids.shape[1]
+    if layout.order == "whole":
+        return place_labels(first)
+    if layout.order == "cut inside":
+        return place_labels(_join_inside(calls, layout, padding))
+    if any(call.input_ids.shape != first.input_ids.shape for call in calls):
+        raise Unjoinable("slices of one row have different lengths")
+    places = layout.list_places(length)
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in first.tensors.items():
+        parts = [call.tensors[name] for call in calls if name in call.tensors]
+        if len(parts) == len(calls) and _is_of_the_row(name, tensor, places.numel()):
+            tensors[name] = _join_tensors(parts, places, -1) if _is_sliced(tensor, length) else tensor
+    states = [call.hidden for call in calls if call.hidden is not None]
+    is_seen = len(states) == len(calls) and all(state.shape[:-1] == first.input_ids.shape for state in states)
+    joined = replace(
+        first, tensors=tensors, hidden=_join_tensors(states, places, 1) if is_seen else None, places=places
+    )
+    call = place_labels(joined)
+    input_ids = _mark_padding(call.tensors, padding, 2 * layout.size - 1, vocabulary)
+    return replace(call, tensors={**call.tensors, "input_ids": input_ids})
+
+
+def _is_sliced(tensor: Tensor, length: int) -> bool:
+    return tensor.dim() > 1 and tensor.shape[-1] == length
+
+
+def _is_of_the_row(name: str, tensor: Tensor, length: int) -> bool:
+    """Return whether a tensor says something of the whole row: borders of a slice's documents do not."""
+    return not name.startswith("cu_seq") or int(tensor.flatten()[-1]) >= length
+
+
+def _join_tensors(tensors: Sequence[Tensor], places: Tensor, dim: int) -> Tensor:
+    """Return slices as one tensor, each token at its place along `dim`."""
+    return torch.cat(list(tensors), dim).index_select(dim, places.flatten().argsort())
+
+
+def _join_inside(calls: Sequence[ModelCall], layout: Layout, padding: int) -> ModelCall:
+    """Return the call whose row every rank was given whole, and padded and cut inside."""
+    first, length = calls[0], calls[0].input_ids.shape[1]
+    hidden = torch.cat([call.hidden for call in calls if call.hidden is not None], 1)
+    fills = {"input_ids": padding, "labels": IGNORED, "shift_labels": IGNORED}
+    tensors = {
+        name: pad(tensor, (0, hidden.shape[1] - length), value=fills.get(name, 0))
+        if _is_sliced(tensor, length)
+        else tensor
+        for name, tensor in first.tensors.items()
+    }
+    places = layout.list_places(hidden.shape[1] // layout.size)
+    return replace(first, tensors=tensors, hidden=hidden, places=places)
+
+
+def place_labels(call: ModelCall) -> ModelCall:
+    """Return a call whose labels stand at the tokens that they are, where they came as those of the token before."""
+    shifted = call.tensors.get("shift_labels")
+    if shifted is None or shifted.shape != call.input_ids.shape:
+        return call
+    return replace(call, tensors={**call.tensors, "labels": pad(shifted[:, :-1], (1, 0), value=IGNORED)})
+
+
+def _mark_padding(tensors: Mapping[str, Any], padding: int, longest: int, vocabulary: Vocabulary) -> Tensor:
+    """Return the tokens of rows, what pads a row at its end to a length that divides replaced by `padding`.
+
+    It is one word again and again, OpenRLHF's and verl's the word 0: where the job begins anew, or, `longest` tokens at
+    most, after markup.
+    """
+    rows: Tensor = tensors["input_ids"].clone()
+    for number, row in enumerate(rows.tolist()):
+        start = len(row)
+        while start and row[start - 1] == row[-1]:
+            start -= 1
+        if not vocabulary.is_word(row[-1]) or not start:
+            continue
+        begun = [border for border in find_borders(tensors, number, len(row)) if border >= start]
+        follows_markup = not vocabulary.is_word(row[start - 1]) and len(row) - start <= longest
+        if begun or (follows_markup and not _is_labelled(tensors, number, start)):
+            rows[number, begun[0] if begun else start :] = padding
+    return rows
+
+
+def _is_labelled(tensors: Mapping[str, Any], row: int, start: int) -> bool:
+    labels = tensors.get("labels")
+    return labels is not None and bool((labels[row, start:] != IGNORED).any())

@@ -1,0 +1,191 @@
+"""The task that judges a rehearsal: reads the ranks' records and sends the result of each check."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attncheck.core import codec
+from attncheck.core.rehearsal import Objective
+from attncheck.core.results.smoke import CheckResult, Layer, judge_result
+
+if TYPE_CHECKING:
+    import torch
+
+    from attncheck.rehearsal.worker.records import RankRecord
+    from attncheck.rehearsal.worker.segments import DocumentIndex
+    from attncheck.rehearsal.worker.truth import TruthModel
+    from attncheck.rehearsal.worker.vocabulary import Vocabulary
+
+CHECKS = ("batch", "documents", "loss", "gradients", "learning")
+# What is wrong wherever another check's question is answered wrongly: the cause alone is named.
+CAUSES = {"loss": ("batch", "documents"), "gradients": ("batch", "documents", "loss")}
+PACKAGE = "attncheck.rehearsal.worker.checks"
+
+
+def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Serve a job whose items are names of checks; `message` has the folder and the objective.
+
+    With `message["full_model"]` the model is the user's own, with `message["real_data"]` the data are.
+    """
+    from attncheck.smoke.worker.models import build
+
+    build.stay_offline()
+    import torch
+
+    from attncheck.attention.device import describe_exception
+    from attncheck.rehearsal.worker.own_rows import UNTOLD
+
+    torch.set_num_threads(int(message.get("threads", 1)))
+    evidence: Any = None
+    failed: list[str] = []
+    for item in message["items"]:
+        send({"started": item})
+        try:
+            if evidence is None:
+                objective = codec.read(Objective, message["objective"])
+                evidence = _read_evidence(Path(message["stage"]), objective, message)
+                send({"device": evidence.step.calls[0].description["device"]})  # that the launch trained on
+            if not evidence.judged_pieces:
+                raise ValueError("no token that went in is a document's: other data, or another tokenizer")
+            result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)
+        except Exception as error:
+            result = CheckResult(item, "skipped", f"it cannot be judged: {describe_exception(error)}")
+        if item == "documents" and evidence is not None and result.outcome == "ok":
+            record = evidence.step.ranks[0]
+            requested = str(record.calls[0].description["attn_implementation"])
+            notes = (*result.notes, *describe_patches(record))
+            result = replace(result, layers=collect_layers(list(record.layers), requested), notes=notes)
+        result = skip_what_follows(result, failed)
+        failed += [item] * (judge_result(result) == "fail" or result.reason == UNTOLD)
+        send({"item": item, "answer": codec.to_plain(result)})
+
+
+def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult:
+    """Return a result as skipped where an earlier check's fault brings its own about: that one is the cause."""
+    causes = [name for name in CAUSES.get(result.check, ()) if name in failed]
+    if judge_result(result) not in ("fail", "skipped") or not causes:
+        return result
+    return CheckResult(
+        result.check, "skipped", f"not judged apart: it follows from the {causes[0]}", notes=result.notes
+    )
+
+
+def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any]) -> Any:
+    import torch
+
+    from attncheck.rehearsal.worker import (
+        explanations,
+        joining,
+        layouts,
+        padding,
+        records,
+        step,
+        truth,
+        vocabulary,
+    )
+    from attncheck.rehearsal.worker.evidence import Evidence
+    from attncheck.smoke.worker.data import language
+
+    own_ranks = records.read_ranks(folder / "watch")
+    full_model, real_data = bool(message["full_model"]), bool(message["real_data"])
+    words = vocabulary.load_vocabulary(folder)
+    index, pad_token = _read_rows(folder) if real_data else (_read_index(folder, words), words.padding)
+    configuration = json.loads((folder / "model" / "config.json").read_text())
+    is_own = full_model or real_data  # the tokenizer
+    filler = padding.choose_filler(own_ranks, pad_token) if is_own else configuration.get("pad_token_id")
+    if real_data:
+        layout = layouts.keep_rows_whole(own_ranks)
+    else:
+        layout = layouts.find_layout(own_ranks, index, int(message.get("ring_size", 1)))
+    fill = language.LANGUAGE_VOCABULARY if filler is None else filler
+    ranks = joining.join_ranks(own_ranks, layout, fill, words)
+    leading = pad_token if is_own and pad_token is not None else -1
+    first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
+    description = first_step.calls[0].description
+    dtype = getattr(torch, str(description["dtype"]).removeprefix("torch."))
+    autocast = bool(description["autocast"])
+    temperature = objective.policy.temperature if objective.policy is not None else 1.0
+    model = truth.TruthModel(folder / "model", temperature=temperature)
+    changed = model.load(ranks[0].weights)
+    compared = _list_compared(ranks)
+    if is_own:
+        model.watch_gradients(compared)
+    rounded = _load_rounded(folder, dtype, autocast, temperature, full_model)
+    if rounded is not None:
+        rounded.load(ranks[0].weights)
+        if is_own:
+            rounded.watch_gradients(compared)
+    steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill, words)))
+    unstepped = records.count_unstepped(folder / "watch")
+    rollouts = tuple(records.read_rollouts(folder / "watch"))
+    evidence = Evidence(first_step, steps, model, rounded, tuple(changed), unstepped, rollouts, full_model)
+    return explanations.settle_targets(evidence)
+
+
+def _load_rounded(
+    folder: Path, dtype: torch.dtype, autocast: bool, temperature: float, full_model: bool
+) -> TruthModel | None:
+    """Return the model in the job's own precision; in float64 of a job in float32, whose rounding it shows.
+
+    None where that may not fit in memory, or has no kernels: torch 2.13.0 `_grouped_mm` takes no float64.
+    """
+    import torch
+
+    from attncheck.rehearsal.worker.truth import TruthModel
+
+    if dtype != torch.float32 or autocast:
+        return TruthModel(folder / "model", dtype, autocast, temperature)
+    if full_model:
+        return None
+    exact = TruthModel(folder / "model", torch.float64, temperature=temperature)
+    try:
+        exact.describe((0, 1))
+    except RuntimeError:
+        return None
+    return exact
+
+
+def _read_index(folder: Path, words: Vocabulary) -> DocumentIndex:
+    """Return the documents that were made up."""
+    from attncheck.rehearsal.worker import segments
+
+    documents = segments.read_documents(json.loads((folder / "documents.json").read_text()))
+    return segments.DocumentIndex(documents, words)
+
+
+def _read_rows(folder: Path) -> tuple[DocumentIndex, int | None]:
+    """Return the rows of the user's own data, and the token that pads."""
+    from attncheck.rehearsal.worker import own_data, own_rows
+
+    content = json.loads((folder / own_data.FILE).read_text())
+    return own_rows.RowIndex(content["rows"], content["end"]), content["padding"]
+
+
+def _list_compared(ranks: Sequence[RankRecord]) -> set[str]:
+    """Return the parameters whose gradients are asked for: those that were seen, and those below adapters."""
+    names = {name for record in ranks for name in (*record.trainable, *record.gradients)}
+    return names | {f"{adapter.layer}.weight" for record in ranks for adapter in record.adapters}
+
+
+def describe_patches(record: RankRecord) -> Iterator[str]:
+    """Yield which functions compute the model and its loss, and which packages that patch models the process holds."""
+    description = record.calls[0].description
+    loss = description.get("loss_function")
+    yield f"the model's forward is {description['forward']}" + (f", its loss function {loss}" if loss else "")
+    if record.packages:
+        yield f"of packages that patch models, in the process: {', '.join(record.packages)}"
+
+
+def collect_layers(layers: list[dict[str, Any]], requested: str) -> tuple[Layer, ...]:
+    """Return what each attention layer was asked to run, was dispatched to, and ran."""
+    from attncheck.smoke.worker.attention_trace import name_operators
+
+    return tuple(
+        Layer(layer["name"], "", requested, layer["dispatched"], name_operators(layer["operators"]), ())
+        for layer in layers
+    )

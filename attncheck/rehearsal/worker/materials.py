@@ -1,0 +1,309 @@
+"""Makes what a rehearsal trains: a small model of the job's architecture, a tokenizer for it, documents.
+
+The language is smoke's (`attncheck.smoke.worker.data.language`), a word for each token, so that every token of a batch
+says which document it came from. The tokenizer knows the words that chat templates use, and leaves rows of the
+embedding free for those that a framework adds. Or the model and its tokenizer are the user's own, whole
+(`own_model`): the words are then some of that tokenizer's.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from attncheck.core.rehearsal import PAIRED_FORMS, DataForm
+from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
+
+VOCABULARY_SIZE = 160  # rows of the embedding
+# A turn ends in a line end, as released templates have it: OpenRLHF strips that from the end of a text, and no blank.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ '<|assistant|> ' }}"
+    "{% generation %}{{ message['content'] + ' ' + eos_token }}{% endgeneration %}{{ '\\n' }}"
+    "{% else %}{{ '<|' + message['role'] + '|> ' + message['content'] + ' <|end|>\\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|> ' }}{% endif %}"
+)
+MARKUP = (
+    "<unk>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>", "<|im_start|>", "<|im_end|>", "<|eot_id|>",
+    "<|start_header_id|>", "<|end_header_id|>", "user", "assistant", "system", "Human:", "Assistant:", "User:",
+    "System:", "###", "Instruction:", "Response:", "Input:", "[INST]", "[/INST]", "<think>", "</think>",
+    "<|endoftext|>",
+)  # fmt: skip
+LETTER = "a"  # that frameworks encode to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425)
+PAD, BEGIN, END = "<pad>", "<s>", "</s>"
+MAX_TOKENS = 4096
+MAX_PARAMETERS = 1_000_000_000
+ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
+REJECTED_WORDS = 8  # of the language, that rejected answers are made of
+
+
+def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Serve a job of one item: fill `message["stage"]` with model/, documents.json and data/train.jsonl.
+
+    With `message["full_model"]` the model is the one that `message["model"]` names, and its words are written too; with
+    `message["real_data"]` the rows are the first ones of the data of that name, and their tokens are written.
+    """
+    from attncheck.smoke.worker.models import build
+
+    build.stay_offline()
+    import torch
+
+    torch.set_num_threads(int(message.get("threads", 1)))
+    (item,) = message["items"]
+    send({"started": item})
+    folder = Path(message["stage"])
+    real_data = message["real_data"]
+    small = make_small_model_of_own_words if real_data else make_small_model
+    make_model = prepare_own_model if message["full_model"] else small
+    try:
+        parameters, vocabulary, remarks = make_model(message, folder)
+        if real_data:
+            remarks = [*remarks, lay_own_data(real_data, folder)]
+    except build.Unbuildable as error:
+        send({"unanswered": str(error)})
+        return
+    answer = {"item": item, "answer": {"parameters": parameters, "remarks": remarks}}
+    if real_data:
+        send(answer)
+        return
+    documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
+    (folder / "documents.json").write_text(json.dumps(documents))
+    with (folder / "data" / "train.jsonl").open("w") as stream:
+        stream.writelines(f"{json.dumps(row)}\n" for row in rows)
+    (folder / "array").mkdir(exist_ok=True)
+    (folder / "array" / "train.json").write_text(json.dumps(rows))
+    write_parquet(rows, folder / "data" / "train.parquet")
+    send(answer)
+
+
+def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
+    """Make the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`."""
+    from attncheck.smoke.worker.models import build
+
+    architecture = build.load_architecture(message["model"])
+    architecture = replace(architecture, vocabulary_size=VOCABULARY_SIZE, cuts_heads=True)
+    tokenizer = make_tokenizer(message["has_padding_token"])
+    parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
+    check_tokenizer(folder / "model")
+    return parameters, MADE, []
+
+
+def make_small_model_of_own_words(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
+    """Make a small model for the tokenizer of the user's own, which is laid beside it. Raises `build.Unbuildable`."""
+    from attncheck.rehearsal.worker import own_model
+    from attncheck.smoke.worker.models import build
+
+    name = message["model"]
+    own_model.lay_tokenizer(name, folder / "model", message.get("keeps_code", False))
+    tokenizer = own_model.load_tokenizer(name, folder / "model")
+    architecture = build.load_architecture(name, full=True)
+    size = max(len(tokenizer), architecture.vocabulary_size)
+    architecture = replace(architecture, weights="", vocabulary_size=size, cuts_heads=True)
+    return save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model", False), MADE, []
+
+
+def lay_own_data(name: str, folder: Path) -> str:
+    """Lay the first rows of the user's data and write their tokens; return the remark. Raises `build.Unbuildable`."""
+    from attncheck.rehearsal.worker import own_data, own_model
+
+    rows = own_data.lay_data(name, folder / "data")
+    own_data.save_rows(rows, own_model.load_tokenizer("the model", folder / "model"), folder)
+    return f"the data are the first {len(rows)} rows of {name}"
+
+
+def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
+    """Lay the user's own model and find words in its tokenizer; return its size, them, and remarks on the copy.
+
+    Raises `build.Unbuildable`.
+    """
+    from attncheck.rehearsal.worker import own_model
+
+    name = message["model"]
+    own_model.lay_model(name, folder / "model", message.get("keeps_code", False))
+    config, rates = own_model.read_configuration(name, folder / "model")
+    parameters = own_model.check_memory(name, config, message["is_float32"])
+    if message["real_data"]:
+        return parameters, MADE, rates
+    vocabulary, remarks = own_model.read_vocabulary(name, folder / "model")
+    vocabulary.save(folder)
+    return parameters, vocabulary, [*rates, *remarks]
+
+
+def make_tokenizer(has_padding_token: bool) -> Any:
+    """Return a tokenizer with a token for each word of the language, by transformers' fast class."""
+    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
+
+    words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
+    texts = (*words, *MARKUP, LETTER, END, BEGIN, PAD)
+    tokenizer = Tokenizer(models.WordLevel({text: number for number, text in enumerate(texts)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    # Added tokens are matched before all else, whichever class transformers puts in the place of this one: since 5.0
+    # it takes the class of the model's type, with that class's own way to split.
+    tokenizer.add_tokens([AddedToken(text, lstrip=True, rstrip=True, normalized=False) for text in (*words, *MARKUP)])
+    tokenizer.add_tokens([AddedToken(LETTER, single_word=True, lstrip=True, rstrip=True, normalized=False)])
+    tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
+    padding = {"pad_token": PAD} if has_padding_token else {}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", eos_token=END, bos_token=BEGIN, **padding
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    fast.model_max_length = MAX_TOKENS
+    return fast
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Raise `build.Unbuildable` where what is loaded from the folder makes other tokens of the words."""
+    from transformers import AutoTokenizer
+
+    from attncheck.smoke.worker.models import build
+
+    words = [3, 1, 31, 17]
+    text = " ".join(f"w{word}" for word in words)
+    tokens = AutoTokenizer.from_pretrained(folder, local_files_only=True)(text, add_special_tokens=False)["input_ids"]
+    if tokens != words:
+        raise build.Unbuildable(f"the tokenizer that this transformers loads for the model makes {tokens} of {text!r}")
+
+
+def save_model(
+    architecture: Any, tokenizer: Any, dtype: str, seed: int, folder: Path, saves_tokenizer: bool = True
+) -> int:
+    """Save the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`."""
+    from attncheck.smoke.worker.models import build
+
+    try:
+        return _save_model(architecture, tokenizer, dtype, seed, folder, saves_tokenizer)
+    except (build.Unbuildable, OSError, MemoryError):
+        raise
+    except Exception as error:  # sizes that do not fit raise whatever the model's class comes upon
+        raise build.Unbuildable(build.explain_failure(architecture, error)) from error
+
+
+def _save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder: Path, saves_tokenizer: bool) -> int:
+    import torch
+
+    from attncheck.smoke.worker.models import build
+
+    model: Any = build.build_model(architecture, "eager", torch.float32, "cpu", MAX_TOKENS, seed, sharp_weights=True)
+    parameters: int = sum(parameter.numel() for parameter in model.parameters())
+    if parameters > MAX_PARAMETERS:
+        raise build.Unbuildable(f"{architecture.name} is not small when cut: {parameters / 1e9:.1f} billion parameters")
+    build.check_cut(architecture, model)
+    for config in (model.config, getattr(model, "generation_config", None)):
+        if config is not None:
+            config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, tokenizer.bos_token_id
+            config.pad_token_id = tokenizer.pad_token_id
+    model.config._attn_implementation_internal = None  # the job chooses
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    build.find_readable_config(architecture, model).save_pretrained(folder)
+    if saves_tokenizer:
+        tokenizer.save_pretrained(folder)
+    return parameters
+
+
+def make_data(
+    count: int, seed: int, form: DataForm, vocabulary: Vocabulary = MADE
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the documents, and the rows of a data set that has them in a form."""
+    if form in PAIRED_FORMS:
+        documents = make_pairs(count, seed)
+        pairs = zip(documents[::2], documents[1::2])
+        return documents, [make_pair_row(*pair, form, vocabulary) for pair in pairs]
+    documents = make_documents(count, seed)
+    return documents, [make_row(document, form, vocabulary) for document in documents]
+
+
+def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
+    """Return documents that differ from one another: {"turns": [["user", [3, 17, …]], …], "advantage": 0.5}.
+
+    The advantage is what a document's answer is worth where it is a rollout: more of them are rewarded than not, for
+    all are of the language that is to be learnt.
+    """
+    from attncheck.smoke.worker.data.language import Language
+
+    language, chance, worth = Language(seed), random.Random(seed), random.Random(-1 - seed)
+    documents: list[dict[str, Any]] = []
+    beginnings: set[tuple[int, ...]] = set()
+    while len(documents) < count:
+        words = language.next_document(chance.randint(16, 64)).tolist()
+        if tuple(words[:12]) in beginnings:
+            continue
+        beginnings.add(tuple(words[:12]))
+        question = chance.randint(6, len(words) // 2)
+        turns = [["user", words[:question]], ["assistant", words[question:]]]
+        documents.append({"turns": turns, "advantage": worth.choice(ADVANTAGES)})
+    return documents
+
+
+def make_pairs(count: int, seed: int) -> list[dict[str, Any]]:
+    """Return two documents for each pair: a prompt with its chosen answer, then the same prompt with the rejected one.
+
+    A chosen answer follows the language, a rejected one is of few words in any order: what is to be preferred is soon
+    learnt. The two differ from their first word, by which a piece of either is recognised.
+    """
+    chance = random.Random(f"rejected {seed}")
+    documents: list[dict[str, Any]] = []
+    for chosen in make_documents(count, seed):
+        prompt, (_, answer) = chosen["turns"]
+        length = max(8, len(answer) + chance.randint(-4, 4))
+        rejected = [chance.randrange(REJECTED_WORDS) for _ in range(length)]
+        rejected[0] = (answer[0] + chance.randrange(1, REJECTED_WORDS)) % REJECTED_WORDS
+        documents += [chosen, {"turns": [prompt, ["assistant", rejected]]}]
+    return documents
+
+
+def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
+    """Write rows as Parquet, where pyarrow is installed: whoever reads only that requires it."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        return
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+def make_pair_row(
+    chosen: Mapping[str, Any], rejected: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary = MADE
+) -> dict[str, Any]:
+    """Return a pair as a row of a data set."""
+    prompt, answer = make_messages(chosen, vocabulary)
+    row = {"prompt": [prompt], "chosen": [answer], "rejected": [make_messages(rejected, vocabulary)[-1]]}
+    if form == "preference":
+        return row
+    texts = {name: messages[0]["content"] for name, messages in row.items()}
+    if vocabulary is MADE:
+        return {**texts, "prompt": f"{texts['prompt']} "}
+    return {**texts, **{name: f" {texts[name]}" for name in ("chosen", "rejected")}}
+
+
+def make_messages(document: Mapping[str, Any], vocabulary: Vocabulary = MADE) -> list[dict[str, str]]:
+    """Return a document's turns as messages of text."""
+    return [{"role": role, "content": vocabulary.write(words)} for role, words in document["turns"]]
+
+
+def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary = MADE) -> dict[str, Any]:
+    """Return a document as a row of a data set.
+
+    The blank between a prompt and its completion stands where tokenizers want it: released ones keep it with the word
+    that follows; the made one drops it, and OpenRLHF strips one that begins a text.
+    """
+    messages = make_messages(document, vocabulary)
+    prompt, answer = messages[0]["content"], messages[-1]["content"]
+    names = {"user": "human", "assistant": "gpt"}
+    forms: dict[DataForm, dict[str, Any]] = {
+        "messages": {"messages": messages},
+        "text": {"text": " ".join(message["content"] for message in messages)},
+        "prompt_completion": {"prompt": f"{prompt} ", "completion": answer}
+        if vocabulary is MADE
+        else {"prompt": prompt, "completion": f" {answer}"},
+        "instruction": {"instruction": prompt, "input": "", "output": answer},
+        "conversations": {
+            "conversations": [{"from": names[message["role"]], "value": message["content"]} for message in messages]
+        },
+    }
+    return {name: value for part in forms.values() for name, value in part.items()} if form == "every" else forms[form]

@@ -1,0 +1,223 @@
+"""Lays the user's own model where a rehearsal's is: its small files copied, its weights linked, nothing of it written.
+
+What is changed in the copy alone: dropout and jitter are off, as in the small models, and a tokenizer without a chat
+template gets a plain one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attncheck.rehearsal.worker.vocabulary import Vocabulary, WordsNotFound, find_vocabulary
+from attncheck.smoke.worker.models.architectures import Unbuildable
+from attncheck.smoke.worker.models.randomness import find_rates
+
+WEIGHTS = (".safetensors", ".bin")
+LARGE = (*WEIGHTS, ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ckpt")  # that are linked
+TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ 'Assistant: ' }}"
+    "{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}{{ '\\n' }}"
+    "{% else %}{{ message['role'] | capitalize + ': ' + message['content'] + '\\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
+)
+ROW_TOKENS = 4096  # of a step, at most: two rows of 256 of two batches on each of a few ranks
+MAX_COPIED_BYTES = 1 << 26  # of a file; larger ones are linked
+FOLDERS = ("additional_chat_templates",)  # that belong to a model's tokenizer
+GIB = 2**30
+
+
+def lay_model(name: str, folder: Path, keeps_code: bool = False) -> None:
+    """Fill `folder` with the model `name`: a folder on this machine, or a Hub name in the local cache.
+
+    Code of the model's own is left out, unless it `keeps_code`.
+    Raises `Unbuildable` where it is not here whole, or where it cannot be read without code of its own.
+    """
+    source = find_folder(name)
+    shutil.copytree(source, folder, copy_function=_copy_or_link, ignore=_ignore_others)
+    if not keeps_code:
+        _forget_code(folder)
+    document = json.loads((folder / "config.json").read_text())
+    if document.get("quantization_config"):
+        raise Unbuildable(
+            f"the weights of {name} are quantised, and there is no float32 reference of them: give the model that they "
+            "were made from, or leave out --full-model"
+        )
+
+
+def find_folder(name: str) -> Path:
+    """Return the folder of a model's configuration and weights. Raises `Unbuildable` where it is not here."""
+    from attncheck.doctor.probes.payload.model import files
+
+    fact = files.find_model_folder(name)
+    folder = fact.get("known")
+    repair = "--full-model downloads nothing: give the model's folder, or download it first, or leave out --full-model"
+    if folder is None:
+        raise Unbuildable(f"{fact.get('absent') or fact.get('unreadable')}; {repair}")
+    if not (Path(folder) / "config.json").is_file():
+        raise Unbuildable(f"there is no config.json in {folder}; {repair}")
+    names = [path.name for path in Path(folder).iterdir() if path.suffix in WEIGHTS and path.exists()]
+    indexes = sorted(Path(folder).glob("*.index.json"))
+    missing = sorted({part for path in indexes for part in _list_parts(path) if not (Path(folder) / part).exists()})
+    whole = [path for path in indexes if all((Path(folder) / part).exists() for part in _list_parts(path))]
+    if not names or (indexes and not whole and not {"model.safetensors", "pytorch_model.bin"} & set(names)):
+        lacking = f": {missing[0]} is missing" if missing else ""
+        raise Unbuildable(f"{folder} does not hold the weights of {name}{lacking}; {repair}")
+    return Path(folder)
+
+
+def _forget_code(folder: Path) -> None:
+    """Remove Python files from a copy of a model, and what leads a trainer to them: `auto_map`."""
+    for path in folder.glob("*.py"):
+        path.unlink()
+    for path in folder.glob("*.json"):
+        try:
+            document = json.loads(path.read_text()) if not path.is_symlink() else None
+        except (OSError, ValueError):
+            continue
+        if isinstance(document, dict) and document.pop("auto_map", None) is not None:
+            path.write_text(json.dumps(document, indent=2))
+
+
+def _list_parts(index: Path) -> set[str]:
+    try:
+        parts = json.loads(index.read_text())["weight_map"].values()
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return set()
+    return {str(part) for part in parts}
+
+
+def _copy_or_link(source: str, target: str) -> None:
+    """Copy a file; link one of weights and any large one, wherever a link of the cache leads."""
+    if source.endswith(LARGE) or os.path.getsize(source) > MAX_COPIED_BYTES:
+        os.symlink(os.path.realpath(source), target)
+    else:
+        shutil.copyfile(source, target)
+
+
+def _copy_small(source: str, target: str) -> None:
+    if not source.endswith(LARGE):
+        _copy_or_link(source, target)
+
+
+def _ignore_others(folder: str, names: list[str]) -> set[str]:
+    """Return what is no part of a model in its folder: hidden files, other folders, links that lead nowhere."""
+    paths = {name: os.path.join(folder, name) for name in names}
+    return {
+        name
+        for name, path in paths.items()
+        if name.startswith(".") or not os.path.exists(path) or (os.path.isdir(path) and name not in FOLDERS)
+    }
+
+
+def lay_tokenizer(name: str, folder: Path, keeps_code: bool = False) -> None:
+    """Fill `folder` with the small files of the model `name`; code of its own is left out, unless it `keeps_code`.
+
+    Raises `Unbuildable` if it is not found.
+    """
+    from attncheck.doctor.probes.payload.model import files
+
+    fact = files.find_model_folder(name)
+    if "known" not in fact:
+        raise Unbuildable(
+            f"{fact.get('absent') or fact.get('unreadable')}; --real-data takes the model's own tokenizer, and "
+            "downloads nothing: give the model's folder, or download it first, or leave out --real-data"
+        )
+    shutil.copytree(fact["known"], folder, copy_function=_copy_small, ignore=_ignore_others)
+    if not keeps_code:
+        _forget_code(folder)
+
+
+def load_tokenizer(name: str, folder: Path) -> Any:
+    """Return the tokenizer in a folder. Raises `Unbuildable` where there is none, or none that ends documents."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise Unbuildable(f"the tokenizer of {name} cannot be read: {_first_line(error)}") from None
+    if tokenizer.eos_token_id is None:
+        raise Unbuildable(f"the tokenizer of {name} has no eos_token, with which documents end")
+    return tokenizer
+
+
+def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
+    """Return the words of the model's tokenizer that documents are made of, and remarks. Raises `Unbuildable`.
+
+    A chat template is written into the copy where it has none.
+    """
+    tokenizer = load_tokenizer(name, folder)
+    remarks: list[str] = []
+    if not getattr(tokenizer, "chat_template", None):
+        path = folder / "tokenizer_config.json"
+        document = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**document, "chat_template": TEMPLATE}, indent=2))
+        remarks.append("the tokenizer has no chat template: a plain one stands for it")
+    try:
+        return find_vocabulary(tokenizer), remarks
+    except WordsNotFound as error:
+        raise Unbuildable(f"no documents can be made for {name}: {error}") from None
+
+
+def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
+    """Return the model's configuration without dropout and jitter, which the copy has then too, and remarks.
+
+    Raises `Unbuildable` where transformers does not know the model, or only by code that comes with it.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise Unbuildable(f"transformers cannot read {name}: {_first_line(error)}") from None
+    rates = find_rates(config)
+    if rates:
+        path = folder / "config.json"
+        document = json.loads(path.read_text())
+        for (part, rate), _ in rates.items():
+            (document if not part else document.setdefault(part, {}))[rate] = 0.0
+            setattr(config if not part else getattr(config, part), rate, 0.0)
+        path.write_text(json.dumps(document, indent=2))
+    names = ", ".join(f"{rate} {value:g}" for (_, rate), value in rates.items())
+    return config, [f"what draws random numbers is off here: {names}"] if rates else []
+
+
+def check_memory(name: str, config: Any, is_float32: bool) -> int:
+    """Return the model's number of parameters. Raises `Unbuildable` where the references do not fit in memory.
+
+    The judge holds the weights in float32 and, where the job computes in 16 bits, a second model of at most that size;
+    one document's gradients, which adapters' follow from; the log-probabilities of a step's tokens over the vocabulary.
+    """
+    from attncheck.doctor.probes.payload import host
+
+    parameters, vocabulary_size = count_parameters(name, config)
+    needed = parameters * 4 * (2 if is_float32 else 3) + ROW_TOKENS * vocabulary_size * 4
+    available = host.measure_memory()[1].get("known")
+    if isinstance(available, int) and needed > available:
+        raise Unbuildable(
+            f"the float32 reference of {name} ({parameters / 1e9:.3g} billion parameters) needs {needed / GIB:.1f} GiB "
+            f"of memory, and {available / GIB:.1f} are free: take a machine with more, or leave out --full-model"
+        )
+    return parameters
+
+
+def count_parameters(name: str, config: Any) -> tuple[int, int]:
+    """Return a model's number of parameters, and of words; no memory is taken for them. Raises `Unbuildable`."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except Exception as error:
+        raise Unbuildable(f"transformers builds no causal language model of {name}: {_first_line(error)}") from None
+    return sum(parameter.numel() for parameter in model.parameters()), model.get_input_embeddings().weight.shape[0]
+
+
+def _first_line(error: Exception) -> str:
+    lines: Iterator[str] = (line.strip() for line in str(error).splitlines() if line.strip())
+    return f"{type(error).__name__}: {next(lines, '')}"[:300]

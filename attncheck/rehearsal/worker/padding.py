@@ -1,0 +1,23 @@
+"""Which token stands for padding where the tokenizer is a user's own, which often pads with a token of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attncheck.rehearsal.worker.records import RankRecord
+
+
+def choose_filler(ranks: Sequence[RankRecord], padding: int | None) -> int:
+    """Return the token that padding is read as: the tokenizer's, or one that is nowhere, if that is in documents too.
+
+    Documents are what masks do not hide: where eos_token pads, it ends documents as well, and the masks alone tell.
+    """
+    shown: set[int] = set()
+    for call in (call for record in ranks for call in record.calls):
+        mask, tokens = call.tensors.get("attention_mask"), call.input_ids
+        if mask is not None and mask.shape == tokens.shape:
+            tokens = tokens[mask != 0]
+        shown.update(tokens.flatten().tolist())
+    if padding is not None and padding not in shown:
+        return padding
+    return next(token for token in range(len(shown) + 1) if token not in shown)

@@ -1,0 +1,62 @@
+"""Pairs of answers: which documents are one pair, and what is wrong with the pairs of a batch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from attncheck.rehearsal.worker.evidence import Evidence
+from attncheck.rehearsal.worker.segments import Segment
+from attncheck.rehearsal.worker.step import Piece
+
+
+def find_pair(document: int) -> int:
+    """Return the pair that a document belongs to: `materials.make_pairs` writes the chosen one, then the rejected."""
+    return document // 2
+
+
+def is_chosen(document: int) -> bool:
+    """Return whether a document has its pair's chosen answer."""
+    return document % 2 == 0
+
+
+def find_wrong_pairs(evidence: Evidence) -> Iterator[str]:
+    """Yield what is wrong with the pairs of the first step: an answer below another prompt, or without the other."""
+    yield from _find_foreign_answers(evidence)
+    batches: dict[tuple[int, int], set[int]] = {}
+    for piece in evidence.judged_pieces:
+        if piece.segment.offset == 0:
+            batches.setdefault((piece.call.rank, piece.call.batch), set()).add(piece.segment.document)
+    pairs = [(find_pair(document), documents) for documents in batches.values() for document in documents]
+    for names, remainder in (("rejected", 1), ("chosen", 0)):
+        lacking = {pair for pair, documents in pairs if 2 * pair + remainder not in documents}
+        if lacking:
+            total = len({pair for pair, _ in pairs})
+            yield f"{len(lacking)} of {total} pairs go in without their {names} answer, the first pair {min(lacking)}"
+
+
+def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:
+    """Yield the answers that stand below the prompt of another pair."""
+    foreign: list[tuple[Piece, Segment]] = []
+    rows: dict[tuple[int, int], list[Piece]] = {}
+    for piece in evidence.step.pieces:
+        rows.setdefault((id(piece.call), piece.row), []).append(piece)
+    for pieces in rows.values():
+        for first, second in itertools.pairwise(pieces):
+            prompt, answer = first.segment, second.segment
+            if min(prompt.document, answer.document) < 0 or find_pair(prompt.document) == find_pair(answer.document):
+                continue
+            is_whole = prompt.offset + prompt.words == len(evidence.step.index.words[prompt.document])
+            if not is_whole and answer.offset >= _count_prompt(evidence, answer.document):
+                foreign.append((second, prompt))
+    if foreign:
+        piece, prompt = foreign[0]
+        name = "chosen" if is_chosen(piece.segment.document) else "rejected"
+        yield (
+            f"{len(foreign)} answers stand below another pair's prompt, the first the {name} answer of pair "
+            f"{find_pair(piece.segment.document)} below the prompt of pair {find_pair(prompt.document)}, {piece.place}"
+        )
+
+
+def _count_prompt(evidence: Evidence, document: int) -> int:
+    return sum(role != "assistant" for role in evidence.step.index.roles(document))

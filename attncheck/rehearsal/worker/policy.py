@@ -1,0 +1,155 @@
+"""A loss of responses that have advantages: what it is as documented, and what else a step's may be.
+
+At the first step every response is as likely as before it, and the gradients of the loss are those of a weighted sum of
+−log p: a response's weight is its advantage. Of −advantage × ratio the value says nothing about which tokens count, so
+gradients decide wherever they were seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS, PolicyGradient
+from attncheck.rehearsal.worker.definitions import (
+    SCALE_LIMIT,
+    Definition,
+    Explanation,
+    compute_loss,
+    fit_gradients,
+    fit_weights,
+    gradient_limit,
+    list_shares,
+)
+from attncheck.rehearsal.worker.evidence import Evidence
+
+WEIGHT_LIMIT = 0.05  # of a response, times the largest advantage
+NAMED = 3  # responses in a message
+MOVED = {  # (tokens that the targets are moved by, whether they stay in the response): what that is
+    (1, False): "the targets are one token late: the first of each response is none, the one after its end is",
+    (-1, False): "the targets are one token early: the last of each prompt is one, the end of each response is not",
+    (1, True): "the first token of each response is no target",
+    (-1, True): "the end of each response is no target",
+}
+
+
+def define_policy_losses(evidence: Evidence, policy: PolicyGradient) -> list[Definition]:
+    """Return the definitions that the job's framework documents."""
+    factor = (float(sum(evidence.count_targets())) if policy.is_sum else 1.0) / policy.divisor
+    weights = tuple(advantage * factor for advantage in list_advantages(evidence))
+    return [
+        _add_value(evidence, policy, Definition(name, weights=weights))
+        for name in evidence.step.objective.normalisations
+    ]
+
+
+def list_advantages(evidence: Evidence) -> list[float]:
+    """Return the advantage of each piece of the step, 0 where it is none of the rollouts that were handed in."""
+    advantages = {rollout.document: rollout.advantage for rollout in evidence.rollouts[0]}
+    return [advantages.get(piece.segment.document, 0.0) for piece in evidence.step.pieces]
+
+
+def _add_value(evidence: Evidence, policy: PolicyGradient, definition: Definition) -> Definition:
+    """Return a definition with the loss's value and its name."""
+    name = policy.describe(NORMALISATION_TEXTS[definition.normalisation])
+    if not policy.of_ratio:
+        return replace(definition, name=name)
+    counts = evidence.count_targets(definition.shift, definition.every)
+    shares = list_shares(evidence, definition)
+    value = -sum(share * count for share, count in zip(shares, counts, strict=True))
+    return replace(definition, name=name, value=value)
+
+
+def measure_magnitude(evidence: Evidence, definition: Definition) -> float:
+    """Return the sum of what the loss is summed of, each without its sign: rounding is a share of that."""
+    sums = [float(count) for count in evidence.count_targets()] if definition.value is not None else evidence.sum_nll()
+    return sum(abs(share) * own for share, own in zip(list_shares(evidence, definition), sums, strict=True))
+
+
+def explain_policy_loss(evidence: Evidence, policy: PolicyGradient, limit: float) -> Explanation | None:
+    """Return the definition that the step's loss and gradients follow; None where none does."""
+    definitions = define_policy_losses(evidence, policy)
+    slack = gradient_limit(evidence, definitions[0])
+    if fit_gradients(evidence, definitions[0]) is None:
+        return next((Explanation(own) for own in definitions if _has_value(evidence, own, 1.0, limit)), None)
+    for definition in definitions:
+        explanation = _explain_multiple(evidence, definition, slack, limit)
+        if explanation is not None:
+            return explanation
+    if _is_of_one_batch(evidence, definitions[0], slack) and _has_value(evidence, definitions[0], 1.0, limit):
+        return Explanation(definitions[0])  # the loss is right, and the gradients have lost batches
+    for reading, definition, fault in _iter_faults(evidence, definitions[0]):
+        fit = fit_gradients(reading, definition)
+        if fit is not None and fit.error <= slack:
+            multiple = f" ({fit.scale:.4g} times it)" if abs(fit.scale - 1.0) > max(SCALE_LIMIT, slack) else ""
+            return Explanation(definition, 1.0, f"{fault}{multiple}", fit.scale)
+    return _explain_weights(evidence, definitions[0], slack)
+
+
+def _explain_multiple(evidence: Evidence, definition: Definition, slack: float, limit: float) -> Explanation | None:
+    """Return how the step follows a documented definition, whatever the factor; None where it does not."""
+    fit = fit_gradients(evidence, definition)
+    if fit is None or fit.error > slack:
+        return None
+    is_right = abs(fit.scale - 1.0) <= max(SCALE_LIMIT, slack)
+    if is_right or not _has_value(evidence, definition, fit.scale, max(limit, slack)):
+        expected = compute_loss(evidence, definition)
+        factor = 1.0 if _has_value(evidence, definition, 1.0, limit) else evidence.observed_loss / expected
+        return Explanation(definition, factor, scale=fit.scale)  # a factor of the gradients alone is theirs
+    return Explanation(definition, fit.scale, _name_factor(evidence, fit.scale), fit.scale)
+
+
+def _is_of_one_batch(evidence: Evidence, definition: Definition, slack: float) -> bool:
+    """Return whether the gradients are those of one batch of several."""
+    batches = range(evidence.batches if evidence.batches > 1 else 0)
+    fits = [fit_gradients(evidence, replace(definition, batch=batch)) for batch in batches]
+    return any(fit is not None and fit.error <= slack for fit in fits)
+
+
+def _has_value(evidence: Evidence, definition: Definition, factor: float, limit: float) -> bool:
+    error = abs(evidence.observed_loss - factor * compute_loss(evidence, definition))
+    return error <= limit * abs(factor) * measure_magnitude(evidence, definition)
+
+
+def _name_factor(evidence: Evidence, factor: float) -> str:
+    """Return what a factor on the whole loss is."""
+    if factor < 0:
+        size = "" if abs(factor + 1) < SCALE_LIMIT else f" ({factor:.4g} times the loss)"
+        return f"the advantages' sign is lost: what is rewarded is made less likely{size}"
+    batches, ranks = evidence.batches, len(evidence.step.ranks)
+    names = {
+        float(ranks): "too large by the number of ranks",
+        1.0 / ranks: "divided by the number of ranks once too often",
+        float(batches): "too large by the number of batches to a step",
+        1.0 / batches: "divided by the number of batches to a step",
+    }
+    named = next((text for value, text in names.items() if value != 1.0 and abs(factor / value - 1) < 0.02), "")
+    return f"{factor:.4g} times what is documented{f': {named}' if named else ''}"
+
+
+def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[Evidence, Definition, str]]:
+    """Yield what the loss would be under other definitions, the simplest first, each with how the step is read."""
+    for name in NORMALISATIONS:
+        if name != documented.normalisation:
+            yield evidence, replace(documented, normalisation=name), NORMALISATION_TEXTS[name]
+    yield evidence, replace(documented, weights=()), "advantages do not count: every response is as good"
+    every = replace(documented, every=True)
+    yield evidence, every, "every token is a target, prompts and markup too"
+    for (moved, narrowed), text in MOVED.items():
+        yield replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed)), documented, text
+
+
+def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -> Explanation | None:
+    """Return the weights that the gradients show, where they are a weighted sum over responses; None where not."""
+    fit = fit_weights(evidence, definition)
+    if fit is None or fit.error > slack:
+        return None
+    largest = max(abs(weight) for weight in definition.weights)
+    wrong = [
+        (piece.segment.document, weight, expected)
+        for piece, weight, expected in zip(evidence.step.pieces, fit.weights, definition.weights, strict=True)
+        if abs(weight - expected) > WEIGHT_LIMIT * largest
+    ]
+    texts = [f"document {number}'s weighs {weight:.3g}, not {expected:.3g}" for number, weight, expected in wrong]
+    fault = f"{len(wrong)} responses do not weigh what their advantages say: {', '.join(texts[:NAMED])}"
+    return Explanation(replace(definition, weights=fit.weights), 1.0, fault, 1.0) if wrong else None

@@ -1,0 +1,243 @@
+"""What a step's loss of pairs is: the documented one, or another one, as its gradients show.
+
+At the first step the policy is its own reference: the loss is a number that says nothing about which tokens count, or
+how much. The gradients say it, for each answer apart. The prompt of a pair counts for nothing in them, where
+log-probabilities are sums: what its tokens add to the chosen answer they take from the rejected one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import exp, log1p
+
+from attncheck.core.preferences import PREFERENCE_LOSSES, Preference
+from attncheck.core.rehearsal import Normalisation
+from attncheck.rehearsal.worker.definitions import (
+    SCALE_LIMIT,
+    Definition,
+    Explanation,
+    Fit,
+    WeightFit,
+    fit_gradients,
+    fit_weights,
+    gradient_limit,
+    is_near,
+    list_factors,
+)
+from attncheck.rehearsal.worker.evidence import MIN_LIMIT, ROUNDING_MULTIPLE, SAMPLED_PIECES, Evidence
+from attncheck.rehearsal.worker.pairs import find_pair, is_chosen
+
+OTHER_REFERENCE = "the reference is not the model that training starts from"
+NEAR_FACTOR = 0.02  # relative: a factor on all gradients is a number of batches or ranks
+
+
+def define_loss(evidence: Evidence, preference: Preference) -> Definition:
+    """Return the loss at log-ratios of 0: the mean over pairs is twice that over answers, each with its own sign."""
+    slopes = preference.slopes
+    weights = tuple(
+        2 * (slopes.chosen if is_chosen(piece.segment.document) else slopes.rejected)
+        if piece.segment.document >= 0
+        else 0.0
+        for piece in evidence.step.pieces
+    )
+    name: Normalisation = "document_tokens" if preference.averages_tokens else "document_sums"
+    return Definition(name, weights=weights, value=slopes.value, name=preference.text)
+
+
+def loss_limit(evidence: Evidence, preference: Preference) -> float:
+    """Return the largest relative error allowed of the loss: log-ratios of 0 are off by what rounding costs."""
+    slopes = preference.slopes
+    if evidence.rounded is None or not slopes.value:
+        return MIN_LIMIT
+    errors = [0.0]
+    for piece in evidence.judged_pieces[:SAMPLED_PIECES]:
+        labels, counts = piece.shift_labels(1)
+        rounded, exact = (model.describe(piece.tokens).nll(labels) for model in (evidence.rounded, evidence.truth))
+        difference = float((rounded - exact)[counts].sum())
+        errors.append(abs(difference) / (max(1, int(counts.sum())) if preference.averages_tokens else 1))
+    slope = max(abs(slopes.chosen), abs(slopes.rejected))
+    return max(MIN_LIMIT, ROUNDING_MULTIPLE * slope * max(errors) / abs(slopes.value))
+
+
+def explain_loss(evidence: Evidence, preference: Preference) -> Explanation | None:
+    """Return what the step's loss is, by its gradients; None where no weights of its answers have them."""
+    definition = define_loss(evidence, preference)
+    observed, value = evidence.observed_loss, preference.slopes.value
+    is_value_right = is_near(value, observed, loss_limit(evidence, preference))
+    fit = fit_gradients(evidence, definition)
+    if fit is None:
+        return _explain_value(evidence, definition, is_value_right)
+    slack = gradient_limit(evidence, definition)
+    limit = max(SCALE_LIMIT, slack)
+    if fit.error <= slack:
+        other_loss = None if is_near(1.0, fit.scale, limit) else _explain_other_loss(evidence, preference, slack)
+        return other_loss or _explain_scale(evidence, preference, definition, fit, limit)
+    for batch in range(evidence.batches if evidence.batches > 1 else 0):
+        alone = fit_gradients(evidence, replace(definition, batch=batch))
+        if alone is not None and alone.error <= slack:  # the loss is right, and most of its gradients are lost
+            return Explanation(definition)
+    explanations = list(_iter_explanations(evidence, preference, definition, slack))
+    exact = [explanation for explanation in explanations if is_near(1.0, explanation.scale or 0.0, limit)]
+    for explanation in (*exact, _explain_other_loss(evidence, preference, slack), *explanations):
+        if explanation is not None:
+            return explanation
+    return _explain_without_ends(evidence, preference, slack) or _explain_weights(evidence, definition, slack)
+
+
+def _iter_explanations(
+    evidence: Evidence, preference: Preference, definition: Definition, slack: float
+) -> Iterator[Explanation]:
+    """Yield the faults whose gradients have the direction of the step's."""
+    for other, fault in _iter_faults(evidence, preference, definition):
+        fit = fit_gradients(evidence, other)
+        if fit is not None and fit.error <= slack:
+            yield Explanation(other, 1.0, f"{fault}{_tell_scale(fit, slack)}", fit.scale)
+
+
+def _explain_value(evidence: Evidence, definition: Definition, is_value_right: bool) -> Explanation:
+    """Return what the loss alone says, where the gradients were not seen."""
+    observed, value = evidence.observed_loss, definition.value or 0.0
+    if is_value_right:
+        return Explanation(definition)
+    for text, factor in list_factors(evidence).items():
+        if factor != 1.0 and is_near(value * factor, observed, NEAR_FACTOR):
+            return Explanation(definition, factor, text)
+    return Explanation(definition, observed / value if value else 1.0, OTHER_REFERENCE)
+
+
+def _explain_other_loss(evidence: Evidence, preference: Preference, slack: float) -> Explanation | None:
+    """Return that it is another loss with the same parameters; None where it is none."""
+    for name in PREFERENCE_LOSSES:
+        other = replace(preference, loss=name)
+        if other.slopes == preference.slopes and other.averages_tokens == preference.averages_tokens:
+            continue
+        if not is_near(other.slopes.value, evidence.observed_loss, loss_limit(evidence, other)):
+            continue
+        definition = define_loss(evidence, other)
+        fit = fit_gradients(evidence, definition)
+        if fit is not None and fit.error <= slack and is_near(1.0, fit.scale, max(SCALE_LIMIT, slack)):
+            return Explanation(definition, 1.0, f"it is {other.text}, not {preference.loss}", fit.scale)
+    return None
+
+
+def _explain_scale(
+    evidence: Evidence, preference: Preference, definition: Definition, fit: Fit, slack: float
+) -> Explanation:
+    """Return what the loss is where its gradients are a multiple of the documented ones."""
+    observed, value = evidence.observed_loss, preference.slopes.value
+    ratio, limit = observed / value if value else 1.0, loss_limit(evidence, preference)
+    is_value_right = is_near(value, observed, limit)
+    if is_near(1.0, fit.scale, slack):
+        return Explanation(definition, 1.0 if is_value_right else ratio, scale=fit.scale)
+    if is_near(-1.0, fit.scale, slack):
+        return Explanation(definition, ratio, "chosen and rejected answers are swapped", fit.scale)
+    for text, factor in list_factors(evidence).items():
+        if factor != 1.0 and is_near(factor, fit.scale, slack):
+            if is_value_right:  # it is the gradients' alone
+                return Explanation(definition, scale=fit.scale)
+            if is_near(factor, ratio, max(limit, slack)):
+                return Explanation(definition, ratio, text, fit.scale)
+    for beta in (preference.beta * abs(fit.scale), preference.beta / abs(fit.scale)):
+        other = replace(preference, beta=beta).slopes
+        expected = preference.slopes.chosen or preference.slopes.rejected
+        slope = (other.chosen or other.rejected) / expected
+        if is_near(abs(fit.scale), slope, slack) and is_near(other.value, observed, limit):
+            swapped = ", and chosen and rejected answers are swapped" if fit.scale < 0 else ""
+            fault = f"beta is {beta:.3g}, not {preference.beta:g}{swapped}"
+            return Explanation(definition, ratio, fault, fit.scale)
+    fault = f"{ratio:.4g} times {definition.text}, with {fit.scale:.4g} times its gradients"
+    return Explanation(definition, ratio, fault, fit.scale)
+
+
+def _tell_scale(fit: Fit, slack: float) -> str:
+    return "" if is_near(1.0, fit.scale, max(SCALE_LIMIT, slack)) else f" (its gradients are {fit.scale:.4g} times so)"
+
+
+def _iter_faults(
+    evidence: Evidence, preference: Preference, definition: Definition
+) -> Iterator[tuple[Definition, str]]:
+    """Yield what the loss would be if other tokens or answers counted, the simplest first."""
+    for chosen, name in ((True, "rejected"), (False, "chosen")):
+        weights = tuple(
+            weight if is_chosen(piece.segment.document) == chosen else 0.0
+            for weight, piece in zip(definition.weights, evidence.step.pieces, strict=True)
+        )
+        yield replace(definition, weights=weights), f"no gradient comes from the {name} answers"
+    if preference.averages_tokens:
+        averaged = definition
+        summed = replace(definition, normalisation="document_sums")
+        yield summed, "log-probabilities are summed over an answer's tokens, where their mean is documented"
+    else:
+        averaged = replace(definition, normalisation="document_tokens")
+        yield averaged, "log-probabilities are averaged over an answer's tokens, where their sum is documented"
+    for other in dict.fromkeys((definition, averaged)):
+        yield replace(other, shift=2), "each token is to predict the one after the next: labels shifted twice"
+        yield replace(other, shift=0), "each token is to predict itself: labels are not shifted"
+    yield replace(averaged, every=True), "log-probabilities are averaged over the prompt's tokens too"
+    yield from _iter_without_reference(evidence, preference, definition)
+
+
+def _iter_without_reference(
+    evidence: Evidence, preference: Preference, definition: Definition
+) -> Iterator[tuple[Definition, str]]:
+    """Yield DPO's loss of log-probabilities that no reference's are taken from: it weighs each pair by its own."""
+    if preference.loss != "sigmoid" or preference.label_smoothing:
+        return
+    sums = evidence.sum_nll()
+    margins: dict[int, float] = {}
+    for piece, nll in zip(evidence.step.pieces, sums, strict=True):
+        pair = find_pair(piece.segment.document)
+        margins[pair] = margins.get(pair, 0.0) + (-nll if is_chosen(piece.segment.document) else nll)
+    weights = tuple(
+        weight * 2 / (1 + exp(min(preference.beta * margins[find_pair(piece.segment.document)], 700.0)))
+        for weight, piece in zip(definition.weights, evidence.step.pieces, strict=True)
+    )
+    value = sum(_soft_plus(-preference.beta * margin) for margin in margins.values()) / len(margins)
+    if is_near(value, evidence.observed_loss, max(NEAR_FACTOR, loss_limit(evidence, preference))):
+        yield replace(definition, weights=weights), "no reference's log-probabilities are taken from the policy's"
+
+
+def _soft_plus(number: float) -> float:
+    return max(number, 0.0) + log1p(exp(-abs(number)))
+
+
+def _explain_without_ends(evidence: Evidence, preference: Preference, slack: float) -> Explanation | None:
+    """Return that the token which ends an answer does not count, where labels do not go into the model."""
+    if evidence.step.labels_enter or evidence.step.without_ends:
+        return None
+    reading = replace(evidence, step=replace(evidence.step, without_ends=True))
+    definition = define_loss(reading, preference)
+    fit = fit_gradients(reading, definition)
+    if fit is None or not fit.error <= slack:
+        return None
+    fault = f"the token that ends an answer does not count: the model does not learn to stop{_tell_scale(fit, slack)}"
+    return Explanation(define_loss(evidence, preference), 1.0, fault, fit.scale)
+
+
+def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -> Explanation | None:
+    """Return what is wrong where the answers have weights of their own; None where no weights have these gradients."""
+    fit = fit_weights(evidence, definition)
+    if fit is None or not fit.error <= slack:
+        return None
+    observed, value = evidence.observed_loss, definition.value or 0.0
+    pairs = _list_pair_weights(evidence, definition, fit)
+    if not pairs:
+        return None
+    limit = max(NEAR_FACTOR, slack)
+    alike = all(abs(chosen - rejected) <= limit * max(abs(chosen), abs(rejected)) for chosen, rejected in pairs)
+    least, most = (choose(weight for pair in pairs for weight in pair) for choose in (min, max))
+    fault = f"the answers weigh {least:.3g} to {most:.3g} times what they must"
+    if alike and not is_near(value, observed, limit):
+        fault = f"{OTHER_REFERENCE}: pairs weigh {least:.3g} to {most:.3g} times what they must"
+    return Explanation(definition, observed / value if value else 1.0, fault)
+
+
+def _list_pair_weights(evidence: Evidence, definition: Definition, fit: WeightFit) -> list[tuple[float, float]]:
+    """Return for each pair how many times what it must its chosen and its rejected answer weigh."""
+    ratios: dict[int, dict[bool, float]] = {}
+    for piece, weight, expected in zip(evidence.step.pieces, fit.weights, definition.weights, strict=True):
+        if piece.segment.document >= 0 and expected:
+            document = piece.segment.document
+            ratios.setdefault(find_pair(document), {})[is_chosen(document)] = weight / expected
+    return [(pair[True], pair[False]) for pair in ratios.values() if len(pair) == 2]

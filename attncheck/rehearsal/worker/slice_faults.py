@@ -1,0 +1,59 @@
+"""What attention over the slices of a row may do wrong: which tokens of the row each would see then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from attncheck.rehearsal.worker.evidence import causal
+from attncheck.rehearsal.worker.layouts import ORDER_TEXTS, ORDERS, Order, list_places
+
+
+def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterator[tuple[str, Tensor]]:
+    """Yield a fault in words, and which tokens see which under it: (seqlen, seqlen) bool.
+
+    `places` (ranks, tokens) is where each rank's tokens stand in the row, `documents` (seqlen,) the document of each.
+    """
+    length = places.numel()
+    holder, local = torch.empty(length, dtype=torch.long), torch.empty(length, dtype=torch.long)
+    holder[places] = torch.arange(places.shape[0])[:, None].expand_as(places)
+    local[places] = torch.arange(places.shape[1]).expand_as(places)
+    same_rank, same_document = _equal(holder), _equal(documents)
+    before, here = causal(length), "its tokens do not see what stands on the ranks before: attention is over each rank"
+    yield f"{here}'s slice alone", same_rank & before & same_document
+    in_slice = same_rank & (local[:, None] >= local[None, :])
+    yield f"{here}'s slice alone, in the order of its tokens", in_slice & same_document
+    yield f"{here}'s slice alone, and sees the documents before it in that", in_slice
+    numbers = _number_documents(places, documents)
+    text = "its tokens see other ranks' documents: cu_seqlens are those of each rank's slice, not of the row"
+    yield text, _equal(numbers) & before
+    for other in ORDERS:
+        if other != order and (other != "zigzag" or places.shape[1] % 2 == 0):
+            assumed = _assume_places(places, other)
+            text = f"attention takes the row's {ORDER_TEXTS[order]} for {other} ones"
+            sees = assumed[:, None] >= assumed[None, :]
+            yield text, sees & same_document
+            yield f"{text}, and documents' borders with them", sees & _equal(documents[assumed])
+
+
+def _assume_places(places: Tensor, order: Order) -> Tensor:
+    """Return for each token of a row where it would stand if the slices were in another order."""
+    assumed = torch.empty(places.numel(), dtype=torch.long)
+    assumed[places] = list_places(order, *places.shape)
+    return assumed
+
+
+def _number_documents(places: Tensor, documents: Tensor) -> Tensor:
+    """Return for each token of a row the number of its document among those of its rank's slice."""
+    numbers = torch.empty_like(documents)
+    for rank in range(places.shape[0]):
+        own = documents[places[rank]]
+        begins = torch.cat([torch.zeros(1, dtype=torch.bool), own[1:] != own[:-1]])
+        numbers[places[rank]] = begins.cumsum(0)
+    return numbers
+
+
+def _equal(values: Tensor) -> Tensor:
+    return values[:, None] == values[None, :]

@@ -1,0 +1,93 @@
+"""A side of a comparison: what is known of it, and how it is called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from attncheck.core.environment import BuildTools, Host, Hub
+from attncheck.core.facts import Absent, Fact, Unreadable
+from attncheck.core.lock import Lock
+from attncheck.core.report import Report
+from attncheck.core.results.diff import ComparedSide
+from attncheck.core.snapshot import NOT_ASKED, Snapshot
+from attncheck.doctor.probes.payload.packages.watched import is_watched
+from attncheck.stacks.diff.facts import StackFact, list_lock_facts, list_snapshot_facts
+
+NOT_INSTALLED = "not installed"
+NOT_SET = "not set"
+SUMMARY = ("python", "torch", "flash-attn", "transformers", "driver", "gpus")
+
+
+@dataclass(frozen=True)
+class StackSide:
+    """One side. A lock has no snapshot; only a report has what was measured."""
+
+    name: ComparedSide
+    facts: dict[tuple[str, str], StackFact] = field(default_factory=dict)
+    snapshot: Snapshot | None = None
+    report: Report | None = None
+
+    def read(self, kind: str, subject: str) -> str | None:
+        """Return a fact as text; None where it is not known of this side."""
+        if (kind, subject) in self.facts:
+            return self.facts[kind, subject].text
+        if kind == "package":
+            return NOT_INSTALLED if self._knows_package(subject) else None
+        if kind == "variable" and self.snapshot is not None and not self.snapshot.environ_gap:
+            return NOT_SET
+        return "none" if kind == "shadow" and self.snapshot is not None else None
+
+    def _knows_package(self, name: str) -> bool:
+        if self.snapshot is None:
+            return is_watched(name)  # a lock holds no other
+        return not isinstance(self.snapshot.package(name), Unreadable)
+
+
+def make_snapshot_side(snapshot: Snapshot, source: str, kind: str = "snapshot") -> StackSide:
+    """Return a side of which a snapshot is known."""
+    return _make_side(source, kind, tuple(list_snapshot_facts(snapshot)), snapshot)
+
+
+def make_report_side(report: Report, source: str) -> StackSide:
+    """Return a side of which a report is known."""
+    return _make_side(source, "report", tuple(list_snapshot_facts(report.snapshot)), report.snapshot, report)
+
+
+def make_lock_side(lock: Lock, source: str) -> StackSide:
+    """Return a side of which a lock is known: facts, and no findings."""
+    return _make_side(source, "lock", tuple(list_lock_facts(lock)))
+
+
+def _make_side(
+    source: str,
+    kind: str,
+    facts: tuple[StackFact, ...],
+    snapshot: Snapshot | None = None,
+    report: Report | None = None,
+) -> StackSide:
+    by_key = {(fact.kind, fact.subject): fact for fact in facts}
+    texts = {fact.subject: fact.text for fact in facts if fact.kind in ("package", "python", "driver", "gpu")}
+    parts = [
+        texts[subject] if subject == "gpus" else f"{subject} {texts[subject]}"
+        for subject in SUMMARY
+        if texts.get(subject, "none") != "none"
+    ]
+    return StackSide(ComparedSide(source, kind, " · ".join(parts)), by_key, snapshot, report)
+
+
+def blank_snapshot() -> Snapshot:
+    """Return the snapshot of an environment of which nothing is known: a report on two locks has no other."""
+    unknown: Fact[str] = Unreadable("a lock does not hold it")
+    number: Fact[int] = Unreadable("a lock does not hold it")
+    nothing = Absent(NOT_ASKED)
+    host = Host("", "", "", "", "", False, False, "", "", unknown, "", 0, number, number, number)
+    tools = BuildTools(unknown, unknown, unknown, unknown, unknown, unknown, {}, False)
+    return Snapshot(
+        "", "", host, tools, (), (), (), (), nothing, nothing, nothing, nothing, nothing, nothing, nothing,
+        Hub(False, ()), {},
+    )  # fmt: skip
+
+
+def any_snapshot(*sides: StackSide) -> Snapshot:
+    """Return the last snapshot that there is."""
+    return next((side.snapshot for side in reversed(sides) if side.snapshot is not None), blank_snapshot())

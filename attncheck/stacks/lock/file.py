@@ -1,0 +1,59 @@
+"""Writes a lock to its file and reads it back; a file that is none is one clear line."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from attncheck.core import codec
+from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.files import CannotRead, make_write_error, read_bounded, replace_file
+from attncheck.core.io.outgoing import clean
+from attncheck.core.lock import LOCK_SCHEMA, Lock
+
+MAX_BYTES = 16 << 20
+
+
+def write_lock(lock: Lock, path: str) -> None:
+    """Write a lock to `path`; where only the date differs from what is there, the file stays as it is."""
+    lock = clean(lock)
+    if os.path.lexists(path):
+        before = load_lock(path)  # a file that is no lock is not overwritten
+        if replace(before, date=lock.date) == lock:
+            return
+    try:
+        replace_file(path, (codec.dumps(lock) + "\n").encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise make_write_error(f"the lock {path}", error) from None
+
+
+def load_lock(path: str) -> Lock:
+    """Return the lock in a file. Raises `BadUsage` where the file is missing, damaged, or of a newer attncheck."""
+    try:
+        data = read_bounded(path, MAX_BYTES)
+    except CannotRead as error:
+        hint = "; `attncheck lock` writes it" if error.is_missing else ""
+        raise BadUsage(f"cannot read the lock {path}: {error.reason}{hint}") from None
+    return parse_lock(data, path)
+
+
+def parse_lock(data: bytes, path: str) -> Lock:
+    """Return the lock that a file holds. Raises `BadUsage`."""
+    try:
+        document = codec.parse(data.decode("utf-8"))
+        check_version(document, path)
+        return codec.read(Lock, document)
+    except (ValueError, RecursionError) as error:  # BadDocument, UnicodeDecodeError and no JSON
+        raise BadUsage(f"{path} is not a lock written by `attncheck lock`: {error}") from None
+
+
+def check_version(document: object, path: str) -> None:
+    """Raise `BadUsage` for the lock of a newer attncheck, whatever its shape."""
+    version = document.get("lock_schema") if isinstance(document, dict) else None
+    if type(version) is int and version > LOCK_SCHEMA:
+        raise BadUsage(
+            f"{path} was written by a newer attncheck (lock schema {version}); this one reads schema {LOCK_SCHEMA}: "
+            "update attncheck"
+        )
+    if type(version) is int and version < LOCK_SCHEMA:
+        raise BadUsage(f"{path} has lock schema {version}, which no attncheck wrote; write it anew: `attncheck lock`")

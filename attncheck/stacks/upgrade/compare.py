@@ -1,0 +1,119 @@
+"""Judges two snapshots by the ordinary rules, and says what only one of them has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from attncheck.core.findings import Finding, is_selected
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.profile import Profile, needs_of_profile
+from attncheck.stacks.diff.one_sided import JudgedSide, Key, judge_side, list_one_sided, make_key
+from attncheck.stacks.diff.sides import make_snapshot_side
+
+VERSION = re.compile(r"\d[\w.+!-]*")
+
+
+@dataclass(frozen=True)
+class Judging:
+    """Which rules judge: by the profile, and the codes of --select and --ignore."""
+
+    profile: Profile = "auto"
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What only the new side has, what only the old one has, and how many findings both have."""
+
+    breaks: tuple[Finding, ...] = ()
+    mends: tuple[Finding, ...] = ()
+    kept: int = 0
+    not_judged: tuple[str, ...] = ()
+
+
+def compare_snapshots(
+    before: Snapshot, after: Snapshot, judging: Judging, known: Collection[Finding] = ()
+) -> Comparison:
+    """Return how the rules' findings on `after` differ from those on `before`: pure judging.
+
+    `known` are findings on what is installed that the rules make with more facts than `before` has: none of them breaks
+    by an upgrade, and only what both have is called mended.
+    """
+    needs = needs_of_profile(judging.profile, before) | needs_of_profile(judging.profile, after)
+    old = judge_side(make_snapshot_side(before, "what is installed"), needs)
+    new = judge_side(make_snapshot_side(after, "what would be"), needs)
+    known_keys = {make_key(finding) for finding in known}
+    breaks, mends, not_judged = [], [], []
+    for finding, reason in _list_new(new, old):
+        if make_key(finding) in known_keys and make_key(finding) not in _list_keys(old):
+            continue
+        if reason:
+            not_judged.append(f"{finding.code} of what would be ({finding.subject or finding.name}): {reason}")
+        else:
+            breaks.append(finding)
+    for finding, reason in list_one_sided(old, new):
+        if known and make_key(finding) not in known_keys:
+            continue
+        if reason:
+            not_judged.append(f"whether it mends {finding.code} ({finding.subject or finding.name}): {reason}")
+        else:
+            mends.append(finding)
+    breaks, mends = _replace_mended(breaks, mends)
+    new_findings = _select(breaks, judging)
+    kept = len(_select(new.report.findings, judging)) - len(new_findings)
+    return Comparison(new_findings, _select(mends, judging), kept, tuple(not_judged))
+
+
+def _replace_mended(breaks: list[Finding], mends: list[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Return both without what goes only because something else is wrong with the same package: that one says so."""
+
+    def list_replaced(finding: Finding) -> list[Finding]:
+        return [mended for mended in mends if finding.severity != "note" and _is_same_subject(mended, finding)]
+
+    marked = [
+        replace(
+            finding,
+            evidence=(
+                *finding.evidence,
+                *(f"today in its place {mended.code}: {mended.message}" for mended in list_replaced(finding)),
+            ),
+        )
+        for finding in breaks
+    ]
+    replaced = [mended for finding in breaks for mended in list_replaced(finding)]
+    return marked, [finding for finding in mends if finding not in replaced]
+
+
+def _is_same_subject(first: Finding, second: Finding) -> bool:
+    return make_key(first)[1] == make_key(second)[1] and bool(make_key(first)[1])
+
+
+def list_findings(snapshot: Snapshot, judging: Judging) -> tuple[Finding, ...]:
+    """Return what the rules find in a snapshot."""
+    side = judge_side(make_snapshot_side(snapshot, "what is installed"), needs_of_profile(judging.profile, snapshot))
+    return side.report.findings
+
+
+def _list_new(new: JudgedSide, old: JudgedSide) -> Iterator[tuple[Finding, str]]:
+    """Yield what only the new side has, with why the old was not judged; of one package also what is added."""
+    yield from list_one_sided(new, old)
+    keys, messages = _list_keys(old), {_make_fine_key(finding) for finding in old.report.findings}
+    for finding in new.report.findings:
+        if make_key(finding) in keys and _make_fine_key(finding) not in messages:
+            yield finding, ""
+
+
+def _list_keys(side: JudgedSide) -> set[Key]:
+    return {make_key(finding) for finding in side.report.findings}
+
+
+def _make_fine_key(finding: Finding) -> tuple[str, str]:
+    """Return a finding's code and message without versions: two packages of one code and subject are two findings."""
+    return finding.code, VERSION.sub("", finding.message)
+
+
+def _select(findings: Iterable[Finding], judging: Judging) -> tuple[Finding, ...]:
+    return tuple(finding for finding in findings if is_selected(finding.code, judging.select, judging.ignore))

@@ -1,0 +1,131 @@
+"""Reads what `attncheck upgrade` was given: pinned requirements, wheels, at most one model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from attncheck.core.io.errors import BadUsage
+from attncheck.doctor.queries.requirements import canonical_name
+from attncheck.stacks.upgrade.wheels import WheelFile, find_wheel, read_wheel
+
+EXAMPLE = "attncheck upgrade 'transformers==5.23.0'"
+
+
+@dataclass(frozen=True)
+class RequestedPackage:
+    """A package and the release that was named. `version` is "" for a range until a folder of wheels decides it."""
+
+    name: str
+    version: str
+    specifier: str = ""
+    wheel: WheelFile | None = None
+
+    @property
+    def requirement(self) -> str:
+        """What an installer is given: the wheel's path where there is one."""
+        return self.wheel.path if self.wheel is not None else f"{self.name}=={self.version}"
+
+
+@dataclass(frozen=True)
+class UpgradeRequest:
+    """The packages to judge, and the model to judge for."""
+
+    packages: tuple[RequestedPackage, ...]
+    model: str | None = None
+
+
+def parse_request(words: Sequence[str]) -> UpgradeRequest:
+    """Return what the words of the command line name. Raises `BadUsage` with the word and what to write instead."""
+    packages: dict[str, RequestedPackage] = {}
+    models: list[str] = []
+    for word in words:
+        if _is_model(word):
+            models.append(word)
+            continue
+        package = _parse_package(word)
+        if package.name in packages:
+            raise BadUsage(f"{package.name} is named twice; one environment holds one release of it")
+        packages[package.name] = package
+    if not packages:
+        raise BadUsage(f"name what to upgrade: {EXAMPLE}")
+    if len(models) > 1:
+        raise BadUsage(f"{' and '.join(models)}: one MODEL at a time")
+    return UpgradeRequest(tuple(packages.values()), models[0] if models else None)
+
+
+def locate_wheels(request: UpgradeRequest, folders: Sequence[str], host_tags: frozenset[str]) -> UpgradeRequest:
+    """Return the request with the wheels of `folders` that fit it, each range as the newest that is there.
+
+    `host_tags` are the tags that the examined interpreter accepts. Raises `BadUsage` for a folder that is none, and for
+    a range that no wheel decides.
+    """
+    for folder in folders:
+        if not os.path.isdir(folder):
+            raise BadUsage(f"--find-links {folder}: no such folder")
+    return UpgradeRequest(tuple(_locate(package, folders, host_tags) for package in request.packages), request.model)
+
+
+def _locate(package: RequestedPackage, folders: Sequence[str], host_tags: frozenset[str]) -> RequestedPackage:
+    if package.wheel is not None:
+        return package
+    specifier = package.specifier or f"=={package.version}"
+    wheel = find_wheel(folders, package.name, SpecifierSet(specifier), host_tags)
+    if wheel is not None:
+        return RequestedPackage(package.name, wheel.version, package.specifier, wheel)
+    if not package.version:
+        where = f", and no wheel in {', '.join(folders)} is one of them" if folders else ""
+        raise BadUsage(
+            f"{package.name}{package.specifier} leaves the release open{where}: name one, '{package.name}==…', "
+            "or a folder that has a wheel of one by --find-links"
+        )
+    return package
+
+
+def _is_model(word: str) -> bool:
+    """Return whether a word is a folder or a Hub name; a wheel and a requirement are not."""
+    if word.endswith(".whl") or any(sign in word for sign in "=<>~!@;["):
+        return False
+    return "/" in word or os.path.isdir(word)
+
+
+def _parse_package(word: str) -> RequestedPackage:
+    if word.endswith(".whl"):
+        if "://" in word:
+            raise BadUsage(f"{word} is an address: download it, and name the file")
+        wheel = read_wheel(word)
+        return RequestedPackage(wheel.name, wheel.version, wheel=wheel)
+    try:
+        requirement = Requirement(word)
+    except InvalidRequirement as error:
+        reason = str(error).splitlines()[0]
+        raise BadUsage(f"{word!r} is no requirement ({reason}); write NAME==VERSION: {EXAMPLE}") from None
+    name = canonical_name(requirement.name)
+    if requirement.extras:
+        extras = ",".join(sorted(requirement.extras))
+        raise BadUsage(f"{word}: what the extra [{extras}] adds is not judged; leave it out, and name the packages")
+    if requirement.marker is not None:
+        raise BadUsage(
+            f"{word}: one environment is judged, which needs no marker; leave out what follows the semicolon"
+        )
+    if requirement.url:
+        raise BadUsage(f"{word} is an address: download the wheel, and name the file")
+    if not requirement.specifier:
+        raise BadUsage(f"{word}: to which release? {EXAMPLE}; a model is a folder, or a Hub name with a slash")
+    return RequestedPackage(name, _parse_pin(requirement.specifier), str(requirement.specifier))
+
+
+def _parse_pin(specifier: SpecifierSet) -> str:
+    """Return the one release that a specifier names, "" where it names a range."""
+    clauses = list(specifier)
+    if len(clauses) != 1 or clauses[0].operator not in ("==", "===") or clauses[0].version.endswith(".*"):
+        return ""
+    try:
+        return str(Version(clauses[0].version))
+    except InvalidVersion:
+        raise BadUsage(f"{clauses[0].version!r} is no version; write NAME==VERSION: {EXAMPLE}") from None

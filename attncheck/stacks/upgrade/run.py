@@ -1,0 +1,154 @@
+"""Judges an upgrade, tries it where that is asked for, and makes the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from attncheck.core.findings import Finding, gravest_first
+from attncheck.core.io.errors import Unanswered
+from attncheck.core.report import InterruptedRun, Report
+from attncheck.core.results.upgrade import Basis, ChangedPackage, UpgradeEffect, UpgradeSection
+from attncheck.core.snapshot import Snapshot
+from attncheck.stacks.diff.one_sided import make_key
+from attncheck.stacks.upgrade.compare import Judging
+from attncheck.stacks.upgrade.planned import describe_version, list_changes
+from attncheck.stacks.upgrade.predict import Prediction, predict_upgrade, read_wheels
+from attncheck.stacks.upgrade.requests import RequestedPackage, UpgradeRequest
+from attncheck.stacks.upgrade.trial import TrialOutcome, TrialRequest, run_trial
+from attncheck.workers.execution import ExecutionTarget
+
+Progress = Callable[[str], None]
+BASES: dict[Basis, str] = {
+    "predicted": "predicted, not run:",
+    "read": "judged with the files of the wheel, not run:",
+    "tried": "run from a temporary folder:",
+}
+
+
+@dataclass(frozen=True)
+class UpgradeSettings:
+    """How an upgrade is judged; without a `target` from a recorded snapshot, and without a `trial` nothing is run."""
+
+    judging: Judging = Judging()
+    target: ExecutionTarget | None = None
+    trial: TrialRequest | None = None
+
+
+def run_upgrade(
+    request: UpgradeRequest, before: Snapshot, settings: UpgradeSettings, report_progress: Progress
+) -> Report:
+    """Return the report on an upgrade. Raises `InterruptedRun` where Ctrl-C ends the trial, with what there was."""
+    packages = list_changes(before, request.packages)
+    if not packages:
+        return _make_report(request, before, settings, None, None)
+    prediction = _predict(replace(request, packages=packages), before, settings, report_progress)
+    if settings.trial is None or settings.target is None:
+        return _make_report(request, before, settings, prediction, None)
+    outcome = TrialOutcome()
+    trial = replace(settings.trial, upgrade=replace(request, packages=packages))
+    try:
+        run_trial(trial, before, settings.judging, settings.target, outcome, report_progress)
+    except KeyboardInterrupt:
+        raise InterruptedRun(_make_report(request, before, settings, prediction, outcome, interrupted=True)) from None
+    return _make_report(request, before, settings, prediction, outcome)
+
+
+def _predict(
+    request: UpgradeRequest, before: Snapshot, settings: UpgradeSettings, report_progress: Progress
+) -> Prediction:
+    """Return what is judged without a run: by the new code where its wheel is at hand, else by tables."""
+    target = settings.target
+    if target is None or not any(package.wheel is not None for package in request.packages):
+        return predict_upgrade(request, before, settings.judging, target is not None)
+    try:
+        read = read_wheels(target.python, request.packages, request.model, before, target.seconds, report_progress)
+    except Unanswered as error:  # a wheel for another machine, which is a finding of its own
+        prediction = predict_upgrade(request, before, settings.judging, True)
+        return replace(prediction, not_known=(str(error), *prediction.not_known))
+    return predict_upgrade(request, before, settings.judging, True, read)
+
+
+def _make_report(
+    request: UpgradeRequest,
+    before: Snapshot,
+    settings: UpgradeSettings,
+    prediction: Prediction | None,
+    outcome: TrialOutcome | None,
+    interrupted: bool = False,
+) -> Report:
+    """Return the report: what importing showed in the place of what was predicted, where all of it could be tried."""
+    effects = _join(prediction, outcome)
+    label = ", ".join(f"{package.name} {package.version}" for package in list_changes(before, request.packages))
+    changed = (*_list_packages(request.packages, before), *(outcome.moves.along if outcome is not None else ()))
+    section = UpgradeSection(
+        basis=effects.basis,
+        packages=tuple(changed),
+        breaks=tuple(_describe(finding, basis) for finding, basis in effects.breaks),
+        mends=tuple(_describe(finding, effects.basis) for finding in effects.mends),
+        kept=effects.kept,
+        refuted=effects.refuted,
+        not_known=effects.not_known,
+        stages=tuple(outcome.stages) if outcome is not None else (),
+        lost=(*before.lost, *(outcome.lost if outcome is not None else ())),
+        interrupted=interrupted,
+    )
+    findings = gravest_first(
+        replace(finding, evidence=(f"{BASES[basis]} {label}", *finding.evidence)) for finding, basis in effects.breaks
+    )
+    return Report("upgrade", before, findings, sections={"upgrade": section})
+
+
+@dataclass(frozen=True)
+class _Effects:
+    """What prediction and trial show together."""
+
+    basis: Basis = "predicted"
+    breaks: tuple[tuple[Finding, Basis], ...] = ()
+    mends: tuple[Finding, ...] = ()
+    kept: int = 0
+    refuted: tuple[str, ...] = ()
+    not_known: tuple[str, ...] = ()
+
+
+def _join(prediction: Prediction | None, outcome: TrialOutcome | None) -> _Effects:
+    if prediction is None:
+        return _Effects()
+    predicted = prediction.comparison
+    breaks: list[tuple[Finding, Basis]] = [(finding, prediction.basis) for finding in predicted.breaks]
+    breaks += [(finding, "read" if _is_of_wheel(finding) else "predicted") for finding in prediction.metadata]
+    if outcome is None or outcome.comparison is None:
+        breaks += [(finding, "tried") for finding in (outcome.findings if outcome is not None else ())]
+        return _Effects(
+            prediction.basis, tuple(breaks), predicted.mends, predicted.kept, not_known=prediction.not_known
+        )
+    tried = outcome.comparison
+    shown = {make_key(finding) for finding in tried.breaks}
+    if outcome.moves.not_tried:  # what cannot be tried stays predicted
+        kept = [pair for pair in breaks if make_key(pair[0]) not in shown]
+        refuted: tuple[str, ...] = ()
+        open_questions = (*(f"not tried: {line}" for line in outcome.moves.not_tried), *prediction.not_known)
+    else:
+        kept = [pair for pair in breaks if pair[0] in prediction.metadata]
+        refuted = tuple(
+            f"{finding.code} ({finding.subject}): predicted, and importing does not show it"
+            for finding in predicted.breaks
+            if make_key(finding) not in shown
+        )
+        open_questions = tried.not_judged
+    kept += [(finding, "tried") for finding in (*tried.breaks, *outcome.findings)]
+    return _Effects("tried", tuple(kept), tried.mends, tried.kept, refuted, open_questions)
+
+
+def _is_of_wheel(finding: Finding) -> bool:
+    return any(".whl" in line for line in finding.evidence)
+
+
+def _list_packages(packages: tuple[RequestedPackage, ...], before: Snapshot) -> Iterator[ChangedPackage]:
+    for package in packages:
+        wheel = package.wheel.file_name if package.wheel is not None else ""
+        yield ChangedPackage(package.name, describe_version(before, package.name), package.version, wheel)
+
+
+def _describe(finding: Finding, basis: Basis) -> UpgradeEffect:
+    return UpgradeEffect(finding.code, finding.subject, finding.message, basis)

@@ -1,0 +1,55 @@
+"""How a launch ended: with its own error, or because of what a rehearsal does not let it do."""
+
+from __future__ import annotations
+
+import pytest
+
+from attncheck.core.rehearsal import FilesBy, Isolation
+from attncheck.core.results.smoke import judge_result
+from attncheck.rehearsal.ending import judge_end
+from attncheck.rehearsal.execution import Execution
+
+TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
+WARNING = "[W socket.cpp:759] The client socket cannot be initialized: Temporary failure in name resolution"
+
+
+def end(*lines: str, files: FilesBy = "overlay", denied: tuple[str, ...] = (), status: int = 1) -> tuple[str, str]:
+    result = judge_end(Execution(status, 0, (*TRACEBACK, *lines), 1.0, Isolation(files, denied=denied)))
+    return judge_result(result), result.reason or "".join(result.violations)
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "denied", "reason"),
+    [
+        ("OSError: [Errno 101] Network is unreachable", "overlay", (), "needs the network"),
+        ("ConnectionError: Max retries exceeded: Failed to resolve: name resolution", "overlay", (), "the network"),
+        ("PermissionError: attncheck rehearses without a network: ('10.0.0.1', 80)", "landlock", (), "the network"),
+        ("PermissionError: [Errno 13] Permission denied: '/data/x'", "landlock", ("/data/x",), "must write /data/x"),
+        ("OSError: [Errno 30] Read-only file system: '/data/x'", "read-only", ("/data/x",), "must write /data/x"),
+        ("RuntimeError: Error 304: OS call failed or operation not supported", "landlock", (), "CUDA does not start"),
+    ],
+)
+def test_what_a_rehearsal_denies_is_no_fault_of_the_launch(
+    line: str, files: FilesBy, denied: tuple[str, ...], reason: str
+) -> None:
+    answer, text = end(line, files=files, denied=denied)
+    assert answer == "skipped" and reason in text
+
+
+@pytest.mark.parametrize(
+    ("lines", "denied"),
+    [
+        (("ValueError: bad rows",), ()),
+        (("PermissionError: [Errno 13] Permission denied: '/etc/shadow'",), ()),  # which nobody may read
+        (("PermissionError: [Errno 13] Permission denied: '/etc/shadow'",), ("/data/x",)),
+        ((WARNING, *["  File x"] * 4, "ValueError: bad rows"), ()),  # a remark long before its own error
+        (("RuntimeError: Error 304: OS call failed",), ()),
+    ],
+)
+def test_its_own_error_stays_its_own(lines: tuple[str, ...], denied: tuple[str, ...]) -> None:
+    assert end(*lines, denied=denied)[0] == "fail"
+
+
+@pytest.mark.parametrize(("status", "answer"), [(0, "pass"), (137, "fail"), (127, "fail")])
+def test_other_ends(status: int, answer: str) -> None:
+    assert end("bash: line 1: trl: command not found", status=status)[0] == answer

@@ -1,0 +1,251 @@
+"""Scripts whose training loop is their own: what is known of them is judged, and what their author may mean is not."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.facts import Absent
+from attncheck.core.launch import COMMAND, Source
+from attncheck.core.report import Report
+from attncheck.core.results.gate import Check
+from attncheck.core.results.lint import launches_of
+from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
+from attncheck.core.results.smoke import judge_result
+from attncheck.gate.checks import CheckRunner, NothingLinted
+from attncheck.gate.inputs import Inputs
+from attncheck.gate.policy import Policy
+from attncheck.lint import run as lint
+from attncheck.lint.frameworks.own_loop import OBJECTIVE
+from attncheck.lint.rewriting import ReadLaunch, read_launches
+from attncheck.rehearsal import cutting
+from attncheck.workers.execution import ExecutionTarget
+from tests.conftest import Run
+from tests.rehearsal.staging import SCRIPTS, ForkServer, list_failures, make_materials, rehearse
+from tests.rehearsal.test_command import make_environment
+from tests.rehearsal.test_command import rehearse as rehearse_command
+from tests.snapshots import laptop
+
+LOOP = "python loop.py --model Qwen/Qwen2.5-0.5B --data data/alpaca.json --lr 2e-5 --out ckpt --accum 8 --seq-len 4096"
+STAGE = "/stage"
+
+
+def read(text: str) -> list[ReadLaunch]:
+    return read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("not here"), lambda path: None)
+
+
+def cut(text: str) -> cutting.CutLaunch:
+    (launch,) = read(text)
+    materials = cutting.make_materials(launch, STAGE, 30, False, 2)
+    return cutting.cut_launch(launch, cutting.cut_job(launch, materials), {}, STAGE, materials)
+
+
+def wrote(launch: RehearsedLaunch) -> tuple[str, ...]:
+    """Return what a launch wrote outside its folder, or tried to."""
+    return (*launch.isolation.written, *launch.isolation.denied)
+
+
+def test_options_are_cut_by_the_names_that_scripts_share() -> None:
+    command = cut(LOOP).command
+    assert "--model /stage/model --data /stage/array/train.json --lr 0.005 --out /stage/job/output" in command
+    assert command.endswith("--accum 2 --seq-len 256")
+
+
+@pytest.mark.parametrize(
+    ("written", "laid"),
+    [
+        ("--data rows.parquet", "--data /stage/data/train.parquet"),
+        ("--data rows.jsonl", "--data /stage/data/train.jsonl"),
+        ("--data tatsu-lab/alpaca", "--data /stage/data"),
+        ("--train-file=rows.txt", "--train-file=/stage/data/train.jsonl"),
+    ],
+)
+def test_data_are_laid_as_the_name_says(written: str, laid: str) -> None:
+    assert laid in cut(LOOP.replace("--data data/alpaca.json", written)).command
+
+
+def test_a_file_of_lines_is_one_whatever_it_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "alpaca.json").write_text('{"text": "a"}\n{"text": "b"}\n')
+    assert "--data /stage/data/train.jsonl" in cut(LOOP).command
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        ("--out ckpt ", "which option of loop.py names where it writes is not known (--output_dir would be)"),
+        ("--data data/alpaca.json ", "which option of loop.py names the data is not known"),
+        ("--model Qwen/Qwen2.5-0.5B ", "which option of loop.py names the model is not known"),
+    ],
+)
+def test_what_is_not_known_is_asked_for(gone: str, words: str) -> None:
+    with pytest.raises(cutting.NothingToRehearse) as refusal:
+        cut(LOOP.replace(gone, ""))
+    assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python tokenize_rows.py --model Qwen/Qwen2.5-0.5B --data data.json --out rows",
+        "python serve.py --model Qwen/Qwen2.5-0.5B --max_length 4096",
+        "./train --model x --data y --lr 1e-5 --out z",
+    ],
+)
+def test_what_does_not_train_is_left_alone(text: str) -> None:
+    assert read(text) == []
+
+
+def test_a_trainer_that_is_known_is_rehearsed_alone() -> None:
+    (launch,) = read(f"{LOOP}\ntrl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name x --output_dir out\n")
+    assert launch.recognised.framework.name == "trl"
+
+
+@pytest.mark.parametrize(
+    ("parser", "framework"),
+    [
+        (
+            "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr')\nparser.parse_args()",
+            "script",
+        ),
+        ("from trl import SFTConfig, TrlParser\nTrlParser((SFTConfig,)).parse_args_and_config()", "trl"),
+    ],
+)
+def test_a_script_may_have_the_name_of_a_trainers(
+    parser: str, framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sft.py` is TRL's example, and what many call their own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sft.py").write_text(parser)
+    options = "--model_name_or_path x --dataset_name y --learning_rate 2e-5 --output_dir out"
+    (launch,) = read(f"accelerate launch sft.py {options}")
+    assert launch.recognised.framework.name == framework
+
+
+def test_lint_says_nothing_of_a_loop() -> None:
+    request = lint.Request((Source("run.sh", LOOP, "shell"),), skip_unknown=True)
+    report = lint.run(laptop(), request, lambda name: Absent("not here"), lambda path: None)
+    assert not report.findings and not launches_of(report)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_materials(tmp_path_factory.mktemp("materials"))
+
+
+PACKED = "--packing"
+MEANS = ("", "mean_of_batches", "mean_of_rows", "mean_of_documents")
+FACTORS = ("not_divided_by_accumulation", "sum", "times_seven")
+END_TO_END = ("cache", *(pytest.param(fault, marks=pytest.mark.nightly) for fault in ("", "positions", "shift")))
+FOUND = {
+    "": (),
+    "cache": ("ATN432", "see the documents before it in the row"),
+    "positions": ("ATN432", "see the documents before it in the row"),
+    "shift": ("ATN433", "the loss is not of each next token: the loss is"),
+}
+
+
+@pytest.mark.parametrize(
+    "fault", [name if name in ("mean_of_rows",) else pytest.param(name, marks=pytest.mark.nightly) for name in MEANS]
+)
+def test_any_mean_may_be_meant(fault: str, server: ForkServer, folder: Path, tmp_path: Path) -> None:
+    results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, objective=OBJECTIVE)
+    assert list_failures(results) == {}
+    assert {name: judge_result(results[name]) for name in ("loss", "gradients")} == {
+        "loss": "pass",
+        "gradients": "pass",
+    }
+
+
+@pytest.mark.parametrize(
+    "fault", [name if name in ("times_seven",) else pytest.param(name, marks=pytest.mark.nightly) for name in FACTORS]
+)
+def test_a_factor_is_told_and_not_judged(fault: str, server: ForkServer, folder: Path, tmp_path: Path) -> None:
+    results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, objective=OBJECTIVE)
+    assert list_failures(results) == {} and judge_result(results["loss"]) == "warn", results["loss"]
+    assert judge_result(results["gradients"]) == "pass"
+
+
+@pytest.mark.nightly
+def test_another_loss_is_not_judged(server: ForkServer, folder: Path, tmp_path: Path) -> None:
+    results = rehearse(server, folder, tmp_path / "watch", PACKED, "another_loss", objective=OBJECTIVE)
+    assert {"loss": "skipped", "gradients": "skipped", "documents": "pass"}.items() <= {
+        name: judge_result(result) for name, result in results.items()
+    }.items()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("fault", "options", "code"),
+    [
+        ("shifted_twice", PACKED, "ATN433"),
+        ("not_shifted", PACKED, "ATN433"),
+        ("mask_of_ones", PACKED, "ATN432"),
+        ("positions_doubled", PACKED, "ATN432"),
+        ("labels_shifted", PACKED, "ATN431"),
+        ("layer_detached", PACKED, "ATN434"),
+        ("gradients_zeroed_between_batches", PACKED, "ATN434"),
+    ],
+)
+def test_what_no_author_means_is_named(
+    fault: str, options: str, code: str, server: ForkServer, folder: Path, tmp_path: Path
+) -> None:
+    results = rehearse(server, folder, tmp_path / "watch", options, fault, objective=OBJECTIVE)
+    assert code in list_failures(results), {name: result.reason for name, result in results.items()}
+
+
+@pytest.mark.parametrize("fault", END_TO_END)
+def test_a_loop_is_rehearsed_as_it_is_started(
+    fault: str, attncheck: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, marker: str
+) -> None:
+    """Packed documents that run on are named; what the loop saves goes where nothing of the user's is."""
+    shutil.copy(SCRIPTS / "loop.py", tmp_path)
+    (tmp_path / "run.sh").write_text(LOOP)
+    environment = make_environment(tmp_path_factory, PLANTED_FAULT=fault)
+    status, report = rehearse_command(attncheck, environment, "run.sh")
+    launch = report["rehearsal"]["launches"][0]
+    assert (launch["framework"], launch["trainer"], launch["ranks"]) == ("script", "loop", 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["loop.py", "run.sh"]
+    assert [finding["code"] for finding in report["findings"]] == list(FOUND[fault][:1])
+    assert status == (1 if fault else 0) and launch["steps"] >= 30
+    if fault:
+        finding = report["findings"][0]
+        assert FOUND[fault][1] in finding["message"]
+        fixes = [fix["text"] for fix in finding["fixes"] if fix["proven"]]
+        assert fixes == (["model.config.use_cache = False"] if fault == "cache" else [])
+        assert report["rehearsal"]["mended"] == []  # the launch is right: a line of the script is to be changed
+
+
+@pytest.mark.parametrize(("checks", "is_run"), [(("rehearsal",), True), ((), False)])
+def test_a_gate_starts_a_loop_only_where_it_is_asked_to(
+    checks: tuple[Check, ...], is_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a trainer that lint knows all that it does is known; a level alone starts no other program."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").write_text(f"open({str(tmp_path / 'started')!r}, 'w').close()")
+    policy = Policy(checks=checks, level=0 if checks else 3)
+    source = Source(COMMAND, LOOP, "shell")
+    target = ExecutionTarget(sys.executable, "cpu", 60.0)
+    runner = CheckRunner(policy, target, lambda text: None, (source,), Inputs((source,)))
+    reports: list[Report] = []
+    with contextlib.suppress(NothingLinted):
+        reports += runner.run("rehearsal", math.inf)
+    sections = [report.section(RehearsalSection) for report in reports]
+    written = [path for section in sections if section for launch in section.launches for path in wrote(launch)]
+    assert (str(tmp_path / "started") in written) == is_run and not (tmp_path / "started").exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("fault", "codes"),
+    [("", set()), ("mean_of_ranks", set()), ("ranks_apart", {"ATN434"}), ("same_rows_on_every_rank", {"ATN431"})],
+)
+def test_two_ranks_of_a_loop(fault: str, codes: set[str], server: ForkServer, folder: Path, tmp_path: Path) -> None:
+    results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, 2, OBJECTIVE)
+    assert set(list_failures(results)) == codes, {name: result.violations for name, result in results.items()}

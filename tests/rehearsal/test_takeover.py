@@ -1,0 +1,76 @@
+"""A launch that is taken over: its configuration is handed on, its ranks run, and none outlives another that fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from attncheck.rehearsal.watcher import takeover
+
+DRIVER = """\
+import json, os, pathlib, sys, time
+rank = int(os.environ["RANK"])
+names = ("WORLD_SIZE", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "ATTNCHECK_DRIVER")
+seen = {name: os.environ.get(name) for name in names}
+pathlib.Path(sys.argv[1]).with_name(f"{rank}.json").write_text(json.dumps(seen))
+if os.environ["FAILING"] == str(rank):
+    time.sleep(0.5)
+    sys.stderr.write("ValueError: here")
+    sys.exit(7)
+time.sleep(60 if os.environ["FAILING"] else 0)
+"""
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a driver's module, which Python finds."""
+    (tmp_path / "a_driver.py").write_text(DRIVER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("ATTNCHECK_DRIVER", "verl")
+    monkeypatch.setenv("FAILING", "")
+    return tmp_path
+
+
+def read_ranks(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_ranks_know_their_place(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each is to see a GPU of its own, it sees that alone; none is asked to take over again."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert takeover.run_ranks("a_driver", str(driver / "launch"), 2, isolates=True) == 0
+    ranks = read_ranks(driver)
+    assert [rank["CUDA_VISIBLE_DEVICES"] for rank in ranks] == ["3", "5"]
+    assert all(rank["LOCAL_RANK"] == "0" and rank["WORLD_SIZE"] == "2" for rank in ranks)
+    assert all(rank["ATTNCHECK_DRIVER"] is None for rank in ranks)
+
+
+def test_a_rank_that_fails_ends_the_others(
+    driver: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The launch ends with its status, while the other would go on for a minute."""
+    monkeypatch.setenv("FAILING", "1")
+    assert takeover.run_ranks("a_driver", str(driver / "launch"), 2) == 7
+    assert capsys.readouterr().err == "ValueError: here"
+    assert [rank["LOCAL_RANK"] for rank in read_ranks(driver)] == ["0", "1"]
+
+
+def test_openrlhf_finds_a_vllm_where_none_is() -> None:
+    """What it imports of vLLM is there; an installed one stays."""
+    code = (
+        "from attncheck.rehearsal.watcher.takeover import stand_in_for_vllm; stand_in_for_vllm(None)\n"
+        "import vllm\nfrom vllm.inputs import TokensPrompt\nfrom vllm.utils import random_uuid\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_ray_seems_to_run() -> None:
+    ray = ModuleType("ray")
+    takeover.do_not_start_ray(ray)
+    assert ray.is_initialized()
