@@ -50,7 +50,7 @@ def test_help_stands_under_headings_in_the_order_of_the_readme(attncheck: Run) -
     commands = [name for name in names if name in command_names()]
     table = re.findall(r"^\| `attncheck ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert commands == list(dict.fromkeys(table))
-    assert len(overview.stdout.splitlines()) <= 50
+    assert len(overview.stdout.splitlines()) <= 54
     assert "Begin with `attncheck doctor`" in overview.stdout
     headings = [EXAMINE, MEASURE, RANKS, OUTPUT]
     shown = re.findall(r"^╭─ (.*?) ─", attncheck("parity", "--help").stdout, re.MULTILINE)

@@ -37,4 +37,4 @@ def gate(
     sys.exit(code)
 
 
-COMMAND = Command(gate, GATING, 11)
+COMMAND = Command(gate, GATING, 12)

@@ -55,4 +55,4 @@ def report(files: Files, output: OutputOptions, bug: Bug = None, verbose: Verbos
     sys.exit(code)
 
 
-COMMAND = Command(report, ABOUT, 21)
+COMMAND = Command(report, ABOUT, 22)

@@ -17,4 +17,4 @@ def rules(format: ListFormat = "text") -> None:
     write_text(render(engine.all_rules()[0]), format)
 
 
-COMMAND = Command(rules, ABOUT, 19)
+COMMAND = Command(rules, ABOUT, 20)

@@ -79,4 +79,4 @@ def run(
     )
 
 
-COMMAND = Command(run, GATING, 12, passes_through=True)
+COMMAND = Command(run, GATING, 13, passes_through=True)
