@@ -189,7 +189,7 @@ def _run_step(
             stream.write(text)
     run_request = execution.RunRequest(
         cut_launch.command,
-        cut_launch.cut.environ,
+        {**cut_launch.cut.environ, "ATTNCHECK_BATCHES": "1"},
         cut_launch.cut.emulates_flash_attn,
         1,
         target.seconds * LAUNCH_FACTOR,

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
+from torch import Tensor
+
 from attncheck.core import codec
 from attncheck.core.rehearsal import Targets
 from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
@@ -92,10 +95,13 @@ def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
             texts[token] = tokenizer.decode([token], skip_special_tokens=False)
         return texts[token]
 
+    batches = _read_batches(folder / "watch")
     for record in records.read_ranks(folder / "watch"):
         for call in record.calls:
             labels, mask = call.tensors.get("labels"), call.tensors.get("attention_mask")
             if labels is None or labels.shape != call.input_ids.shape:
+                labels = _find_labels(call.input_ids, batches)
+            if labels is None:
                 continue
             masked = mask if mask is not None and mask.shape == labels.shape else None
             for number, tokens in enumerate(call.input_ids.tolist()):
@@ -103,6 +109,20 @@ def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
                 hidden = (masked[number] == 0).tolist() if masked is not None else [False] * len(tokens)
                 row.roles = ["padding" if is_hidden else "unknown" for is_hidden in hidden]
                 yield row
+
+
+def _read_batches(watch: Path) -> list[dict[str, Tensor]]:
+    """Return the batches of the launch's data loaders."""
+    return [torch.load(path, map_location="cpu", weights_only=True) for path in sorted(watch.glob("batches-*.pt"))]
+
+
+def _find_labels(tokens: Tensor, batches: Sequence[dict[str, Tensor]]) -> Tensor | None:
+    """Return the labels of the batch that these tokens, (batch, seqlen), are, None if no batch has them."""
+    for batch in batches:
+        ids, labels = batch.get("input_ids"), batch.get("labels")
+        if ids is not None and labels is not None and labels.shape == ids.shape and torch.equal(ids, tokens):
+            return labels
+    return None
 
 
 class TurnFinder:
