@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 
-from attncheck.selftest.faults import Sandbox, SandboxAction, stubs
-from attncheck.selftest.faults.environment import (
+from attncheck.selftest.faults import Sandbox, SandboxAction
+from tests.selftest.planted import stubs
+from tests.selftest.planted.environment import (
     VERSIONS,
     install_distribution,
     remove_distributions,
+    site_packages,
     write_distribution,
     write_module,
 )
-from attncheck.selftest.faults.job import all_of, make_fault, with_module, with_packages
+from tests.selftest.planted.job import all_of, make_fault, with_module, with_packages
 
 NO_FLASH = ("flash-attn", "ring-flash-attn")
 OLDER_UTILS = "is_flash_attn_greater_or_equal_2_10"
@@ -33,7 +35,7 @@ def install_flash_attn_4_over_2(sandbox: Sandbox) -> None:
 def empty_environment(sandbox: Sandbox) -> None:
     """Uninstall everything, and ask for nothing in particular."""
     remove_distributions(sandbox, *VERSIONS)
-    shutil.rmtree(sandbox.site_packages / "torch")  # its libraries, which no RECORD names
+    shutil.rmtree(site_packages(sandbox) / "torch")  # its libraries, which no RECORD names
     sandbox.arguments[sandbox.arguments.index("--profile") + 1] = "auto"
 
 
@@ -44,14 +46,14 @@ def duplicate_transformers(sandbox: Sandbox) -> None:
 
 def delete_metadata(sandbox: Sandbox) -> None:
     """Delete METADATA, as an interrupted uninstall does."""
-    (sandbox.site_packages / "transformers-4.57.6.dist-info" / "METADATA").unlink()
+    (site_packages(sandbox) / "transformers-4.57.6.dist-info" / "METADATA").unlink()
 
 
 def delete_package_files(sandbox: Sandbox) -> None:
     """Delete the package and leave its metadata."""
     install_distribution(sandbox, "peft", "0.18.0", {"peft/__init__.py": ""})
-    (sandbox.site_packages / "peft" / "__init__.py").unlink()
-    (sandbox.site_packages / "peft").rmdir()
+    (site_packages(sandbox) / "peft" / "__init__.py").unlink()
+    (site_packages(sandbox) / "peft").rmdir()
 
 
 def shadow_transformers(sandbox: Sandbox) -> None:

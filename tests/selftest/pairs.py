@@ -10,17 +10,17 @@ import itertools
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, Unanswered
+from attncheck.core.io.visible import show_line_ends
 from attncheck.doctor.probes.collect import collect_snapshot
-from attncheck.selftest import faults as all_faults
-from attncheck.selftest.edits import Edits, find_conflict, record_edits
-from attncheck.selftest.faults import Family, Fault, Sandbox
+from attncheck.selftest.faults import Fault, Sandbox
 from attncheck.selftest.faults.running import CheckOutcome
-from attncheck.selftest.run import Capabilities, Task, find_naming_finding, run_tasks, select_faults, throwaway_folder
+from attncheck.selftest.run import Capabilities, Task, find_naming_finding, run_tasks, throwaway_folder
+from tests.selftest.edits import Edits, find_conflict, record_edits
+from tests.selftest.planted import PairedFamily, PairedFault
 
 PairStatus = Literal["named", "covered", "hidden"]
 STATUSES: tuple[PairStatus, ...] = get_args(PairStatus)  # the worst last
@@ -55,48 +55,28 @@ class PairsResult:
         """Return how many pairs have this status."""
         return sum(result.status == status for result in self.results)
 
-    @property
-    def exit_code(self) -> int:
-        """0 where no fault was hidden, 1 where one was, 3 where nothing could run."""
-        if self.count_status("hidden"):
-            return FOUND
-        return CLEAN if self.results else UNANSWERED
-
 
 @dataclass(frozen=True)
 class _Pair:
-    first: Fault
-    second: Fault
-    family: Family  # that sets up the sandbox
+    first: PairedFault
+    second: PairedFault
+    family: PairedFamily  # that sets up the sandbox
 
 
 def run_pairs(
-    codes: tuple[str, ...],
-    sample: int | None,
-    seed: int,
-    python: str | None,
-    timeout: float,
-    report_progress: Callable[[str], None],
+    faults: Sequence[PairedFault], codes: tuple[str, ...], sample: int | None, seed: int, timeout: float
 ) -> PairsResult:
-    """Inject pairs of faults, of which one at least has one of `codes`, and return whether one hides the other.
+    """Inject pairs of `faults`, of which one at least has one of `codes`, and return whether one hides the other.
 
-    `sample` is how many of them, None for all; `seed` chooses. Raises `Unanswered` where no pair can be made.
+    `sample` is how many of them, None for all; `seed` chooses.
     """
     began = time.monotonic()
-    report_progress("looking at the environment")
-    capabilities = Capabilities(collect_snapshot(python, ("static",)), "cpu")
-    selected = set(select_faults(codes))
-    possible = [
-        fault
-        for fault in all_faults.load()[0]
-        if fault.family.paired and not capabilities.missing_need((*fault.family.needs, *fault.needs))
-    ]
+    capabilities = Capabilities(collect_snapshot(None, ("static",)), "cpu")
+    selected = [fault for fault in faults if any(code.startswith(codes or ("ATN",)) for code in fault.codes)]
+    possible = [fault for fault in faults if not capabilities.missing_need((*fault.family.needs, *fault.needs))]
     candidates = [pair for pair in _list_pairs(possible) if pair.first in selected or pair.second in selected]
-    if not candidates:
-        raise Unanswered("no two of these faults can be injected into one sandbox")
     if sample is not None:
         random.Random(seed).shuffle(candidates)
-    report_progress(f"comparing what {len(possible)} faults change")
     pairs, incompatible = _choose_compatible(candidates, sample)
     with throwaway_folder() as folder:
         tasks = [
@@ -104,16 +84,16 @@ def run_pairs(
                 str(number),
                 pair.family,
                 (pair.first, pair.second),
-                Sandbox(folder / str(number), python or sys.executable, "cpu"),
+                Sandbox(folder / str(number), sys.executable, "cpu"),
             )
             for number, pair in enumerate(pairs)
         ]
-        outcomes = run_tasks(tasks, timeout, report_progress)
+        outcomes = run_tasks(tasks, timeout, lambda text: None)
     results = tuple(_judge_pair(pair, outcomes[task.name]) for pair, task in zip(pairs, tasks))
     return PairsResult(results, incompatible, None if sample is None else seed, round(time.monotonic() - began, 1))
 
 
-def _list_pairs(faults: Sequence[Fault]) -> Iterator[_Pair]:
+def _list_pairs(faults: Sequence[PairedFault]) -> Iterator[_Pair]:
     """Yield the pairs of faults that one sandbox can take: of one family, or of one and the family that it extends."""
     for first, second in itertools.combinations(faults, 2):
         if first.family is second.family or second.family.extends is first.family:
@@ -177,3 +157,19 @@ def _judge_fault(fault: Fault, outcome: CheckOutcome) -> tuple[PairStatus, str]:
             return "hidden", f"{code} of {fault.name} did not fire{reason}; the check found {others}"
         reasons.append(f"{code}: {skip['reason']}")
     return ("covered", "; ".join(reasons)) if reasons else ("named", "")
+
+
+def pairs_as_text(pairs: PairsResult) -> str:
+    """Return one line per pair in which one fault is covered or hidden, and the counts."""
+    lines = []
+    for result in pairs.results:
+        if result.status != "named":
+            lines.append(f"{result.status:8}{' and '.join(result.faults)}")
+            lines.append(f"{'':8}{show_line_ends(result.because)}")
+    named, covered, hidden = (pairs.count_status(status) for status in ("named", "covered", "hidden"))
+    chosen = "" if pairs.seed is None else f" (sampled by the seed {pairs.seed})"
+    lines.append(
+        f"{len(pairs.results)} pairs of faults{chosen}: both named in {named}, one covers the other in {covered}, "
+        f"one hides the other in {hidden} · {pairs.incompatible} contradict each other · {pairs.seconds:.0f} s"
+    )
+    return "\n".join(lines) + "\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attncheck.selftest.faults import compiled
+from tests.selftest.planted import compiled
 
 ERROR_SYMBOL = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 EXPORTS = {

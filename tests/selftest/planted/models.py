@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from attncheck.selftest.faults import Sandbox, SandboxAction, job, nvidia
-from attncheck.selftest.faults.job import MODEL, all_of, with_packages, write_model
-from attncheck.selftest.faults.nvidia import V100, Card
+from attncheck.selftest.faults import Sandbox, SandboxAction
+from tests.selftest.planted import job, nvidia
+from tests.selftest.planted.job import MODEL, all_of, with_packages, write_model
+from tests.selftest.planted.nvidia import V100, Card
 
 NO_FLASH = ("flash-attn", "ring-flash-attn")
 RTX_3090 = Card("NVIDIA GeForce RTX 3090", "8.6", 24576, 24200, "N/A")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attncheck.selftest.faults import Sandbox, SandboxAction, nvidia, stubs
-from attncheck.selftest.faults.environment import write_module
-from attncheck.selftest.faults.job import all_of, make_fault, with_module, with_packages
-from attncheck.selftest.faults.nvidia import H200, V100, Card
+from attncheck.selftest.faults import Sandbox, SandboxAction
+from tests.selftest.planted import nvidia, stubs
+from tests.selftest.planted.environment import write_module
+from tests.selftest.planted.job import all_of, make_fault, with_module, with_packages
+from tests.selftest.planted.nvidia import H200, V100, Card
 
 NO_CUDA = stubs.TORCH.replace("is_available=True,", "is_available=False,")
 RTX_4090 = Card("NVIDIA GeForce RTX 4090", "8.9", 24564, 24200, "N/A")

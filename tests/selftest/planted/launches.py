@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 
-from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction, environment, nvidia
-from attncheck.selftest.faults.environment import install_distribution, remove_distributions
-from attncheck.selftest.faults.job import LLAMA_CONFIG, write_model
+from attncheck.selftest.faults import Sandbox, SandboxAction
+from tests.selftest.planted import PairedFamily, PairedFault, environment, nvidia
+from tests.selftest.planted.environment import install_distribution, remove_distributions
+from tests.selftest.planted.job import LLAMA_CONFIG, write_model
 
 SFT_SCRIPT = """\
 #!/bin/bash
@@ -43,7 +44,7 @@ def write_script(sandbox: Sandbox, *options: str, max_len: int = 4096, batch: in
     sandbox.write_file("run.sh", text)
 
 
-LAUNCH = Family("launch", "lint of a script that is right", setup_lint, ("linux",), paired=True)
+LAUNCH = PairedFamily("launch", "lint of a script that is right", setup_lint, ("linux",))
 
 
 def with_options(*options: str, **sizes: int) -> SandboxAction:
@@ -81,9 +82,9 @@ def request_other_release(sandbox: Sandbox) -> None:
     sandbox.arguments += ["--framework-version", "0.10.2"]
 
 
-def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> Fault:
+def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxAction, *mentions: str) -> PairedFault:
     """Return a fault of a launch."""
-    return Fault(name, LAUNCH, (code,), title, imitates, inject, mentions)
+    return PairedFault(name, LAUNCH, (code,), title, imitates, inject, mentions)
 
 
 FAULTS = (

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from attncheck.selftest.faults import Sandbox, compiled, nvidia, stubs
+from attncheck.selftest.faults import Sandbox
+from tests.selftest.planted import compiled, nvidia, stubs
 
 VERSIONS = {  # a stack whose versions are compatible
     "torch": "2.11.0",
@@ -31,13 +32,18 @@ VERSIONS = {  # a stack whose versions are compatible
 }
 
 
+def site_packages(sandbox: Sandbox) -> Path:
+    """Return the site-packages of the environment that `setup_environment` has made."""
+    return next((sandbox.folder / "env" / "lib").iterdir()) / "site-packages"
+
+
 def setup_environment(sandbox: Sandbox) -> None:
     """Make the environment and let the check examine it, without any variable, home or cache of the user's."""
     python = _make_venv(sandbox)
     for name, version in VERSIONS.items():
         install_distribution(sandbox, name, version)
     for file, data in stubs.build_libraries().items():
-        sandbox.write_file(f"{sandbox.site_packages.relative_to(sandbox.folder)}/torch/lib/{file}", data)
+        write_module(sandbox, f"torch/lib/{file}", data)
     tools = sandbox.folder / "tools"
     nvidia.install_nvidia_smi(tools)
     home = sandbox.folder / "home"
@@ -110,7 +116,7 @@ def install_distribution(
 
 def _metadata_folders(sandbox: Sandbox, name: str) -> list[Path]:
     """Return the metadata folders of a distribution; flash-attn's are not flash-attn-3's."""
-    return sorted(sandbox.site_packages.glob(f"{name.replace('-', '_')}-*.dist-info"))
+    return sorted(site_packages(sandbox).glob(f"{name.replace('-', '_')}-*.dist-info"))
 
 
 def write_distribution(
@@ -118,8 +124,8 @@ def write_distribution(
 ) -> Path:
     """Write a distribution beside any other of its name, and return its metadata folder."""
     for path, source in modules.items():
-        sandbox.write_file(f"{sandbox.site_packages.relative_to(sandbox.folder)}/{path}", source)
-    info = sandbox.site_packages / f"{name.replace('-', '_')}-{version}.dist-info"
+        write_module(sandbox, path, source)
+    info = site_packages(sandbox) / f"{name.replace('-', '_')}-{version}.dist-info"
     info.mkdir()
     fields = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     (info / "METADATA").write_text(fields + "".join(f"Requires-Dist: {requirement}\n" for requirement in requires))
@@ -140,30 +146,30 @@ def remove_distributions(sandbox: Sandbox, *names: str) -> None:
     for name in names:
         for info in _metadata_folders(sandbox, name):
             for line in (info / "RECORD").read_text().splitlines():
-                (sandbox.site_packages / line.partition(",")[0]).unlink(missing_ok=True)
+                (site_packages(sandbox) / line.partition(",")[0]).unlink(missing_ok=True)
             shutil.rmtree(info)
-        package = sandbox.site_packages / name.replace("-", "_")
+        package = site_packages(sandbox) / name.replace("-", "_")
         if package.is_dir() and not any(path.is_file() for path in package.rglob("*")):
             shutil.rmtree(package)
 
 
-def write_module(sandbox: Sandbox, path: str, source: str) -> Path:
-    """Write a module into the environment, RECORD or not, and return its path."""
-    return sandbox.write_file(f"{sandbox.site_packages.relative_to(sandbox.folder)}/{path}", source)
+def write_module(sandbox: Sandbox, path: str, source: str | bytes) -> Path:
+    """Write a file into the environment, RECORD or not, and return its path."""
+    return sandbox.write_file(f"{site_packages(sandbox).relative_to(sandbox.folder)}/{path}", source)
 
 
 def add_extension(sandbox: Sandbox, name: str, distribution: str, data: bytes, tag: str = "") -> Path:
     """Add the compiled module `name` to a distribution, tagged for this Python unless `tag` says another."""
-    path = sandbox.site_packages / (name.replace(".", "/") + (tag or _extension_suffix(sandbox)))
+    path = site_packages(sandbox) / (name.replace(".", "/") + (tag or _extension_suffix(sandbox)))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     (info,) = _metadata_folders(sandbox, distribution)
     with (info / "RECORD").open("a") as stream:
-        stream.write(f"{path.relative_to(sandbox.site_packages)},,{len(data)}\n")
+        stream.write(f"{path.relative_to(site_packages(sandbox))},,{len(data)}\n")
     return path
 
 
 def _extension_suffix(sandbox: Sandbox) -> str:
     """Return the suffix of compiled modules of the sandbox's Python; its platform part is ours."""
-    version = sandbox.site_packages.parent.name.removeprefix("python").replace(".", "")
+    version = site_packages(sandbox).parent.name.removeprefix("python").replace(".", "")
     return re.sub(r"cpython-\d+", f"cpython-{version}", compiled.extension_suffix())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attncheck.selftest.faults import Fault
-from attncheck.selftest.faults.job import ENVIRONMENT, with_packages
+from tests.selftest.planted import PairedFault
+from tests.selftest.planted.job import ENVIRONMENT, with_packages
 
 NO_FLASH = ("flash-attn", "ring-flash-attn")
 
@@ -16,12 +16,12 @@ def make_fault(
     without: tuple[str, ...] = (),
     relies_on: tuple[str, ...] = (),
     **variables: str,
-) -> Fault:
+) -> PairedFault:
     """Return the fault of `variables`; the finding must name the first, unless `says` has other words."""
     title = " ".join(f"{name}={value}" for name, value in variables.items())
     beside = f", beside {' and '.join(packages).replace('==', ' ')}" if packages else ""
     name = next(iter(variables)).lower().replace("_", "-")
-    return Fault(
+    return PairedFault(
         f"{name}-{code[3:]}",
         ENVIRONMENT,
         (code,),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from attncheck.selftest.faults import Family, Fault, Sandbox
 from attncheck.selftest.run import throwaway_folder
+from tests.selftest.planted import PairedFault
 
 # By file, variable ("$NAME") or ARGUMENTS: what a fault leaves there, None where it removes it.
 Edits = Mapping[str, "str | None"]
@@ -32,7 +33,7 @@ def record_edits(fault: Fault, family: Family) -> Edits:
     return {key: after[key][0] if key in after else None for key in changed}
 
 
-def find_conflict(first: Fault, first_edits: Edits, second: Fault, second_edits: Edits) -> str:
+def find_conflict(first: PairedFault, first_edits: Edits, second: PairedFault, second_edits: Edits) -> str:
     """Return why two faults contradict each other: what both change, or one changes and the other relies on; or ""."""
     for key in sorted(first_edits.keys() & second_edits.keys()):
         if key == ARGUMENTS or first_edits[key] != second_edits[key]:

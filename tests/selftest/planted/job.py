@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction, environment
+from attncheck.selftest.faults import Sandbox, SandboxAction
+from tests.selftest.planted import PairedFamily, PairedFault, environment
 
 DOCTOR_ARGUMENTS = ("doctor", "--profile", "all", "--format", "json", "--timeout", "4")
 LLAMA_CONFIG = {
@@ -73,15 +74,14 @@ def write_model(sandbox: Sandbox, tokenizer: dict[str, object] | None = None, **
     sandbox.write_file("model/tokenizer_config.json", json.dumps(tokenizer_config))
 
 
-ENVIRONMENT = Family(
-    "environment", "doctor on a healthy environment of stubs, with two H200s", setup_doctor, ("linux",), paired=True
+ENVIRONMENT = PairedFamily(
+    "environment", "doctor on a healthy environment of stubs, with two H200s", setup_doctor, ("linux",)
 )
-MODEL = Family(
+MODEL = PairedFamily(
     "model",
     "doctor on a healthy environment, asked about a Llama",
     setup_doctor_with_model,
     ("linux",),
-    paired=True,
     extends=ENVIRONMENT,
     adds=("model/config.json",),
 )
@@ -94,9 +94,9 @@ def make_fault(
     imitates: str,
     inject: SandboxAction,
     *mentions: str,
-    family: Family = ENVIRONMENT,
+    family: PairedFamily = ENVIRONMENT,
     needs: tuple[str, ...] = (),
     relies_on: tuple[str, ...] = (),
-) -> Fault:
+) -> PairedFault:
     """Return a fault of an environment that raises one code."""
-    return Fault(name, family, (code,), title, imitates, inject, mentions, needs, relies_on)
+    return PairedFault(name, family, (code,), title, imitates, inject, mentions, needs, relies_on)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from attncheck.selftest.faults import Sandbox, SandboxAction, compiled, environment, job, stubs
-from attncheck.selftest.faults.job import with_packages
+from attncheck.selftest.faults import Sandbox, SandboxAction
+from tests.selftest.planted import compiled, environment, job, stubs
+from tests.selftest.planted.job import with_packages
 
 FLASH_MODULE = "flash_attn_2_cuda"
 OLD_ABI_SYMBOL = "_ZN3c105ErrorC2ENS_14SourceLocationESs"  # of a torch with the C++ ABI of before 2.6
@@ -19,7 +20,7 @@ def with_flash_extension(data: bytes, tag: str = "") -> SandboxAction:
     """Return what replaces the stub's compiled module of flash-attn."""
 
     def inject(sandbox: Sandbox) -> None:
-        (sandbox.site_packages / f"{FLASH_MODULE}.py").unlink()
+        (environment.site_packages(sandbox) / f"{FLASH_MODULE}.py").unlink()
         environment.add_extension(sandbox, FLASH_MODULE, "flash-attn", data, tag)
 
     return inject
@@ -49,7 +50,7 @@ def break_torch_library(sandbox: Sandbox) -> None:
     data = compiled.build_library(
         exports=stubs.EXPORTS["libtorch_cuda.so"], needed=("libcusparseLt.so.0",), soname="libtorch_cuda.so"
     )
-    sandbox.write_file(f"{sandbox.site_packages.relative_to(sandbox.folder)}/torch/lib/libtorch_cuda.so", data)
+    environment.write_module(sandbox, "torch/lib/libtorch_cuda.so", data)
     sandbox.arguments += ["--lane", "static"]
 
 
