@@ -11,10 +11,10 @@ from attncheck.core.findings import Finding, is_selected
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.results.upgrade import Basis
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.repair.overlays import collect_beside
 from attncheck.stacks.upgrade import not_known
 from attncheck.stacks.upgrade.builds import list_outdated_builds
 from attncheck.stacks.upgrade.compare import Comparison, Judging, compare_snapshots, list_findings
-from attncheck.stacks.upgrade.overlay_snapshot import collect_beside
 from attncheck.stacks.upgrade.planned import list_changes, plan_snapshot, withhold
 from attncheck.stacks.upgrade.requests import RequestedPackage, UpgradeRequest
 from attncheck.stacks.upgrade.requirements import is_met_by_installer, list_broken_requirements, list_moved_along
