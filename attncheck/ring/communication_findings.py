@@ -4,8 +4,6 @@ Sources: NVIDIA/nccl#1788, #1672, #2077 (NVLS), #426, #733 (RoCE's GID: "Got com
 and accelerate's refusal for RTX 40 (peer access); pytorch#174288, #108378 (batch_isend_irecv before any collective).
 """
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence

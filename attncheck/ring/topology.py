@@ -5,8 +5,6 @@ Sources, read 2026-11-21: NVIDIA's pages on NVLink (A100: 12 links, 600 GB/s bot
 GA102 (four links of 14.0625 GB/s in each direction). PCI Express: 8 and 16 GT/s with 128b/130b, 16 lanes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any

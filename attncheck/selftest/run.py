@@ -4,8 +4,6 @@ family -> control (nothing injected: silent) and faults (injected: the expected 
 own command line in a child, in a temporary folder that is always removed afterwards.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import shutil

@@ -3,8 +3,6 @@
 The environment itself is never written to: the installer gets a folder (`--target`), no dependencies and no build.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -7,8 +7,6 @@ does not take, with the reason, and imports only where it runs. Backends of a pl
     from attncheck.attention.backends import Backend, Case, Device, Installed, Outputs, Refused
 """
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 

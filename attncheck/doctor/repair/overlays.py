@@ -1,7 +1,5 @@
 """A temporary folder of packages and all that they require and the environment lacks, and what is observed with it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

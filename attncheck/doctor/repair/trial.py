@@ -1,7 +1,5 @@
 """Tries a repair without touching the environment: uv resolves it, and its packages are imported from a folder."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable, Iterable

@@ -11,8 +11,6 @@ plugin's too (an entry point in the group "attncheck.rules", whose value is the 
     from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The changes add up as squares. The ends are no 95 % interval in a statistical se
 measured with, contention's and launching's what was seen on one kind of machine.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ Faults of a plugin (an entry point in the group "attncheck.faults", whose value 
     from attncheck.selftest.faults import Family, Fault, Sandbox
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

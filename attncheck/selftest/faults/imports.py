@@ -1,7 +1,5 @@
 """A torch that raises, dies or hangs when doctor's probe imports it, and an extension of attncheck that raises."""
 
-from __future__ import annotations
-
 from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction
 from attncheck.selftest.faults.plugins import add_package
 

@@ -1,7 +1,5 @@
 """Two nodes under srun, one of which is not like the other: two processes of doctor that meet over a port."""
 
-from __future__ import annotations
-
 import json
 import zlib
 

@@ -1,7 +1,5 @@
 """Puts packages before the environment's: backends as a user's plugin would come, and code that runs at the start."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

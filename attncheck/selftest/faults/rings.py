@@ -4,8 +4,6 @@ On machines with two GPUs the genuine schemes run flash-attn's real kernels over
 them with the kernels emulated, and the schedules, messages and merging are the genuine ones all the same.
 """
 
-from __future__ import annotations
-
 import textwrap
 
 from attncheck.selftest.faults import Family, Fault, Sandbox

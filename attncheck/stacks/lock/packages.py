@@ -1,7 +1,5 @@
 """What moved among packages and in Python: missing, another version, another build, new."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.facts import Absent, Fact, Known

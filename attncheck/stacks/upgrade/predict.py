@@ -1,7 +1,5 @@
 """Judges an upgrade without running it: from tables and metadata, and from the new code where its wheel is at hand."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Runs the probes, parity and smoke with the new versions from a temporary folder, and compares with what is here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
