@@ -5,8 +5,6 @@ does not name is neither there nor missing. Packages of this environment count b
 none of its files: those describe another environment.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

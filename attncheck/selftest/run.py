@@ -4,8 +4,6 @@ family -> control (nothing injected: silent) and faults (injected: the expected 
 own command line in a child, in a temporary folder that is always removed afterwards.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import shutil
@@ -95,14 +93,8 @@ def select_faults(codes: Iterable[str]) -> tuple[Fault, ...]:
     engine.check_codes(prefixes)
     for prefix in prefixes:
         if not any(code.startswith(prefix) for fault in all_faults for code in fault.codes):
-            raise Unanswered(f"no fault is planted for {prefix}; `attncheck selftest --list` says which codes have one")
+            raise Unanswered(f"no fault is planted for {prefix}; `attncheck selftest --list` lists the faults")
     return tuple(fault for fault in all_faults if any(code.startswith(prefixes) for code in fault.codes))
-
-
-def uncovered_rules() -> tuple[tuple[str, str], ...]:
-    """Return (code, name) of every rule for which there is no fault."""
-    covered = {code for fault in faults.load()[0] for code in fault.codes}
-    return tuple((rule.code, rule.name) for rule in engine.all_rules()[0] if rule.code not in covered)
 
 
 def run(
@@ -129,7 +121,8 @@ def run_faults(
         _skip_fault(fault, reason) if (reason := missing[fault.name]) else _judge_fault(fault, *by_fault[fault.name])
         for fault in selected
     ]
-    controls = [_judge_control(task, outcomes[task.name]) for task in tasks if not task.faults]
+    known = (*faults.load()[0], *selected)
+    controls = [_judge_control(task, outcomes[task.name], known) for task in tasks if not task.faults]
     return SelftestResult(tuple(results), tuple(controls), round(time.monotonic() - began, 1))
 
 
@@ -278,9 +271,9 @@ def _contains_all(finding: dict[str, Any], words: Sequence[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _judge_control(task: Task, outcome: CheckOutcome) -> ControlResult:
-    """Return whether the check is silent where nothing is injected: no code that the family's faults expect."""
-    codes = tuple(sorted({code for fault in faults.load()[0] if fault.family is task.family for code in fault.codes}))
+def _judge_control(task: Task, outcome: CheckOutcome, known: Iterable[Fault]) -> ControlResult:
+    """Return whether the check is silent if nothing is injected: no code of the `known` faults of its family."""
+    codes = tuple(sorted({code for fault in known if fault.family is task.family for code in fault.codes}))
     status: ControlStatus = "silent"
     because = "none of these codes"
     if outcome.findings is None:

@@ -4,8 +4,6 @@ First every check is run under the plan as given; then, for each check that fail
 every check again under the plan with all accepted changes. The report ends with that plan, ready to paste.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -168,11 +168,10 @@ def test_rules_are_listed(attncheck: Run) -> None:
     assert len(json.loads(attncheck("rules", "--format", "json").stdout)) >= 70
 
 
-def test_the_schema_is_printed_as_the_file_that_a_release_promises(attncheck: Run) -> None:
+def test_a_report_fits_the_schema_that_is_printed(attncheck: Run) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     result = attncheck("schema")
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout == (ROOT / "attncheck" / "report" / "report.schema.json").read_text(encoding="utf-8")
     report = json.loads(attncheck("doctor", "--facts", FACTS, "--format", "json").stdout)
     jsonschema.validate(report, json.loads(result.stdout))
 

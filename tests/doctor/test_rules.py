@@ -12,6 +12,7 @@ import pytest
 from attncheck.core.facts import MissingFact
 from attncheck.core.findings import Finding
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor import rules
 from attncheck.doctor.engine import all_rules, make_finding
 from attncheck.doctor.rules import Rule
 
@@ -48,6 +49,11 @@ def parametrize_snapshots(which: str) -> list[object]:
 
 def test_every_rule_loads() -> None:
     assert all_rules()[1] == ()
+
+
+def test_every_page_without_a_check_has_a_code_of_its_own() -> None:
+    pages = [path.stem.replace("_", "-") for path in Path(rules.__path__[0]).glob("*/*.md")]
+    assert sorted(pages) == sorted(rule.name for rule in RULES if rule.by_engine)
 
 
 @pytest.mark.parametrize("rule", CHECKED_RULES, ids=lambda rule: rule.name)

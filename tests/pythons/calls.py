@@ -79,7 +79,7 @@ CALLS = (
     Call("run --checks doctor --select ATN2 -- true"),
     Call("run --checks doctor --select ATN100 --no-cache -- true", 1),
     Call("schema", 0, True),
-    Call("selftest --list --inject ATN140", 0, True),
+    Call("selftest --list --inject ATN102", 0, True),
     Call("smoke model --steps 2 --only training", 3),
     Call("smoke train.sh --no-fix", 3),
     Call("upgrade transformers==5.23.0 --facts facts.json", 1, True),

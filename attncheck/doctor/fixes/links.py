@@ -1,7 +1,5 @@
 """Fixes of names that are gone: put back where they stand elsewhere, or the releases in which they are still there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from packaging.version import Version

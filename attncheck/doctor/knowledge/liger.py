@@ -5,8 +5,6 @@ MIN_SUPPORTED_TRANSFORMERS_VERSION; `model/qwen2_vl.py`), read on 2026-11-21; hi
 linkedin/Liger-Kernel#827 for what a lagging forward does.
 """
 
-from __future__ import annotations
-
 from packaging.version import Version
 
 # liger-kernel from this version on -> transformers under which its patches can be imported (before 0.7: unguarded).

@@ -15,8 +15,6 @@ come with a download, so its interpreter is never started unasked. It is mention
 count either: it says where uv puts a project's environment, not that one is active; `uv run` sets VIRTUAL_ENV.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os

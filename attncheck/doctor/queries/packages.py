@@ -1,7 +1,5 @@
 """Queries of several rules about packages: how imports ended, whether torch works, why flash-attn does not."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

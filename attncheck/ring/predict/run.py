@@ -1,7 +1,5 @@
 """Measures blocks on one device, and links where they were not given, and reports what a ring would do."""
 
-from __future__ import annotations
-
 import glob
 import os
 import time

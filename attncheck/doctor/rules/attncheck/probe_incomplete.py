@@ -10,16 +10,10 @@ What to do: read the evidence; run again with a longer `--timeout` where a deadl
 Source: attncheck/doctor/probes.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each thing the probe could not do."""
     for problem in (*snapshot.problems, *snapshot.lost):
         yield Problem(message=f"the probe could not finish: {problem}", subject="probe")

@@ -18,21 +18,16 @@ Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
 from attncheck.core.links import UnresolvedName
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
 from attncheck.doctor.queries.packages import import_outcome
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 MAX_LINES = 8
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each pair of packages of which one stops the other's import."""
     links = queries.package_links(snapshot)
     breaks = tuple(link for link in links if queries.is_break(link) and queries.broken_entries(snapshot, link))

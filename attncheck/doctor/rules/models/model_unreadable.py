@@ -11,17 +11,10 @@ small configuration files of a Hub name.
 Source: attncheck/doctor/probes/payload/model/files.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Unreadable
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unreadable
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a model was requested and its configuration could not be read."""
     if not isinstance(snapshot.model, Unreadable):
         return

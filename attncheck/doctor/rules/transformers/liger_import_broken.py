@@ -10,14 +10,6 @@ What to do: install the package that it did not find; else reinstall liger-kerne
 Source: the import lane's own observation.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.environment import ImportOutcome
-from attncheck.core.facts import Known, MissingFact, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import required_triton
 from attncheck.doctor.knowledge import liger
@@ -25,14 +17,14 @@ from attncheck.doctor.knowledge.transformers import entry_for_version
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import find_failing_package, require_dependencies
 from attncheck.doctor.queries.packages import missing_module
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, ImportOutcome, Known, MissingFact, Problem, Problems, Rule, Snapshot, need
 from attncheck.doctor.rules.transformers.liger_without_triton import TRITON_DISTRIBUTIONS
 
 FAILED_OUTCOMES = ("raised", "died", "hung")
 DEPENDENCIES = ("torch", "triton", "transformers", "peft")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the import failed, and not in one of its own dependencies."""
     if not snapshot.has("liger-kernel"):
         return
