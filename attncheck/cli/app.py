@@ -21,10 +21,7 @@ from attncheck.cli.options import expand_groups
 from attncheck.core.io.errors import BadUsage
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
-EPILOG = (
-    "Begin with `attncheck doctor`; `attncheck doctor --lane static` only reads files. "
-    "In front of a job: `attncheck run -- torchrun … train.py`."
-)
+EPILOG = "Begin with `attncheck demo` or `attncheck doctor`; before a job: `attncheck run -- torchrun … train.py`."
 
 
 class PassThroughCommand(TyperCommand):

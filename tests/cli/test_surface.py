@@ -51,7 +51,7 @@ def test_help_stands_under_headings_in_the_order_of_the_readme(attncheck: Run) -
     table = re.findall(r"^\| `attncheck ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert commands == list(dict.fromkeys(table))
     assert len(overview.stdout.splitlines()) <= 50
-    assert "Begin with `attncheck doctor`" in overview.stdout
+    assert "Begin with `attncheck demo`" in overview.stdout
     headings = [EXAMINE, MEASURE, RANKS, OUTPUT]
     shown = re.findall(r"^╭─ (.*?) ─", attncheck("parity", "--help").stdout, re.MULTILINE)
     assert [heading for heading in shown if heading in headings] == headings
