@@ -249,4 +249,10 @@ def make_timing_printer(
     return print_timing
 
 
-COMMAND = Command(bench, MEASURING, 8)
+COMMAND = Command(
+    bench,
+    MEASURING,
+    8,
+    examples=("bench", "bench --seqlen 16384 --backend sdpa_flash", "bench --ring-size 8 --predict --link nvlink=450"),
+    most_used=("--seqlen", "--backend", "--ring-size", "--predict", "--device"),
+)

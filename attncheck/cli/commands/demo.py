@@ -8,11 +8,13 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from attncheck.cli.commands import EXAMINING, Command
 from attncheck.cli.options import OUTPUT, option
-from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, AttncheckError
+from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, AttncheckError, Interrupted
 
 if TYPE_CHECKING:
     from attncheck.core.snapshot import Snapshot
@@ -62,7 +64,7 @@ def list_steps(has_trl: bool) -> tuple[Step, ...]:
     )
 
 
-def demo(folder: Folder = "attncheck-demo") -> None:
+def demo(context: typer.Context, folder: Folder = "attncheck-demo") -> None:
     """Show the main job on real input, in about two minutes.
 
     Findings are part of the demo: it exits with 0 unless a step gets no answer.
@@ -79,13 +81,14 @@ def demo(folder: Folder = "attncheck-demo") -> None:
     )
     _write_inputs(Path(folder))
     os.chdir(folder)
+    run = context.find_root().command.main
     steps = list_steps(snapshot.has("trl"))
-    unanswered = [step.line for number, step in enumerate(steps, 1) if not _show_step(number, step, snapshot)]
+    unanswered = [step.line for number, step in enumerate(steps, 1) if not _show_step(run, number, step, snapshot)]
     kept = " ".join(f"{name}.json" for name in REPORTS if os.path.exists(f"{name}.json"))
     line = f"report {kept} --format html"
     _print_heading(f"{len(steps) + 1}: write these reports as one page", f"{line} > report.html")
     with open("report.html", "w", encoding="utf-8") as page, contextlib.redirect_stdout(page):
-        unanswered += [line] * (_run_command(line.split()) not in (CLEAN, FOUND))
+        unanswered += [line] * (_run_command(run, line) not in (CLEAN, FOUND))
     for line in unanswered:
         print(f"\nThis step got no answer: attncheck {line}")
     print(NEXT_STEPS.format(folder=folder), end="", flush=True)
@@ -93,7 +96,7 @@ def demo(folder: Folder = "attncheck-demo") -> None:
 
 
 def _write_inputs(folder: Path) -> None:
-    """Write the launch and the recording. Raises `BadUsage` if the folder cannot be written."""
+    """Write the launch and the recording. Raises `Unanswered` if the folder cannot be written."""
     from attncheck.core.io.files import make_write_error
 
     try:
@@ -106,32 +109,34 @@ def _write_inputs(folder: Path) -> None:
         raise make_write_error(str(folder), error) from None
 
 
-def _show_step(number: int, step: Step, snapshot: Snapshot) -> bool:
+def _show_step(run: Any, number: int, step: Step, snapshot: Snapshot) -> bool:
     """Run one step, or print why it is skipped. Return False if it got no answer."""
     _print_heading(f"{number}: {step.title}", step.line)
     missing = [name for name in step.needs if not snapshot.has(name)]
     if missing:
         print(f"skipped: not installed here: {', '.join(missing)}; `make demo` sets up an environment that has them")
-    return bool(missing) or _run_command(step.line.split()) in (CLEAN, FOUND)
+    return bool(missing) or _run_command(run, step.line) in (CLEAN, FOUND)
 
 
 def _print_heading(title: str, line: str) -> None:
     print(f"\n{'-' * 100}\nStep {title}\n$ attncheck {line}", flush=True)
 
 
-def _run_command(words: list[str]) -> int:
-    """Return the exit code of one of our own commands."""
-    from attncheck.cli.app import app
+def _run_command(run: Any, line: str) -> int:
+    """Return the exit code of one of our own commands; `run` is the command line's `main`."""
     from attncheck.core.io.streams import print_message
 
+    code = CLEAN
     try:
-        app(words, prog_name="attncheck", standalone_mode=False)
+        run(line.split(), prog_name="attncheck", standalone_mode=False)
     except SystemExit as error:
-        return int(error.code or CLEAN)
+        code = int(error.code or CLEAN)
     except AttncheckError as error:
         print_message(f"attncheck: {error}")
-        return error.exit_code
-    return CLEAN
+        code = error.exit_code
+    if code == Interrupted.exit_code:
+        sys.exit(code)
+    return code
 
 
-COMMAND = Command(demo, EXAMINING, 0)
+COMMAND = Command(demo, EXAMINING, 0, examples=("demo", "demo --folder /tmp/demo"))

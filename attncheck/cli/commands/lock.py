@@ -131,4 +131,4 @@ def describe_lock(lock: Lock, path: str) -> str:
     )
 
 
-COMMAND = Command(lock, GATING, 15)
+COMMAND = Command(lock, GATING, 15, examples=("lock", "lock --check"))

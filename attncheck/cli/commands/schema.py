@@ -42,4 +42,4 @@ def schema(document: Document = "report") -> None:
         write_stdout(Path(report.__path__[0], "report.schema.json").read_text(encoding="utf-8"), "json")
 
 
-COMMAND = Command(schema, ABOUT, 20)
+COMMAND = Command(schema, ABOUT, 20, examples=("schema", "schema policy"))

@@ -94,4 +94,4 @@ def selftest(
     sys.exit(result.exit_code)
 
 
-COMMAND = Command(selftest, ABOUT, 17)
+COMMAND = Command(selftest, ABOUT, 17, examples=("selftest --list", "selftest --inject ATN140"))

@@ -17,7 +17,9 @@ FIRES = {
     ),
     "it dies": s.with_import(s.h200(), "liger_kernel.transformers", "died", signal="SIGSEGV"),
 }
+MISSING = s.make_link(consumer="liger-kernel", breaks=("liger_kernel.transformers",))
 SILENT = {
+    "a name is missing in transformers: ATN131": s.with_links(FAILED_IMPORT, MISSING),
     "the recorded machine": s.h200(),
     "no liger-kernel": s.laptop(),
     "transformers is too old for it: ATN150": s.with_package(FAILED_IMPORT, "transformers", "4.57.6"),
@@ -27,7 +29,7 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Return whether the finding's text names what was found."""
+    """Return whether the finding's text names what was found; the same release is never installed again."""
     if "No module named" in finding:
         return "install einops" in finding
-    return "cannot import name" in finding or "SIGSEGV" in finding
+    return ("cannot import name" in finding or "SIGSEGV" in finding) and "reinstall" not in finding
