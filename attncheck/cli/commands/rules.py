@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from attncheck.cli.commands import ABOUT, Command
+from attncheck.cli.completion import complete_codes
 from attncheck.cli.options import ListFormat
 from attncheck.cli.output import write_text
 from attncheck.cli.settings import check_choice
@@ -14,7 +15,10 @@ from attncheck.cli.settings import check_choice
 Prefix = Annotated[
     str,
     typer.Argument(
-        metavar="CODE", show_default=False, help="List rules whose code begins with this: ATN4. Default: all."
+        metavar="CODE",
+        show_default=False,
+        help="List the rules whose code begins with this: ATN4. Default: all.",
+        autocompletion=complete_codes,
     ),
 ]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attncheck.core.environment import ImportOutcome
+from attncheck.core.environment import Distribution, ImportOutcome
 from attncheck.core.facts import Known, MissingFact, need
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.snapshot import Snapshot
@@ -49,32 +49,32 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     require_dependencies(snapshot, outcome, DEPENDENCIES)
     if outcome.outcome not in FAILED_OUTCOMES:
         return
-    liger_version = need(snapshot.package("liger-kernel"), "liger-kernel").version
+    package = need(snapshot.package("liger-kernel"), "liger-kernel")
     error = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
     yield Problem(
-        message=f"importing liger_kernel.transformers {liger_version} {outcome.outcome}",
-        subject=f"liger-kernel {liger_version}",
+        message=f"importing liger_kernel.transformers {package.version} {outcome.outcome}",
+        subject=f"liger-kernel {package.version}",
         evidence=(f"import lane: {error or outcome.outcome}", *outcome.frames[-3:]),
         fixes=(
             *install.extend_import_timeout(outcome),
-            *_install_package(snapshot, outcome, liger_version),
+            *_install_package(snapshot, outcome, package),
             Fix("do without it", "setting", "use_liger_kernel=False"),
         ),
     )
 
 
-def _install_package(snapshot: Snapshot, outcome: ImportOutcome, liger_version: str) -> Iterator[Fix]:
+def _install_package(snapshot: Snapshot, outcome: ImportOutcome, package: Distribution) -> Iterator[Fix]:
     """Yield the install of what the import did not find, else of the liger-kernel for this transformers."""
     module, transformers = missing_module(outcome), snapshot.version("transformers")
-    if module.partition(".")[0] == "liger_kernel":  # its own files are missing
+    if module.partition(".")[0] == "liger_kernel" or package.files_altered or package.files_missing:
         options = ("--no-deps", "--force-reinstall")
         yield install.install_packages(
-            snapshot, f"liger-kernel=={liger_version}", options=options, title="reinstall it: its files are missing"
+            snapshot, f"liger-kernel=={package.version}", options=options, title="reinstall it: its files differ"
         )
     elif module:
         requirement = required_triton(snapshot) if module == "triton" else ""
         yield install.install_packages(snapshot, requirement or module.replace("_", "-"))
-    elif isinstance(transformers, Known) and liger.choose_release(transformers.value) != liger_version:
+    elif isinstance(transformers, Known) and liger.choose_release(transformers.value) != package.version:
         release = liger.choose_release(transformers.value)
         yield install.install_packages(snapshot, f"liger-kernel=={release}", options=("--no-deps",))
 
