@@ -25,6 +25,7 @@ from attncheck.doctor import rules
 from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.needs import Need
 from attncheck.doctor.rules import Rule
+from attncheck.doctor.target import NOT_IN_FILES
 
 CRASH = "ATN901"  # a rule raised
 GAPS = "ATN905"  # the packages are not known, or not all of them
@@ -219,7 +220,7 @@ def _describe_gaps(gaps: PackageGaps) -> Problem:
             Fix(
                 "name what the job will have",
                 "manual",
-                "--target h100x8,requirements.txt",
+                f"--target h100x8,requirements.txt{',PACKAGE=VERSION' * (gaps.reason == NOT_IN_FILES)}",
             ),
             Fix("or the environment that trains", "manual", "--python /path/to/env/bin/python"),
         ),

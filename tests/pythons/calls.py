@@ -50,6 +50,7 @@ CALLS = (
     Call("baseline --checks doctor --select ATN2 --baseline baseline.json"),
     Call("bench model --seqlen 64", 3),
     Call("bench --predict", 2, True),
+    Call("demo"),
     Call("determinism model --repeat 2", 3),
     Call("diff facts.json other.json", 0, True),
     Call("doctor model --lane static --timeout 20", 1),

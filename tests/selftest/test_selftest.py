@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -253,3 +254,15 @@ def test_what_the_user_has_on_pythonpath_stays_in_reach(tmp_path: Path, monkeypa
     alone = faults.Sandbox(tmp_path, "python", hermetic=True)
     alone.prepend_pythonpath(tmp_path / "plugins")
     assert alone.environ["PYTHONPATH"] == f"{tmp_path}/plugins"
+
+
+def test_what_was_judged_before_an_interrupt_is_kept(marker: str) -> None:
+    def interrupt(text: str) -> None:
+        if re.match(r"[1-9]\d* of ", text):
+            raise KeyboardInterrupt
+
+    result = run.run_faults(run.select_faults(("ATN2", "ATN4")), None, "cpu", 60.0, interrupt)
+    assert result.interrupted and result.exit_code == 130
+    reasons = {outcome.because for outcome in result.results if outcome.status == "skipped"}
+    assert "not reached: interrupted" in reasons
+    assert len(result.results) == len(run.select_faults(("ATN2", "ATN4"))) and result.controls

@@ -94,4 +94,10 @@ def labels(
     )
 
 
-COMMAND = Command(labels, MEASURING, 10, passes_through=True)
+COMMAND = Command(
+    labels,
+    MEASURING,
+    10,
+    passes_through=True,
+    examples=("labels train.sh", "labels --template ./my-tokenizer train.sh", "labels -- torchrun train.py"),
+)

@@ -44,6 +44,13 @@ LAST_RELEASE_READ = "0.8.5"  # the newest release that was read
 RELEASES_READ = "0.5.2 0.5.5 0.5.8 0.5.10 0.6.0 0.6.2 0.6.4 0.7.0 0.8.0 0.8.1 0.8.2 0.8.3 0.8.4 0.8.5"
 
 
+def choose_release(transformers: Version) -> str:
+    """Return the newest liger-kernel that was read and whose patches can be imported under this transformers."""
+    if transformers >= Version("5.0"):
+        return LAST_RELEASE_READ
+    return LAST_FOR_TRANSFORMERS_4 if transformers >= Version("4.52") else BEFORE_TRANSFORMERS_4_52
+
+
 def lacks_kernels_for(version: Version, model_type: str) -> bool:
     """Return whether this liger-kernel is known to lack kernels for `model_type`; of a newer one nothing is known."""
     if not Version("0.5.2") <= version <= Version(LAST_RELEASE_READ):

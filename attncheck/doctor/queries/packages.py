@@ -62,6 +62,11 @@ def missing_module(outcome: ImportOutcome) -> str:
     return match.group(1) if match else ""
 
 
+def is_missing_name(outcome: ImportOutcome) -> bool:
+    """Return whether an import failed because a module lacks a name: "cannot import name …"."""
+    return outcome.outcome == "raised" and outcome.message.startswith("cannot import name")
+
+
 def parse_missing_library(message: str) -> str:
     """Return the shared library that an ImportError's message reports as not opened, or ""."""
     match = _NO_LIBRARY.search(message)

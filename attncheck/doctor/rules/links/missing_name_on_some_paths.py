@@ -40,8 +40,8 @@ def check(snapshot: Snapshot) -> Problems:
     count = len({link.target for link in links})
     consumers = ", ".join(dict.fromkeys(consumer for consumer, _, _ in pairs))
     yield Problem(
-        message=f"{count} name{'s' if count > 1 else ''} that {consumers} take{'s' if len(pairs) == 1 else ''} "
-        "from other packages are gone there, where only some jobs come",
+        message=f"{count} name{'s' if count > 1 else ''} imported by {consumers} no longer exist"
+        f"{'s' if count == 1 else ''}; only some code paths reach {'it' if count == 1 else 'them'}",
         evidence=tuple(line for pair in pairs for line in _describe_pair(snapshot, *pair)),
         fixes=tuple(fix for _, _, group in pairs for fix in fixes.fitting_provider(snapshot, group)),
         subject=consumers,

@@ -21,7 +21,8 @@ def check(snapshot: Snapshot) -> Problems:
     fixes: tuple[Fix, ...] = ()
     if "cache" in snapshot.model.reason:
         fixes = (
-            Fix("let attncheck fetch the configuration from the Hub", "advice", "attncheck doctor --online MODEL"),
+            Fix("fetch the configuration into the cache", "advice", "hf download MODEL config.json"),
+            Fix("or let doctor fetch it for this run", "advice", "attncheck doctor --online MODEL"),
         )
     yield Problem(
         message="the model cannot be read: " + snapshot.model.reason.rstrip("."),

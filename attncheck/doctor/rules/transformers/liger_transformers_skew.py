@@ -44,7 +44,7 @@ def _refused_problem(
     outcome = snapshot.imported(MODULE)
     has_raised = isinstance(outcome, Known) and outcome.value.outcome == "raised"
     evidence = f"import lane: {outcome.value.message}" if has_raised and isinstance(outcome, Known) else "static lane"
-    older = liger.LAST_FOR_TRANSFORMERS_4 if transformers_version >= Version("4.52") else liger.BEFORE_TRANSFORMERS_4_52
+    older = liger.choose_release(transformers_version)
     return Problem(
         message=f"liger-kernel {liger_version} patches transformers {specifier}; {transformers_version} is installed",
         subject=f"liger-kernel {liger_version}",
