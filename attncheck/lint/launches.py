@@ -16,6 +16,7 @@ from attncheck.core.launch import Launch, Setting, Source, Word
 from attncheck.lint import (
     arguments,
     called_scripts,
+    config_parents,
     deepspeed_config,
     launchers,
     open_ends,
@@ -71,6 +72,7 @@ def find_launches(
         return list(finder.find_in_script(source, commands.ScriptStart()))
     parsed_file = configuration.parse_configuration(source)
     launch = Launch(source, entries=parsed_file.entries, file=source, notes=parsed_file.notes)
+    launch = config_parents.attach_parents(launch, read_file)
     launch = deepspeed_config.attach_config(launch, read_file)
     if source.kind != "yaml" or starts_training(launch):
         return [launch]
@@ -131,7 +133,7 @@ class _LaunchFinder:
                     is_nested=bool(command.shell),
                     is_remote=any(number < 0 for number in command.shell),
                 )
-                launch = training_scripts.attach_script(launch, files.read)
+                launch = training_scripts.attach_script(config_parents.attach_parents(launch, files.read), files.read)
                 launch = deepspeed_config.attach_config(launch, files.read)
                 yield launch
                 if not self.starts_training(launch):

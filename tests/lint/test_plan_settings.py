@@ -95,6 +95,7 @@ def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
         "ms-swift": r"--[a-z0-9_]+ [\w./-]+",
         "easyr1": r"[a-z_.]+=[\w./-]+",
         "megatron": r"--[a-z0-9-]+( [\w./-]+)?",
+        "nemo-rl": r"[a-z_.]+=[\w./-]+",
         "slime": r"--[a-z0-9-]+( [\w./-]+)?",
         "verl": r"\+?[a-z_.]+=[\w./-]+",
     }
