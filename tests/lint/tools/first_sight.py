@@ -178,7 +178,7 @@ def lint(row: Mapping[str, Any], folder: Path, target: str) -> dict[str, Any]:
         + " ".join(str(job["plan"][key]) for key in ("attn_implementation", "packing", "precision", "ring_size"))
         for job in jobs
     ]
-    judged = {"truth": "", "in_scope": None, "read_rightly": None, "misses": []}
+    judged: dict[str, Any] = {"truth": "", "in_scope": None, "read_rightly": None, "misses": []}
     return {**row, "read_as": read_as, **judged, "seconds": round(seconds, 1), "failure": failure, "findings": findings}
 
 
