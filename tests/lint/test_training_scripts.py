@@ -113,6 +113,15 @@ def test_what_only_running_tells_is_not_known(text: str) -> None:
          "SFTTrainer(packing=True, args=TrainingArguments('o'))", ("trl", "sft")),
         (TRAINER % ("", ""), ("transformers", "trainer")),
         ("from trl import SFTConfig, SFTTrainer, TrlParser\nTrlParser(SFTConfig)\nSFTTrainer(SFTConfig())", ("", "")),
+        ("from trl import SFTTrainer, SFTConfig\nfrom alignment import H4ArgumentParser\n"
+         "a = H4ArgumentParser((ModelArguments, SFTConfig)).parse()\nSFTTrainer(args=a)", ("", "")),
+        ("from trl import RewardTrainer, RewardConfig\nfrom transformers import HfArgumentParser\n"
+         "a = HfArgumentParser(ScriptArguments).parse()\nRewardTrainer(args=RewardConfig(bf16=True, lr=a.lr))",
+         ("trl", "reward")),
+        ("from transformers import HfArgumentParser, TrainingArguments, Trainer\nclass Own(TrainingArguments): pass\n"
+         "a = HfArgumentParser((Own,)).parse()\nTrainer(args=TrainingArguments('o'))", ("", "")),
+        ("from trl import SFTTrainer\nSFTTrainer('gpt2', train_dataset=d)", ("trl", "sft")),
+        ("from trl import SFTTrainer\nSFTTrainer(model=m, args=make_args())", ("", "")),
         ("from mine import SFTConfig, SFTTrainer\nSFTTrainer(args=SFTConfig(packing=True))", ("", "")),
         ("from trl import SFTTrainer, DPOTrainer, SFTConfig, DPOConfig\n"
          "SFTTrainer(args=SFTConfig())\nDPOTrainer(args=DPOConfig())", ("", "")),

@@ -22,7 +22,6 @@ from attncheck.lint.files.entry import Configuration, Entry
 
 MAX_CHARACTERS = 1 << 18
 MARKS = ("TrainingArguments", "Trainer")  # a script without these words is not parsed
-PARSERS = ("HfArgumentParser", "TrlParser")  # with one of them the settings are options of the command
 TRAINING_ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
 MODEL_SUFFIXES = ("ForCausalLM", "ForConditionalGeneration", "ForImageTextToText", "AutoModel", "ForVision2Seq")
 MODEL_CLASSES = ("FastLanguageModel", "FastModel", "FastVisionModel")  # unsloth's
@@ -97,9 +96,17 @@ class Script:
         return [
             (f"{name.partition('.')[0]}.{name.rpartition('.')[2]}", call)
             for name, call in self.calls
-            if (name.startswith("trl.") and name.endswith("Config") and not name.endswith("ModelConfig"))
-            or (name.startswith("transformers.") and name.endswith("TrainingArguments"))
+            if _is_settings_class(name)
         ]
+
+    @cached_property
+    def parsed_classes(self) -> set[str]:
+        """Return the classes that a parser of dataclasses fills from the command, and what those derive from."""
+        parsers = [call for name, call in self.calls if name.endswith("Parser")]
+        nodes = [node for call in parsers for argument in call.args for node in ast.walk(argument)]
+        names = {self._name_function(node) for node in nodes if isinstance(node, (ast.Name, ast.Attribute))}
+        classes = [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef) and node.name in names]
+        return {*names, *(self._name_function(base) for node in classes for base in node.bases)}
 
     @cached_property
     def model_calls(self) -> list[ast.Call]:
@@ -119,9 +126,11 @@ class Script:
 
         TrainingArguments given to one trainer of TRL's count as its configuration.
         """
-        if any(name.rpartition(".")[2] in PARSERS for name in self.imports.values()):
+        if any(_is_settings_class(name) for name in self.parsed_classes):
             return ""
         classes = {name for name, _ in self.settings_calls}
+        if not classes and (self.parsed_classes or any(_takes_settings(call) for call in self.trainers)):
+            return ""
         trainers = {name for name, call in self.calls if call in self.trainers}
         trained = {f"trl.{name.rpartition('.')[2].removesuffix('Trainer')}Config" for name in trainers}
         if len(trained) == 1 and classes <= {*TRAINING_ARGUMENTS, *trained}:
@@ -261,6 +270,15 @@ class Script:
     def _find_character(self, line: int, column: int) -> int:
         start, text = self._lines[line - 1]
         return start + len(text[:column].decode(errors="replace"))
+
+
+def _is_settings_class(name: str) -> bool:
+    is_configuration = name.startswith("trl.") and name.endswith("Config") and not name.endswith("ModelConfig")
+    return is_configuration or (name.startswith("transformers.") and name.endswith("TrainingArguments"))
+
+
+def _takes_settings(trainer: ast.Call) -> bool:
+    return len(trainer.args) > 1 or any(keyword.arg in ("args", None) for keyword in trainer.keywords)
 
 
 @lru_cache(maxsize=64)

@@ -102,6 +102,7 @@ def test_what_it_takes(more: str, version: str, before: str) -> None:
 def test_it_is_told_from_other_programs() -> None:
     assert find_name(parse_command()) == "nemo-rl"
     assert find_name(parse_launch(PARENT, "yaml")) == "nemo-rl"
+    assert find_name(parse_launch("python -m nemo_rl.algorithms.grpo --config $CONFIG", "command")) == "nemo-rl"
     for text in ("python run_grpo.py --config x.yaml", "python -m verl.trainer.main_ppo data.train_batch_size=8"):
         assert find_name(parse_launch(text, "command")) != "nemo-rl"
 

@@ -27,6 +27,7 @@ from attncheck.lint.frameworks.nemo_rl.settings import NemoSettings, parse_launc
 TRAINERS = ("grpo", "sft", "dpo", "rm", "ppo", "distillation")
 BACKENDS = ("policy.dtensor_cfg.", "policy.megatron_cfg.", "cluster.gpus_per_node")
 SCRIPT = re.compile(r"(?:^|[/.])run_(?:vlm_)?(" + "|".join(TRAINERS) + r")(?:_\w+)?(?:\.py)?$")
+MODULE = re.compile(r"nemo_rl\.algorithms\.(" + "|".join(TRAINERS) + r")\b")
 PRECISIONS: Mapping[str, Precision] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 KEY_NAMES: Mapping[Key, tuple[str, ...]] = {
     "packing": ("policy.sequence_packing.enabled", "policy.dynamic_batching.enabled"),
@@ -46,6 +47,9 @@ def detect_trainer(launch: Launch) -> str:
     script = SCRIPT.search(launch.words[0].text) if launch.words else None
     is_policy = any(name.startswith("policy.") for name in names)
     is_whole = "policy.model_name" in names and any(name.startswith(BACKENDS) for name in names)
+    module = MODULE.match(launch.words[0].text) if launch.words else None
+    if module:
+        return module[1]
     if script and is_policy and (is_whole or launch.file is None or "defaults" in names):
         return script[1]
     return next((name for name in TRAINERS if any(key.startswith(f"{name}.") for key in names)), "") if is_whole else ""
