@@ -49,7 +49,7 @@ VERSIONS = {"trl": "1.16.0", "transformers": "5.17.0"}
 
 
 def make_source(text: str, name: str = "train.py") -> Source:
-    return Source(name, text, "python")
+    return Source(name, f"{text}\ntrainer.train()\n", "python")
 
 
 def read_settings(text: str) -> dict[str, str]:
@@ -132,6 +132,11 @@ def test_what_only_running_tells_is_not_known(text: str) -> None:
 def test_the_class_decides_whose_launch_it_is(text: str, expected: tuple[str, str]) -> None:
     trainers = [find_framework(launch) for launch in find_launches(make_source(text), launches.read_no_file)]
     assert (trainers or [("", "")]) == [expected]
+
+
+def test_a_script_that_trains_nothing_is_no_launch() -> None:
+    text = "from trl import SFTConfig, SFTTrainer\nSFTTrainer(args=SFTConfig(packing=True)).evaluate()\n"
+    assert find_launches(Source("evaluate.py", text, "python"), launches.read_no_file) == []
 
 
 def test_a_wrong_setting_is_an_error_and_corrected_in_its_line() -> None:

@@ -100,6 +100,11 @@ class Script:
         ]
 
     @cached_property
+    def trains(self) -> bool:
+        """Whether the script calls some `train()`; a module that only defines a trainer does not."""
+        return any(isinstance(call.func, ast.Attribute) and call.func.attr == "train" for _, call in self.calls)
+
+    @cached_property
     def parsed_classes(self) -> set[str]:
         """Return the classes that a parser of dataclasses fills from the command, and what those derive from."""
         parsers = [call for name, call in self.calls if name.endswith("Parser")]
@@ -126,7 +131,7 @@ class Script:
 
         TrainingArguments given to one trainer of TRL's count as its configuration.
         """
-        if any(_is_settings_class(name) for name in self.parsed_classes):
+        if not self.trains or any(_is_settings_class(name) for name in self.parsed_classes):
             return ""
         classes = {name for name, _ in self.settings_calls}
         if not classes and (self.parsed_classes or any(_takes_settings(call) for call in self.trainers)):
