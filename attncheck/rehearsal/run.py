@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ from attncheck.workers.pool import Event, Job, Pool
 from attncheck.workers.sandboxed import NOT_STARTED
 from attncheck.workers.scratch import scratch_folder
 
-CHECKS = ("batch", "documents", "loss", "gradients", "learning")  # attncheck.rehearsal.worker.judging's
+CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")  # attncheck.rehearsal.worker.judging's
 CODES = {
     "batch": "ATN431",
     "documents": "ATN432",
@@ -46,6 +47,7 @@ CODES = {
     "run": "ATN435",
     "learning": "ATN436",
     "repeat": "ATN437",
+    "update": "ATN438",
 }
 MESSAGES = {
     "batch": "the batches are not the documents",
@@ -55,6 +57,7 @@ MESSAGES = {
     "run": "the launch, cut small, ends with an error",
     "learning": "the launch does not train as it must",
     "repeat": "two runs of the launch differ",
+    "update": "the weights do not follow the gradients",
 }
 OTHER_TARGETS = "the loss is not of each next token"  # where nothing documents what it is
 STEPS = 30
@@ -67,6 +70,7 @@ LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
 CPU_PROCESSES = 2
 MAX_LINES = 6  # of a finding's evidence
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
+FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
 
 
@@ -381,9 +385,16 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "ring_size": ring_size,
         "full_model": stage.materials.full_model,
         "real_data": stage.materials.real_data,
+        "freezes": _freezes(stage.read),
     }
     events = _run_worker(stage, message, CHECKS)
     return [_read_result(events.get(name), name) for name in CHECKS]
+
+
+def _freezes(read: ReadLaunch) -> bool:
+    """Return whether a setting or option of the launch says that parameters are frozen, or of adapters."""
+    settings = [f"{setting.name} {setting.value}" for setting in read.job.settings]
+    return any(FREEZING.search(text.lower()) for text in (*settings, *(w.text for w in read.recognised.launch.words)))
 
 
 def _read_result(event: Event | None, name: str) -> CheckResult:

@@ -176,7 +176,21 @@ class TruthModel:
             for module, name, value in originals:
                 setattr(module, name, value)
 
-    def load(self, weights: Mapping[str, Tensor]) -> list[str]:
+    def rate(self, name: str) -> float:
+        """Return the rate of a dropout, by its module or the number that a module holds; 0.0 where it has none."""
+        module, _, attribute = name.rpartition(".")
+        modules = dict(self.model.named_modules())
+        held = modules.get(name), "p"
+        if held[0] is None:
+            held = modules.get(module), attribute
+        return float(getattr(*held, 0.0))
+
+    def can_load(self, weights: Mapping[str, Tensor]) -> bool:
+        """Return whether these are all of its weights, whole."""
+        shapes = {name: weight.shape for name, weight in weights.items()}
+        return all(shapes.get(name) == parameter.shape for name, parameter in self.model.named_parameters())
+
+    def load(self, weights: Mapping[str, Tensor], tolerance: float = SAME_WEIGHTS) -> list[str]:
         """Take the weights that a job starts from where they are not the folder's; return the names of those."""
         changed = []
         for name, parameter in self.model.named_parameters():
@@ -184,7 +198,7 @@ class TruthModel:
             if own is None or own.shape != parameter.shape:
                 continue
             difference = float((own.float() - parameter.detach().float()).norm())
-            if difference > SAME_WEIGHTS * float(parameter.detach().float().norm()):
+            if difference > tolerance * float(parameter.detach().float().norm()):
                 parameter.data.copy_(own)
                 changed.append(name)
         return changed
