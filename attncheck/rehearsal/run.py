@@ -31,6 +31,7 @@ from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import cutting, execution, extensions, known, mends
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
+from attncheck.rehearsal.options import add_options
 from attncheck.smoke.run import collect_evidence, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
@@ -182,6 +183,7 @@ def _rehearse(
             request.trusts_remote_code,
         )
         cut = cutting.cut_job(read, materials)
+        cut = replace(cut, objective=add_options(cut.objective, read.job))
         stage = _Stage(read, folder, materials, target, request, report_progress, {})
         _make_materials(stage, cut)
         first = _run_once(stage, cut, {}, "")

@@ -34,13 +34,11 @@ class ModuleWatch:
             returned = list(_iter_tensors(output if isinstance(output, (tuple, list)) else (output,)))[:2]
             self._size += sum(value.numel() * 4 for value in returned) + (0 if given is None else given.numel() * 4)
             if self._size <= MAX_BYTES:
-                record: dict[str, Any] = {
-                    "name": name,
-                    "class": type(module).__qualname__,
-                    "place": describe_code(module.forward),
-                }
+                place = describe_code(module.forward)
+                record: dict[str, Any] = {"name": name, "class": type(module).__qualname__, "place": place}
                 record |= {"input": _copy(given), "outputs": [_copy(value) for value in returned]}
-                record["hooks"] = [describe_code(hook) for hook in module._forward_hooks.values() if is_foreign(hook)]
+                hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+                record["hooks"] = [describe_code(hook) for hook in hooks if is_foreign(hook)]
                 self.modules.append(record)
 
         return leave
@@ -92,7 +90,10 @@ def describe_code(function: Any) -> str:
     function = _unwrap(function)
     code = getattr(function, "__code__", None)
     name = str(getattr(function, "__qualname__", type(function).__qualname__))
-    return f"{name}, {code.co_filename}:{code.co_firstlineno}" if code is not None else name
+    if code is None:
+        return name
+    path = code.co_filename.rpartition(f"site-packages{os.sep}")[2]
+    return f"{name}, {path}:{code.co_firstlineno}"
 
 
 def _unwrap(function: Any) -> Any:

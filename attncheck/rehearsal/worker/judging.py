@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attncheck.core import codec
-from attncheck.core.rehearsal import Objective
+from attncheck.core.rehearsal import Objective, TokenLoss
 from attncheck.core.results.smoke import CheckResult, Layer, describe_measure, judge_result
 
 if TYPE_CHECKING:
@@ -116,12 +116,13 @@ def _read_later(folder: Path, evidence: Any) -> list[Any]:
         own_ranks = records.read_ranks(folder / "watch", number)
         own = own_ranks[0] if len(own_ranks) == len(step.ranks) and _are_alike(own_ranks) else None
         weights = adapters.merge_adapters(own.weights, own.adapters) if own is not None else {}
-        model = truth.TruthModel(folder / "model", temperature=evidence.truth.temperature)
+        temperature, token_loss = evidence.truth.temperature, evidence.truth.token_loss
+        model = truth.TruthModel(folder / "model", temperature=temperature, token_loss=token_loss)
         if own is None or not model.can_load(weights) or not _are_known(own, model):
             break
         model.load(weights, 0.0)
         ranks = joining.join_ranks(own_ranks, step.layout, fill, step.index.vocabulary)
-        rounded = _load_rounded(folder, *_read_precision(ranks), evidence.truth.temperature, False)
+        rounded = _load_rounded(folder, *_read_precision(ranks), temperature, False, token_loss)
         if rounded is not None:
             rounded.load(weights, 0.0)
         own_step = replace(step, ranks=ranks)
@@ -181,12 +182,12 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
     dtype, autocast = _read_precision(ranks)
     temperature = objective.policy.temperature if objective.policy is not None else 1.0
-    model = truth.TruthModel(folder / "model", temperature=temperature)
+    model = truth.TruthModel(folder / "model", temperature=temperature, token_loss=objective.token_loss)
     changed = model.load(ranks[0].weights)
     compared = _list_compared(ranks)
     if is_own:
         model.watch_gradients(compared)
-    rounded = _load_rounded(folder, dtype, autocast, temperature, full_model)
+    rounded = _load_rounded(folder, dtype, autocast, temperature, full_model, objective.token_loss)
     if rounded is not None:
         rounded.load(ranks[0].weights)
         if is_own:
@@ -212,7 +213,12 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
 
 
 def _load_rounded(
-    folder: Path, dtype: torch.dtype, autocast: bool, temperature: float, full_model: bool
+    folder: Path,
+    dtype: torch.dtype,
+    autocast: bool,
+    temperature: float,
+    full_model: bool,
+    token_loss: TokenLoss,
 ) -> TruthModel | None:
     """Return the model in the job's own precision; in float64 of a job in float32, whose rounding it shows.
 
@@ -223,10 +229,10 @@ def _load_rounded(
     from attncheck.rehearsal.worker.truth import TruthModel
 
     if dtype != torch.float32 or autocast:
-        return TruthModel(folder / "model", dtype, autocast, temperature)
+        return TruthModel(folder / "model", dtype, autocast, temperature, token_loss)
     if full_model:
         return None
-    exact = TruthModel(folder / "model", torch.float64, temperature=temperature)
+    exact = TruthModel(folder / "model", torch.float64, False, temperature, token_loss)
     try:
         exact.describe((0, 1))
     except RuntimeError:

@@ -11,6 +11,7 @@ from torch import Tensor
 from attncheck.core.results.rehearsal import CACHE_IS_ON
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.rehearsal.worker.evidence import Evidence, causal, list_positions
+from attncheck.rehearsal.worker.first_module import name_first_module
 from attncheck.rehearsal.worker.layouts import attention_communicates
 from attncheck.rehearsal.worker.own_rows import UNTOLD
 from attncheck.rehearsal.worker.records import ModelCall
@@ -87,7 +88,7 @@ def _list_random(evidence: Evidence) -> tuple[list[str], list[str]]:
     for own in ({name: rate for name, rate in rates.items() if name not in unmeant}, unmeant):
         name, rate = next(iter(own.items()), ("", 0.0))
         more = " and others" if len(own) > 1 else ""
-        text = f"random in training: p = {rate:g} in {name}{more}; it was switched off for the steps that are compared"
+        text = f"random in training: {name} {rate:g}{more}; switched off for the steps that are compared"
         texts.append([text] if own else [])
     return texts[0], texts[1]
 
@@ -121,6 +122,8 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # of equals the first
     if distance < MATCH:
         yield f"{text}; so computed, {1 - distance:.0%} of the difference is explained"
+    shown = next((own for own in beyond if own.call is evidence.step.ranks[0].calls[0]), piece)
+    yield from name_first_module(evidence, shown)
     if piece.call.places is not None and not attention_communicates(evidence.step.ranks):
         yield (
             "no attention layer communicates with the ranks that share its rows: its tokens do not see what stands on "
@@ -128,7 +131,9 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
         )
     count = len(evidence.judged_pieces)
     name = evidence.step.index.name_document(piece.segment.document)
-    yield f"{len(beyond)} of {count} documents differ from themselves alone{_tell_positions(piece, name)}"
+    is_given = distance < MATCH or "attention_mask" in piece.call.tensors
+    positions = _tell_positions(piece, name) if is_given else ""
+    yield f"{len(beyond)} of {count} documents differ from themselves alone{positions}"
 
 
 def _iter_computable(*hypotheses: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
