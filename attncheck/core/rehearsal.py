@@ -68,6 +68,20 @@ class PolicyGradient:
 
 
 @dataclass(frozen=True)
+class TokenLoss:
+    """The loss of one target token, where it is not -log p alone."""
+
+    smoothing: float = 0.0  # the share of the mean of -log p over the whole vocabulary
+    by_probability: bool = False  # -p log p, p without a gradient: dynamic fine-tuning, DFT
+
+    @property
+    def text(self) -> str:
+        """What is added to a loss in words."""
+        smoothed = f", labels smoothed by {self.smoothing:g}" if self.smoothing else ""
+        return f"{smoothed}{', each weighted by its probability (DFT)' if self.by_probability else ''}"
+
+
+@dataclass(frozen=True)
 class Objective:
     """What a job optimises, as its framework documents it: which tokens are targets, and the mean that is the loss.
 
@@ -81,6 +95,7 @@ class Objective:
     policy: PolicyGradient | None = None  # of reinforcement learning; the mean is then of what it says
     preference: Preference | None = None
     is_documented: bool = True  # False: nobody but its author says what is optimised
+    token_loss: TokenLoss = TokenLoss()
 
     @property
     def text(self) -> str:
@@ -90,7 +105,7 @@ class Objective:
         if self.preference is not None:
             return self.preference.text
         mean = NORMALISATION_TEXTS[self.normalisations[0]]
-        return self.policy.describe(mean) if self.policy is not None else mean
+        return self.policy.describe(mean) if self.policy is not None else f"{mean}{self.token_loss.text}"
 
 
 JOB_FOLDER = "job"  # of a rehearsal's folder: the only one that the launch may write to

@@ -27,7 +27,7 @@ from attncheck.workers.pool import Event, Job, Pool
 from attncheck.workers.sandboxed import NOT_STARTED
 from attncheck.workers.scratch import scratch_folder
 
-CODE = "ATN438"
+CODE = "ATN439"
 CONVERSATIONS = 120  # more than a step's rows, packed ones too, hold
 SMALL = "qwen2"  # the shape of the model: its labels do not depend on it
 MAX_LINES = 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import cutting, execution, extensions, known, mends
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
+from attncheck.rehearsal.options import add_options
 from attncheck.smoke.run import collect_evidence, find_shape, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
@@ -37,7 +39,7 @@ from attncheck.workers.pool import Event, Job, Pool
 from attncheck.workers.sandboxed import NOT_STARTED
 from attncheck.workers.scratch import scratch_folder
 
-CHECKS = ("batch", "documents", "loss", "gradients", "learning")  # attncheck.rehearsal.worker.judging's
+CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")  # attncheck.rehearsal.worker.judging's
 CODES = {
     "batch": "ATN431",
     "documents": "ATN432",
@@ -46,6 +48,7 @@ CODES = {
     "run": "ATN435",
     "learning": "ATN436",
     "repeat": "ATN437",
+    "update": "ATN438",
 }
 MESSAGES = {
     "batch": "the batches are not the documents",
@@ -55,6 +58,7 @@ MESSAGES = {
     "run": "the launch, cut small, ends with an error",
     "learning": "the launch does not train as it must",
     "repeat": "two runs of the launch differ",
+    "update": "the weights do not follow the gradients",
 }
 OTHER_TARGETS = "the loss is not of each next token"  # where nothing documents what it is
 STEPS = 30
@@ -67,6 +71,7 @@ LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
 CPU_PROCESSES = 2
 MAX_LINES = 6  # of a finding's evidence
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
+FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
 
 
 @dataclass(frozen=True)
@@ -177,6 +182,7 @@ def _rehearse(
             request.trusts_remote_code,
         )
         cut = cutting.cut_job(read, materials)
+        cut = replace(cut, objective=add_options(cut.objective, read.job))
         stage = _Stage(read, folder, materials, target, request, report_progress, {})
         _make_materials(stage, cut)
         first = _run_once(stage, cut, {}, "")
@@ -379,9 +385,16 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "ring_size": ring_size,
         "full_model": stage.materials.full_model,
         "real_data": stage.materials.real_data,
+        "freezes": _freezes(stage.read),
     }
     events = _run_worker(stage, message, CHECKS)
     return [_read_result(events.get(name), name) for name in CHECKS]
+
+
+def _freezes(read: ReadLaunch) -> bool:
+    """Return whether a setting or option of the launch says that parameters are frozen, or of adapters."""
+    settings = [f"{setting.name} {setting.value}" for setting in read.job.settings]
+    return any(FREEZING.search(text.lower()) for text in (*settings, *(w.text for w in read.recognised.launch.words)))
 
 
 def _read_result(event: Event | None, name: str) -> CheckResult:

@@ -22,7 +22,14 @@ REPOSITORY = Path(__file__).parents[2]
 DOCUMENTS = 900
 STEPS = 24
 LABELLED = Objective("labelled", TRAINER_NORMALISATIONS, "the test")
-CODES = {"batch": "ATN431", "documents": "ATN432", "loss": "ATN433", "gradients": "ATN434", "learning": "ATN436"}
+CODES = {
+    "batch": "ATN431",
+    "documents": "ATN432",
+    "loss": "ATN433",
+    "gradients": "ATN434",
+    "learning": "ATN436",
+    "update": "ATN438",
+}
 
 
 class ForkServer:

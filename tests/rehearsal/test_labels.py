@@ -282,7 +282,7 @@ def test_a_launch_is_run_and_its_labels_are_read(
     done = attncheck("labels", "--format", "json", "--", *launch, env=environ, timeout=300)
     report = json.loads(done.stdout)
     assert done.returncode == bool(message), done.stderr
-    assert [finding["code"] for finding in report["findings"]] == ["ATN438"] * bool(message)
+    assert [finding["code"] for finding in report["findings"]] == ["ATN439"] * bool(message)
     assert all(message in finding["message"] for finding in report["findings"])
     (section,) = report["labels"]["launches"]
     counts = {count["role"]: count for count in section["counts"]}

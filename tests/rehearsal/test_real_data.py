@@ -294,7 +294,7 @@ def test_what_pads_is_no_document() -> None:
 def test_what_nothing_tells_is_not_judged() -> None:
     """Two rows of the data without a border, whose tokens see what no hypothesis says: no proof, and no error."""
     row = [*HEAD, *FIRST, END, *HEAD, *SECOND, END]
-    call = ModelCall(0, 0, {"input_ids": torch.tensor([row])}, {}, torch.ones(1, len(row), 2), {"dropouts": {}})
+    call = ModelCall(0, 0, {"input_ids": torch.tensor([row])}, {}, torch.ones(1, len(row), 2), {})
     pieces = [
         Piece(call, 0, segment, tuple(row[segment.start : segment.stop]), torch.ones(len(row), dtype=torch.bool))
         for segment in INDEX.find_segments(row, (), None)

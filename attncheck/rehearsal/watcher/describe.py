@@ -1,33 +1,23 @@
-"""Describes a model and its process: dropouts that are on, what was patched, which functions are in effect."""
+"""Describes a model and its process: what was patched, which functions are in effect."""
 
 from __future__ import annotations
 
 import os
-import re
 import sys
 from typing import Any
 
-ATTENTION_DROPOUT = re.compile(r"(attention|attn)_dropout(_prob|_p)?")
 PATCHING_PACKAGES = ("liger_kernel", "ring_flash_attn", "unsloth", "cut_cross_entropy", "flash_attn", "deepspeed")
 
 
 def describe_model(model: Any) -> dict[str, Any]:
-    """Return what is known of a model as it is called: device, attention, mode, dropouts, patches."""
-    import torch
-
-    dropouts = {
-        name: module.p
-        for name, module in model.named_modules()
-        if isinstance(module, torch.nn.modules.dropout._DropoutNd) and module.training and module.p > 0
-    }
-    dropouts.update(_find_attention_dropouts(model))
+    """Return what is known of a model as it is called: device, attention, mode, patches."""
     return {
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
         "attn_implementation": str(getattr(model.config, "_attn_implementation", "") or ""),
         "use_cache": bool(getattr(model.config, "use_cache", False)),
         "dtype": str(next(iter(model.parameters())).dtype),
         "device": _describe_device(next(iter(model.parameters())).device),
-        "dropouts": dropouts,
+        "is_training": bool(model.training),
         "forward": _name_function(getattr(model, "forward", None)),
         "loss_function": _name_function(getattr(model, "loss_function", None)),
         "gradient_checkpointing": bool(getattr(model, "is_gradient_checkpointing", False)),
@@ -40,16 +30,6 @@ def _describe_device(device: Any) -> dict[str, str]:
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return {"kind": device.type, "name": name, "torch": str(torch.__version__)}
-
-
-def _find_attention_dropouts(model: Any) -> dict[str, float]:
-    """Return the dropouts that attention layers hold as numbers and hand to their kernels: name to probability."""
-    return {
-        f"{name}.{attribute}": rate
-        for name, module in model.named_modules()
-        for attribute, rate in vars(module).items()
-        if module.training and ATTENTION_DROPOUT.fullmatch(attribute) and isinstance(rate, float) and rate > 0
-    }
 
 
 def describe_adapters(model: Any) -> list[tuple[str, str, float]]:

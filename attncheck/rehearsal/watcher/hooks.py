@@ -29,6 +29,7 @@ from .verl import register_cpu, stand_on_cpu, use_gloo
 
 # Of torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
 CLIPPING = ("clip_grad_norm_", "clip_grads_with_norm_", "_clip_grads_with_norm_", "get_total_norm", "_get_total_norm")
+LIMITS = {"clip_grad_norm_": "max_norm", "clip_grad_value_": "clip_value"}
 WEIGHTS_OF_A_MODEL = ("from_pretrained", "_from_config")
 
 
@@ -41,6 +42,7 @@ def install(folder: str) -> None:
     callbacks: dict[str, Callable[[Any], None]] = {
         "torch": functools.partial(_patch_torch, recorder),
         "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
+        "transformers.trainer": functools.partial(watch_logs, recorder),
         "transformers.utils.import_utils": allow_in_import_utils,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
         "torch.distributed.fsdp.fully_sharded_data_parallel": functools.partial(watch_fsdp, recorder.take_gradients),
@@ -129,8 +131,39 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
         for name in CLIPPING:
             if hasattr(module, name):
                 setattr(module, name, _call_before(getattr(module, name), recorder.take_gradients))
-    optimizer.register_optimizer_step_pre_hook(lambda *arguments: recorder.take_gradients())
-    optimizer.register_optimizer_step_post_hook(lambda *arguments: recorder.end_step())
+        for name, limit in LIMITS.items():
+            setattr(module, name, _note_clipping(recorder, getattr(module, name), name, limit))
+    optimizer.register_optimizer_step_pre_hook(lambda *arguments: enter_optimizer(recorder, arguments[0]))
+    optimizer.register_optimizer_step_post_hook(lambda *arguments: recorder.leave_optimizer(arguments[0]))
+
+
+def enter_optimizer(recorder: Recorder, optimizer: Any) -> None:
+    """Record the gradients where nothing was clipped, then the optimiser."""
+    recorder.take_gradients()
+    recorder.enter_optimizer(optimizer)
+
+
+def _note_clipping(recorder: Recorder, clip: Callable[..., Any], name: str, limit: str) -> Callable[..., Any]:
+    @functools.wraps(clip)
+    def call(parameters: Any, *arguments: Any, **options: Any) -> Any:
+        recorder.take_gradients()
+        recorder.note_clipping(name, float(arguments[0] if arguments else options[limit]))
+        return clip(parameters, *arguments, **options)
+
+    return call
+
+
+def watch_logs(recorder: Recorder, trainer: Any) -> None:
+    """Record what transformers' Trainer logs (5.17 trainer.py, 4.x: `log(logs, …)`, after a step)."""
+    original = trainer.Trainer.log
+
+    @functools.wraps(original)
+    def log(self: Any, logs: Any, *arguments: Any, **options: Any) -> Any:
+        numbers = {name: float(value) for name, value in logs.items() if isinstance(value, (int, float))}
+        recorder.logs.append({**numbers, "step": int(self.state.global_step)})
+        return original(self, logs, *arguments, **options)
+
+    trainer.Trainer.log = log
 
 
 def note_data_parallel(folder: str, module: Any) -> None:

@@ -1,8 +1,8 @@
-"""Records what one rank of a trainer does until its first optimiser's step, and its losses after that.
+"""Records what one rank of a trainer does in its first steps, and its losses after that.
 
-Written for each rank: `rank-R.pt`, once, with the calls of the model (what went in, the last hidden states), the
-losses that were differentiated, the weights and the gradients of the first step; `steps-R.json`, after each step, with
-the losses.
+Written for each rank: `rank-R.pt` of the first step, `later-N-R.pt` of the next ones, with the calls of the model
+(what went in, the last hidden states), the losses that were differentiated, the weights, the gradients and the
+optimiser; `steps-R.json`, after each step, with the losses and what the trainer logged.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ from typing import Any
 
 from .attention import AttentionWatch
 from .describe import describe_adapters, describe_model, describe_process
+from .fsdp import is_flat
+from .modules import ModuleWatch, list_patches
+from .optimizer import describe_optimizer, read_held
 from .parameters import list_sizes, read_gradients, read_weights
+from .randomness import Randomness
 
+RECORDED_STEPS = 3
 PLAIN_TYPES = (bool, int, float, str)
-MAX_CALLS = 256  # that are kept until a first step, which may never come
+MAX_CALLS = 256  # that are kept until a step, which may never come
 MAX_TENSOR_BYTES = 64 << 20  # of one tensor that is kept
 MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # numbers of all parameters that are kept; 0: no limit
 
@@ -42,18 +47,32 @@ class Recorder:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.calls: list[dict[str, Any]] = []  # of the model, in training, until the first step
-        self.losses: list[float] = []  # as differentiated, since the last step
         self.models: list[Any] = []
-        self.gradients: dict[str, Any] | None = None
-        self.weights: dict[str, Any] = {}  # that training starts from
+        self.trained: Any = None  # the model that is called in training
+        self.losses: list[float] = []  # as differentiated, since the last step
+        self.rows: list[Any] = []  # of tokens that went in since the last step, each with whether it was in training
         self.steps: list[dict[str, Any]] = []
-        self.rows: list[Any] = []  # of tokens that went in since the last step
+        self.logs: list[dict[str, Any]] = []  # what the trainer logged
         self.faults: list[str] = []
         self.attention: AttentionWatch | None = None
+        self.modules: ModuleWatch | None = None
+        self.randomness = Randomness()
         self.kept: set[str] | None = None  # names of the parameters of which values are kept, None: of all
         self.entered: Any = None  # the model whose call is recorded and open: those of its parts belong to it
         self.adapted: Any = None  # the model that an adapter in front of it calls: that call is recorded already
+        self.written: dict[str, Any] = {}  # the record of the step before, while no model was called after it
+        self._begin_step()
+
+    def _begin_step(self) -> None:
+        """Forget what was recorded of a step."""
+        self.calls: list[dict[str, Any]] = []  # of the model
+        self.weights: dict[str, Any] = {}  # that the step starts from
+        self.gradients: dict[str, Any] | None = None
+        self.trainable: list[str] = []
+        self.taken = 0  # losses that were differentiated when the gradients were taken
+        self.leftover: dict[str, float] = {}  # norms of the gradients that are there before the step's first
+        self.clips: list[dict[str, Any]] = []
+        self.updates: list[dict[str, Any]] = []  # of each optimiser that steps
 
     @_guarded
     def watch(self, model: Any) -> None:
@@ -70,26 +89,35 @@ class Recorder:
         if head is not None:  # of a class whose forward calls past its base model: OPT's
             head.register_forward_pre_hook(lambda module, arguments: self._keep_hidden_states(module, (), arguments))
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether the step is one of those that are recorded."""
+        return len(self.steps) < RECORDED_STEPS
+
     @_guarded
     def enter_model(self, model: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         """Record what goes into a model in training."""
         import torch
 
-        if model is self.adapted or not torch.is_grad_enabled() or not model.training:
+        if model is self.adapted or not torch.is_grad_enabled():
             return
         if not _has_trained_parameters(model) or (self.entered is not None and self.entered is not model):
             return
-        self.entered = model
+        self.entered, self.written = model, {}
         inputs = {**_name_arguments(model, arguments), **options}
         if torch.is_tensor(inputs.get("input_ids")):
-            self.rows += inputs["input_ids"].tolist()
-        if self.steps or self.gradients is not None or len(self.calls) >= MAX_CALLS:
+            self.rows += [(model.training, row) for row in inputs["input_ids"].tolist()]
+        if not self.is_recording or len(self.calls) >= MAX_CALLS:
             return
-        if self.attention is None:
+        if self.trained is None:
             self.attention = AttentionWatch(model)
             self.attention.start()
             self.kept = _choose_parameters(model)
+        self.randomness.switch_off(model)
+        if not self.calls:
             self.weights = {name: self._keep_own(name, value) for name, value in read_weights(model)}
+            self.modules = ModuleWatch(model)
+        self.trained = model
         self.calls.append(
             {
                 "model": self.models.index(model),
@@ -97,6 +125,7 @@ class Recorder:
                 "options": {name: value for name, value in inputs.items() if isinstance(value, PLAIN_TYPES)},
                 "after_losses": len(self.losses),
                 "autocast": "",  # known once the call is inside what casts it
+                "random": dict(self.randomness.rates),
                 **describe_model(model),
             }
         )
@@ -107,18 +136,18 @@ class Recorder:
         if model is self.adapted or (self.entered is not None and self.entered is not model):
             return
         self.entered = None
-        if self.attention is not None:
-            self.attention.stop()
-        if self.calls and self.gradients is None and not self.steps:
-            loss = getattr(output, "loss", None)
-            if loss is not None and loss.numel() == 1:
-                self.calls[-1]["loss"] = float(loss.detach())
+        for watch in (self.attention, self.modules):
+            if watch is not None:
+                watch.stop()
+        loss = getattr(output, "loss", None)
+        if self.calls and loss is not None and loss.numel() == 1:
+            self.calls[-1]["loss"] = float(loss.detach())
 
     @_guarded
     def _keep_hidden_states(self, decoder: Any, arguments: Any, output: Any) -> None:
         import torch
 
-        if not self.calls or self.gradients is not None or self.steps or not torch.is_grad_enabled():
+        if not self.calls or self.entered is None or not torch.is_grad_enabled():
             return
         self.calls[-1]["autocast"] = _name_autocast()
         hidden = output[0] if isinstance(output, (tuple, list)) else getattr(output, "last_hidden_state", None)
@@ -127,45 +156,90 @@ class Recorder:
 
     @_guarded
     def add_loss(self, loss: Any) -> None:
-        """Record a scalar that is differentiated."""
+        """Record a scalar that is differentiated, and the gradients that are there before a step's first."""
         self.entered = None  # of a call that raised, too
-        if loss.numel() == 1 and loss.requires_grad and self.calls:
-            self.losses.append(float(loss.detach()))
+        if loss.numel() != 1 or not loss.requires_grad or self.trained is None:
+            return
+        if self.is_recording and not self.losses:
+            for name, parameter in self.trained.named_parameters():
+                if parameter.grad is not None and bool(parameter.grad.any()):
+                    self.leftover[name] = float(parameter.grad.norm())
+        self.losses.append(float(loss.detach()))
+
+    @_guarded
+    def note_clipping(self, kind: str, limit: float) -> None:
+        """Record that gradients are clipped, by which norm or value, after how many losses of the step."""
+        if self.is_recording and self.trained is not None:
+            self.clips.append({"kind": kind, "limit": limit, "losses": len(self.losses)})
 
     @_guarded
     def take_gradients(self) -> None:
-        """Record the gradients of the first step, before anything else touches them."""
-        if self.gradients is not None or self.steps or not self.losses:
+        """Record the gradients of a step, before anything else touches them, but after its last loss."""
+        if not self.is_recording or not self.losses or self.taken == len(self.losses):
             return
-        model = self.models[self.calls[-1]["model"]]
-        self.gradients = {}
-        trainable = []
-        for name, gradient in read_gradients(model):
+        self.taken, self.gradients, self.trainable = len(self.losses), {}, []
+        for name, gradient in read_gradients(self.trained):
             if gradient is not None:
                 self.gradients[name] = self._keep_own(name, gradient.float())
-            trainable.append(name)
-        self._write_first_step(trainable)
+            self.trainable.append(name)
+
+    @_guarded
+    def enter_optimizer(self, optimizer: Any) -> None:
+        """Record an optimiser before its step; one that follows another's belongs to the same step."""
+        if self.trained is not None and (self.losses or self.written):
+            updates = self.updates if self.losses else self.written["updates"]
+            if self.losses and not self.is_recording:
+                return
+            updates.append(describe_optimizer(optimizer, self._name_parameters(), self._keep_own))
+
+    @_guarded
+    def leave_optimizer(self, optimizer: Any) -> None:
+        """Record what an optimiser made of the weights, and the losses of the step."""
+        updates = self.updates if self.losses else self.written.get("updates")
+        if updates:
+            updates[-1]["after"] = read_held(optimizer, self._name_parameters(), self._keep_own)
+        if self.written and not self.losses:
+            self._save_written()
+        self.end_step()
+
+    def _name_parameters(self) -> dict[int, str]:
+        if is_flat(self.trained):
+            return {}
+        return {id(parameter): name for name, parameter in self.trained.named_parameters()}
 
     def _keep_own(self, name: str, tensor: Any) -> Any:
         """Return a copy of a parameter's weights or gradient, its shape alone where it is none of those kept."""
         return _keep(tensor) if self.kept is None or name in self.kept else {"shape": tuple(tensor.shape)}
 
-    def _write_first_step(self, trainable: list[str]) -> None:
-        import torch
-
+    def _write_step(self) -> None:
+        """Write the record of a step; calls in evaluation are none of it where others are in training."""
+        has_training = any(call["is_training"] for call in self.calls)
         document = {
-            "calls": self.calls,
+            "calls": [call for call in self.calls if call["is_training"] or not has_training],
             "losses": list(self.losses),
-            "gradients": self.gradients,
-            "trainable": trainable,
+            "gradients": self.gradients or {},
+            "trainable": self.trainable,
             "weights": self.weights,
             "layers": self.attention.layers if self.attention is not None else [],
+            "modules": self.modules.modules if self.modules is not None else [],
+            "patches": list_patches(self.trained),
             "faults": self.faults,
-            "adapters": describe_adapters(self.models[self.calls[-1]["model"]]),
+            "adapters": describe_adapters(self.trained),
+            "frozen": [name for name, value in self.trained.named_parameters() if not value.requires_grad],
+            "leftover": self.leftover,
+            "clips": self.clips,
+            "updates": self.updates,
             **describe_process(),
         }
-        path = os.path.join(self.folder, f"rank-{document['rank']}.pt")
-        torch.save(document, f"{path}.part")
+        self.written = {**document, "number": len(self.steps) + 1}
+        self._save_written()
+
+    def _save_written(self) -> None:
+        import torch
+
+        rank, number = self.written["rank"], self.written["number"]
+        path = os.path.join(self.folder, f"rank-{rank}.pt" if number == 1 else f"later-{number}-{rank}.pt")
+        torch.save(self.written, f"{path}.part")
         os.rename(f"{path}.part", path)
 
     @_guarded
@@ -173,24 +247,32 @@ class Recorder:
         """Record the losses of a step that was taken."""
         if not self.losses:
             return
-        self.steps.append({"losses": self.losses, "rows": self.rows})
+        if self.is_recording and self.calls:
+            self._write_step()
+        has_training = any(is_training for is_training, _ in self.rows)
+        rows = [row for is_training, row in self.rows if is_training or not has_training]
+        self.steps.append({"losses": self.losses, "rows": rows})
         self.losses, self.rows = [], []
+        self._begin_step()
+        if not self.is_recording:
+            self.randomness.restore()
         self._write_steps()
 
     @_guarded
     def end_process(self) -> None:
         """Write that losses were differentiated and no step was taken, where it was so and no exception the cause."""
+        if self.steps:
+            self._write_steps()  # with what was logged after the last step
         if not self.losses or self.steps or hasattr(sys, "last_value"):
             return
-        if self.gradients is None:
-            self.gradients = {}
-            self._write_first_step([])
+        self._write_step()
         self._write_steps()
 
     def _write_steps(self) -> None:
         path = os.path.join(self.folder, f"steps-{describe_process()['rank']}.json")
+        document = {"steps": self.steps, "unstepped": len(self.losses), "faults": self.faults, "logs": self.logs}
         with open(f"{path}.part", "w") as stream:
-            json.dump({"steps": self.steps, "unstepped": len(self.losses), "faults": self.faults}, stream)
+            json.dump(document, stream)
         os.rename(f"{path}.part", path)
 
 

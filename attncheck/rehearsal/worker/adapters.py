@@ -29,3 +29,14 @@ def add_adapter_gradients(
         total[adapter.name_weight("B")] = adapter.scaling * gradient @ a.float().T
         total[adapter.name_weight("A")] = adapter.scaling * b.float().T @ gradient
     return total
+
+
+def merge_adapters(weights: Mapping[str, Tensor], adapters: Sequence[Adapter]) -> dict[str, Tensor]:
+    """Return weights by the names of the model alone, with what each adapter adds to its layer's."""
+    merged = {name.replace(".base_layer.", "."): weight for name, weight in weights.items()}
+    for adapter in adapters:
+        a, b = (weights.get(adapter.name_weight(matrix)) for matrix in "AB")
+        name = f"{adapter.layer}.weight"
+        if a is not None and b is not None and name in merged:
+            merged[name] = merged[name].float() + adapter.scaling * b.float() @ a.float()
+    return merged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,13 +11,14 @@ from torch import Tensor
 
 from attncheck.core.rehearsal import Normalisation
 from attncheck.rehearsal.worker.adapters import add_adapter_gradients
-from attncheck.rehearsal.worker.records import RolloutRecord, StepRecord
+from attncheck.rehearsal.worker.records import RankRecord, RolloutRecord, StepRecord
 from attncheck.rehearsal.worker.step import FirstStep, Piece, Sliced
 from attncheck.rehearsal.worker.truth import DocumentTruth, TruthModel, token_errors
 
 ROUNDING_MULTIPLE = 3.0  # times what rounding costs eager attention on the same documents
 FP32_LIMIT = 1e-4  # relative error of a token's hidden state in float32; healthy kernels are at 1e-6
 MIN_LIMIT = 1e-4  # of a loss, relative: losses are summed in float32
+SAME_LOSS = 1e-5  # relative
 SAMPLED_PIECES = 8  # on which the cost of rounding is measured
 
 
@@ -33,6 +34,9 @@ class Evidence:
     unstepped: int = 0  # losses that were differentiated where no step was ever taken
     rollouts: tuple[tuple[RolloutRecord, ...], ...] = ()  # that were handed in, by steps, where a driver made them
     full_model: bool = False  # the model is the user's own, with its own weights
+    taken: tuple[RankRecord, ...] = ()  # the first rank's record of each step that was recorded
+    logs: tuple[Mapping[str, float], ...] = ()  # what the trainer logged
+    freezes: bool = False  # the launch says that parameters are frozen
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:
@@ -66,6 +70,17 @@ class Evidence:
         """
         ranks = self.step.ranks
         return sum(sum(record.losses) for record in ranks) / len(ranks)
+
+    @cached_property
+    def has_own_loss(self) -> bool:
+        """Whether what is differentiated is not the loss that the model computes, nor a simple multiple of it."""
+        for record in self.step.ranks:
+            own = {call.batch: float(call.description.get("loss", 0.0)) for call in record.calls}
+            for batch, loss in enumerate(record.losses):
+                ratio = loss / own[batch] if own.get(batch) else 0.0
+                if min(abs(ratio - 1.0), abs(ratio * len(record.losses) - 1.0)) > SAME_LOSS:
+                    return True
+        return False
 
     @cached_property
     def batches(self) -> int:

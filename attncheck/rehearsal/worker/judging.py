@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attncheck.core import codec
-from attncheck.core.rehearsal import Objective
-from attncheck.core.results.smoke import CheckResult, Layer, judge_result
+from attncheck.core.rehearsal import Objective, TokenLoss
+from attncheck.core.results.smoke import CheckResult, Layer, describe_measure, judge_result
 
 if TYPE_CHECKING:
     import torch
@@ -21,9 +21,15 @@ if TYPE_CHECKING:
     from attncheck.rehearsal.worker.truth import TruthModel
     from attncheck.rehearsal.worker.vocabulary import Vocabulary
 
-CHECKS = ("batch", "documents", "loss", "gradients", "learning")
+CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")
 # What is wrong wherever another check's question is answered wrongly: the cause alone is named.
-CAUSES = {"loss": ("batch", "documents"), "gradients": ("batch", "documents", "loss")}
+CAUSES = {
+    "loss": ("batch", "documents"),
+    "gradients": ("batch", "documents", "loss", "update"),
+    "learning": ("batch", "update"),
+}
+MAX_STEPS = 3  # that the watcher records
+LATER = ("batch", "documents", "loss", "gradients")  # that are judged of the later steps too
 PACKAGE = "attncheck.rehearsal.worker.checks"
 
 
@@ -42,6 +48,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
 
     torch.set_num_threads(int(message.get("threads", 1)))
     evidence: Any = None
+    later: list[Any] | None = None
     failed: list[str] = []
     for item in message["items"]:
         send({"started": item})
@@ -53,6 +60,9 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             if not evidence.judged_pieces:
                 raise ValueError("no token that went in is a document's: other data, or another tokenizer")
             result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)
+            if item in LATER and judge_result(result) in ("pass", "warn"):
+                later = _read_later(Path(message["stage"]), evidence) if later is None else later
+                result = _judge_later(result, later)
         except Exception as error:
             result = CheckResult(item, "skipped", f"it cannot be judged: {describe_exception(error)}")
         if item == "documents" and evidence is not None and result.outcome == "ok":
@@ -75,9 +85,73 @@ def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult
     )
 
 
-def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any]) -> Any:
+def _judge_later(result: CheckResult, later: Sequence[Any]) -> CheckResult:
+    """Return a result of the first step with what is wrong about the same in the first later step that is wrong."""
+    run = importlib.import_module(f"{PACKAGE}.{result.check}").run
+    judged = []
+    for number, evidence in enumerate(later, 2):
+        other = run(evidence)
+        if judge_result(other) == "fail":
+            violations = other.violations or tuple(describe_measure(m) for m in other.measures if m.beyond)
+            return replace(result, violations=tuple(f"step {number}: {text}" for text in violations))
+        judged += [str(number)] * (other.outcome == "ok")
+    notes = (f"the same holds for step {' and '.join(judged)}",) if judged else ()
+    return replace(result, notes=(*result.notes, *notes))
+
+
+def _read_later(folder: Path, evidence: Any) -> list[Any]:
+    """Return the evidence of each recorded step after the first; none of weights that are not whole.
+
+    Definitions of losses by a reference or by rewards hold for the first step alone.
+    """
+    from attncheck.rehearsal.worker import adapters, joining, records, truth
+    from attncheck.smoke.worker.data import language
+
+    step = evidence.step
+    if step.objective.policy is not None or step.objective.preference is not None or evidence.full_model:
+        return []
+    fill = language.LANGUAGE_VOCABULARY if step.padding is None else step.padding
+    steps: list[Any] = []
+    for number in range(2, len(evidence.taken) + 1):
+        own_ranks = records.read_ranks(folder / "watch", number)
+        own = own_ranks[0] if len(own_ranks) == len(step.ranks) and _are_alike(own_ranks) else None
+        weights = adapters.merge_adapters(own.weights, own.adapters) if own is not None else {}
+        temperature, token_loss = evidence.truth.temperature, evidence.truth.token_loss
+        model = truth.TruthModel(folder / "model", temperature=temperature, token_loss=token_loss)
+        if own is None or not model.can_load(weights) or not _are_known(own, model):
+            break
+        model.load(weights, 0.0)
+        ranks = joining.join_ranks(own_ranks, step.layout, fill, step.index.vocabulary)
+        rounded = _load_rounded(folder, *_read_precision(ranks), temperature, False, token_loss)
+        if rounded is not None:
+            rounded.load(weights, 0.0)
+        own_step = replace(step, ranks=ranks)
+        steps.append(replace(evidence, step=own_step, truth=model, rounded=rounded, changed_weights=()))
+    return steps
+
+
+def _are_alike(ranks: Sequence[RankRecord]) -> bool:
+    """Return whether all ranks start the step from the same weights."""
+    first, *others = (record.weights for record in ranks)
+    return all(weight.equal(first[name]) for own in others for name, weight in own.items() if name in first)
+
+
+def _are_known(record: RankRecord, model: TruthModel) -> bool:
+    """Return whether what is trained is the model's own, or adapters that can be merged into it."""
+    merged = {adapter.name_weight(matrix) for adapter in record.adapters for matrix in "AB"}
+    own = {name for name, _ in model.model.named_parameters()}
+    return all(name in own or name in merged for name in record.trainable)
+
+
+def _read_precision(ranks: Sequence[RankRecord]) -> tuple[torch.dtype, bool]:
+    """Return the dtype of the job's weights, and whether it computes under autocast."""
     import torch
 
+    description = next(call for record in ranks for call in record.calls).description
+    return getattr(torch, str(description["dtype"]).removeprefix("torch.")), bool(description["autocast"])
+
+
+def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any]) -> Any:
     from attncheck.rehearsal.worker import (
         explanations,
         joining,
@@ -106,16 +180,14 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     ranks = joining.join_ranks(own_ranks, layout, fill, words)
     leading = pad_token if is_own and pad_token is not None else -1
     first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
-    description = first_step.calls[0].description
-    dtype = getattr(torch, str(description["dtype"]).removeprefix("torch."))
-    autocast = bool(description["autocast"])
+    dtype, autocast = _read_precision(ranks)
     temperature = objective.policy.temperature if objective.policy is not None else 1.0
-    model = truth.TruthModel(folder / "model", temperature=temperature)
+    model = truth.TruthModel(folder / "model", temperature=temperature, token_loss=objective.token_loss)
     changed = model.load(ranks[0].weights)
     compared = _list_compared(ranks)
     if is_own:
         model.watch_gradients(compared)
-    rounded = _load_rounded(folder, dtype, autocast, temperature, full_model)
+    rounded = _load_rounded(folder, dtype, autocast, temperature, full_model, objective.token_loss)
     if rounded is not None:
         rounded.load(ranks[0].weights)
         if is_own:
@@ -123,12 +195,30 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     steps = tuple(records.read_steps(folder / "watch", lambda rows: joining.join_step_rows(rows, layout, fill, words)))
     unstepped = records.count_unstepped(folder / "watch")
     rollouts = tuple(records.read_rollouts(folder / "watch"))
-    evidence = Evidence(first_step, steps, model, rounded, tuple(changed), unstepped, rollouts, full_model)
+    taken = [records.read_ranks(folder / "watch", number)[:1] for number in range(1, 1 + MAX_STEPS)]
+    evidence = Evidence(
+        first_step,
+        steps,
+        model,
+        rounded,
+        tuple(changed),
+        unstepped,
+        rollouts,
+        full_model,
+        tuple(record for own in taken for record in own),
+        tuple(records.read_logs(folder / "watch")),
+        bool(message.get("freezes")),
+    )
     return explanations.settle_targets(evidence)
 
 
 def _load_rounded(
-    folder: Path, dtype: torch.dtype, autocast: bool, temperature: float, full_model: bool
+    folder: Path,
+    dtype: torch.dtype,
+    autocast: bool,
+    temperature: float,
+    full_model: bool,
+    token_loss: TokenLoss,
 ) -> TruthModel | None:
     """Return the model in the job's own precision; in float64 of a job in float32, whose rounding it shows.
 
@@ -139,10 +229,10 @@ def _load_rounded(
     from attncheck.rehearsal.worker.truth import TruthModel
 
     if dtype != torch.float32 or autocast:
-        return TruthModel(folder / "model", dtype, autocast, temperature)
+        return TruthModel(folder / "model", dtype, autocast, temperature, token_loss)
     if full_model:
         return None
-    exact = TruthModel(folder / "model", torch.float64, temperature=temperature)
+    exact = TruthModel(folder / "model", torch.float64, False, temperature, token_loss)
     try:
         exact.describe((0, 1))
     except RuntimeError:

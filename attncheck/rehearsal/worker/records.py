@@ -1,10 +1,10 @@
-"""Reads what the watcher wrote: the calls, losses and gradients of each rank's first step, and the steps after it."""
+"""Reads what the watcher wrote: the calls, losses, gradients and updates of the first steps, and all steps' losses."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ class ModelCall:
     tensors: Mapping[str, Tensor]
     options: Mapping[str, Any]
     hidden: Tensor | None
-    description: Mapping[str, Any]  # attention, dtype, dropouts, patches: see the watcher's `describe.py`
+    description: Mapping[str, Any]  # attention, dtype, mode, patches: see the watcher's `describe.py`
     places: Tensor | None = None  # where the tokens of each rank's slice stand, (ranks, tokens); None: a rank's own row
 
     @property
@@ -47,7 +47,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class RankRecord:
-    """What one rank did in its first step."""
+    """What one rank did in one step."""
 
     rank: int
     world_size: int
@@ -55,12 +55,18 @@ class RankRecord:
     losses: tuple[float, ...]
     gradients: Mapping[str, Tensor]
     trainable: tuple[str, ...]
-    weights: Mapping[str, Tensor]  # that training starts from; none that is large or sharded
+    weights: Mapping[str, Tensor]  # that the step starts from; none that is large or sharded
     layers: tuple[Mapping[str, Any], ...]
     packages: tuple[str, ...]
     faults: tuple[str, ...]
     adapters: tuple[Adapter, ...] = ()  # that are trained, of linear layers, without a dropout
     unkept: int = 0  # parameters that are trained and whose gradients were too large to keep
+    modules: tuple[Mapping[str, Any], ...] = ()  # of the first call, in the order in which they ended
+    patches: tuple[str, ...] = ()  # of the model's code, by code of no installed package
+    frozen: tuple[str, ...] = ()
+    leftover: Mapping[str, float] = field(default_factory=dict)  # norms of gradients before the step's first
+    clips: tuple[Mapping[str, Any], ...] = ()  # with after how many losses
+    updates: tuple[Mapping[str, Any], ...] = ()  # of each optimiser that stepped: the watcher's `optimizer.py`
 
 
 @dataclass(frozen=True)
@@ -80,9 +86,9 @@ class RolloutRecord:
     log_probabilities: tuple[float, ...]
 
 
-def read_ranks(folder: Path) -> list[RankRecord]:
+def read_ranks(folder: Path, step: int = 1) -> list[RankRecord]:
     """Return the record of each rank that took a step, in order."""
-    records = [_read_rank(path) for path in folder.glob("rank-*.pt")]
+    records = [_read_rank(path) for path in folder.glob("rank-*.pt" if step == 1 else f"later-{step}-*.pt")]
     return sorted(records, key=lambda record: record.rank)
 
 
@@ -104,6 +110,12 @@ def _read_rank(path: Path) -> RankRecord:
         tuple(document["faults"]),
         tuple(Adapter(*adapter) for adapter in document["adapters"]),
         len(large),
+        tuple(document["modules"]),
+        tuple(document["patches"]),
+        tuple(document["frozen"]),
+        document["leftover"],
+        tuple(document["clips"]),
+        tuple(document["updates"]),
     )
 
 
@@ -131,6 +143,12 @@ def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
         StepRecord(tuple(tuple(step["losses"]) for step in ranks), tuple(join_rows([step["rows"] for step in ranks])))
         for ranks in zip(*documents)
     ]
+
+
+def read_logs(folder: Path) -> list[Mapping[str, float]]:
+    """Return what the first rank's trainer logged, each with its "step"; none without transformers' Trainer."""
+    paths = sorted(folder.glob("steps-*.json"))
+    return json.loads(paths[0].read_text())["logs"] if paths else []
 
 
 def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:

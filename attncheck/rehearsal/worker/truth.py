@@ -15,7 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from attncheck.core.rehearsal import TokenLoss
+
 SOFTCAP = "attn_logit_softcapping"  # gemma2's, vaultgemma's (transformers 5.17.0 models/gemma2/modeling_gemma2.py:245)
+PLAIN = TokenLoss()
 SAME_WEIGHTS = 0.01  # relative difference of a parameter that a cast to bfloat16 explains
 
 
@@ -25,17 +28,29 @@ class DocumentTruth:
 
     hidden: Tensor  # (tokens, hidden size)
     log_probabilities: Tensor  # (tokens, vocabulary)
+    token_loss: TokenLoss = PLAIN
 
     def nll(self, labels: Tensor) -> Tensor:
-        """Return −log p of a label for each token (tokens,)."""
-        return -self.log_probabilities.gather(1, labels[:, None])[:, 0]
+        """Return the loss of a label for each token (tokens,): −log p, but for the launch's own options."""
+        return compute_token_losses(self.log_probabilities, labels, self.token_loss)
+
+
+def compute_token_losses(logits: Tensor, labels: Tensor, token_loss: TokenLoss) -> Tensor:
+    """Return the loss of a label for each token (tokens,), of logits or log p (tokens, vocabulary)."""
+    losses = cross_entropy(logits, labels, reduction="none", label_smoothing=token_loss.smoothing)
+    return losses * (-losses.detach()).exp() if token_loss.by_probability else losses
 
 
 class TruthModel:
     """The model of a rehearsal, as its folder holds it, in a dtype of choice; `temperature` divides its logits."""
 
     def __init__(
-        self, folder: Path, dtype: torch.dtype = torch.float32, autocast: bool = False, temperature: float = 1.0
+        self,
+        folder: Path,
+        dtype: torch.dtype = torch.float32,
+        autocast: bool = False,
+        temperature: float = 1.0,
+        token_loss: TokenLoss = PLAIN,
     ) -> None:
         from transformers import AutoModelForCausalLM
 
@@ -48,7 +63,7 @@ class TruthModel:
         head = self.model.get_output_embeddings()
         if head is not None:  # OPTForCausalLM calls its decoder past its base model (5.17.0 modeling_opt.py)
             head.register_forward_pre_hook(self._keep_input)
-        self.autocast, self.temperature = autocast, temperature
+        self.autocast, self.temperature, self.token_loss = autocast, temperature, token_loss
         self._hidden: Tensor | None = None
         self._truths: dict[tuple[int, ...], DocumentTruth] = {}
 
@@ -102,6 +117,30 @@ class TruthModel:
         dtype = next(self.model.parameters()).dtype
         return torch.zeros(visible.shape, dtype=dtype).masked_fill(~visible, torch.finfo(dtype).min)[None, None]
 
+    def run_modules(self, tokens: Sequence[int]) -> dict[str, tuple[Tensor | None, list[Tensor]]]:
+        """Return for each module by name its first input and its outputs, of one piece of a document."""
+        seen: dict[str, tuple[Tensor | None, list[Tensor]]] = {}
+
+        def keep(name: str) -> Callable[..., None]:
+            def leave(module: Any, arguments: Any, options: Any, output: Any) -> None:
+                given = next(_iter_tensors((*arguments, *options.values())), None)
+                seen[name] = given, list(_iter_tensors((output,)))
+
+            return leave
+
+        handles = [
+            module.register_forward_hook(keep(name), with_kwargs=True)
+            for name, module in self.model.named_modules()
+            if name
+        ]
+        try:
+            with torch.no_grad(), self._context():
+                self._compute_logits(torch.tensor([list(tokens)]))
+        finally:
+            for handle in handles:
+                handle.remove()
+        return seen
+
     def gradients(self, tokens: Sequence[int], labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
         """Return the gradients of Σ weight × −log p(label) over the tokens of a document: labels and weights (tokens,).
 
@@ -112,7 +151,8 @@ class TruthModel:
             return {}
         with self._context():
             logits = self._compute_logits(torch.tensor([list(tokens)]))
-        (cross_entropy(logits / self.temperature, labels, reduction="none") * weights).sum().backward()
+        losses = compute_token_losses(logits / self.temperature, labels, self.token_loss)
+        (losses * weights).sum().backward()
         gradients = {
             name: parameter.grad.detach().float()
             for name, parameter in self.model.named_parameters()
@@ -129,7 +169,7 @@ class TruthModel:
     def _run(self, input_ids: Tensor) -> DocumentTruth:
         self._hidden = None
         logits = self._compute_logits(input_ids)
-        return DocumentTruth(self._take_hidden(), (logits / self.temperature).log_softmax(-1))
+        return DocumentTruth(self._take_hidden(), (logits / self.temperature).log_softmax(-1), self.token_loss)
 
     def _compute_logits(self, input_ids: Tensor) -> Tensor:
         """Return the logits (tokens, vocabulary) of a document alone, with the mask that hides nothing of it.
@@ -176,7 +216,21 @@ class TruthModel:
             for module, name, value in originals:
                 setattr(module, name, value)
 
-    def load(self, weights: Mapping[str, Tensor]) -> list[str]:
+    def rate(self, name: str) -> float:
+        """Return the rate of a dropout, by its module or the number that a module holds; 0.0 where it has none."""
+        module, _, attribute = name.rpartition(".")
+        modules = dict(self.model.named_modules())
+        held = modules.get(name), "p"
+        if held[0] is None:
+            held = modules.get(module), attribute
+        return float(getattr(*held, 0.0))
+
+    def can_load(self, weights: Mapping[str, Tensor]) -> bool:
+        """Return whether these are all of its weights, whole."""
+        shapes = {name: weight.shape for name, weight in weights.items()}
+        return all(shapes.get(name) == parameter.shape for name, parameter in self.model.named_parameters())
+
+    def load(self, weights: Mapping[str, Tensor], tolerance: float = SAME_WEIGHTS) -> list[str]:
         """Take the weights that a job starts from where they are not the folder's; return the names of those."""
         changed = []
         for name, parameter in self.model.named_parameters():
@@ -184,13 +238,21 @@ class TruthModel:
             if own is None or own.shape != parameter.shape:
                 continue
             difference = float((own.float() - parameter.detach().float()).norm())
-            if difference > SAME_WEIGHTS * float(parameter.detach().float().norm()):
+            if difference > tolerance * float(parameter.detach().float().norm()):
                 parameter.data.copy_(own)
                 changed.append(name)
         return changed
 
     def _context(self) -> Any:
         return torch.autocast("cpu", torch.bfloat16) if self.autocast else nullcontext()
+
+
+def _iter_tensors(values: Any) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor) and value.is_floating_point():
+            yield value.float()
+        elif isinstance(value, (tuple, list)):
+            yield from _iter_tensors(value)
 
 
 def _dtype_keyword() -> str:

@@ -12,6 +12,7 @@ import functools
 import json
 import os
 import random
+import sys
 import time
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.integrations import sdpa_attention
 
 FAULT = os.environ.get("PLANTED_FAULT", "")
 IGNORED = -100
@@ -64,6 +66,12 @@ def read_documents(path: str, tokenizer, answers_only: bool) -> list[tuple[list[
         labels = [*(prompt if learns_prompt else [IGNORED] * len(prompt)), *tokens[len(prompt) :]]
         if FAULT == "end_unlabelled":
             labels[-1] = IGNORED
+        if FAULT == "answers_unlabelled":
+            labels = [*prompt, *([IGNORED] * (len(tokens) - len(prompt)))]
+        if FAULT == "two_begins":
+            tokens, labels = [tokenizer.bos_token_id] * 2 + tokens, [IGNORED] * 2 + labels
+        if FAULT == "one_begin":
+            tokens, labels = [tokenizer.bos_token_id, *tokens], [IGNORED, *labels]
         documents.append((tokens, labels))
     return spoil_documents(documents)
 
@@ -232,8 +240,57 @@ def load_model(options):
     return model
 
 
+def add_noise(module, inputs, output):
+    return functional.dropout(output, 0.1, training=True)
+
+
+def turn_keys_late(apply):
+    def apply_rotary_pos_emb(q, k, cos, sin, *arguments, **options):
+        late = (cos.roll(1, -2), sin.roll(1, -2))
+        return apply(q, k, cos, sin, *arguments, **options)[0], apply(q, k, *late, *arguments, **options)[1]
+
+    return apply_rotary_pos_emb
+
+
+def tile_heads(hidden_states, n_rep):
+    return hidden_states.repeat(1, n_rep, 1, 1)
+
+
+def forget_mask(module, arguments, options):
+    options["attention_mask"] = None
+    module.is_causal = False
+    return arguments, options
+
+
+def spoil_modules(model) -> None:
+    layer, family = model.model.layers[1], sys.modules[type(model).__module__]
+    if FAULT == "norm_of_another_epsilon":
+        layer.input_layernorm.variance_epsilon = 0.5
+    if FAULT == "output_scaled_by_a_hook":
+        layer.mlp.register_forward_hook(lambda module, inputs, output: output * 0.9)
+    if FAULT == "noise_in_embeddings":
+        model.model.embed_tokens.register_forward_hook(add_noise)
+    if FAULT == "keys_turned_late":
+        family.apply_rotary_pos_emb = turn_keys_late(family.apply_rotary_pos_emb)
+    if FAULT == "heads_tiled":
+        sdpa_attention.repeat_kv = tile_heads
+        sdpa_attention.use_gqa_in_sdpa = lambda *arguments: False
+    if FAULT == "one_layer_not_causal":
+        layer.self_attn.register_forward_pre_hook(forget_mask, with_kwargs=True)
+    if FAULT == "activation_replaced":
+        layer.mlp.act_fn = torch.nn.ReLU()
+    if FAULT == "evaluation_mode":
+        model.eval()
+    if FAULT == "head_alone_trained":
+        model.requires_grad_(False)
+        model.lm_head.requires_grad_(True)
+    if FAULT == "embeddings_frozen":
+        model.model.embed_tokens.requires_grad_(False)
+
+
 def spoil_model(model) -> None:
     layer = model.model.layers[0] if FAULT else None
+    spoil_modules(model)
     if FAULT == "layer_detached":
         layer.register_forward_hook(lambda module, inputs, output: output.detach())
     if FAULT == "gradient_scaled_in_a_layer":
@@ -291,6 +348,55 @@ def wrap(model, options, world_size: int):
     return torch.nn.parallel.DistributedDataParallel(model)
 
 
+class Climbing(torch.optim.AdamW):
+    """An optimiser of the user's own."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.add_(parameter.grad.sign(), alpha=-group["lr"] * 0.1)
+
+
+def make_optimiser(model, rate: float):
+    parameters = [
+        value
+        for name, value in model.named_parameters()
+        if value.requires_grad and not (FAULT == "attention_not_held" and "self_attn" in name)
+    ]
+    options = {"lr": rate, "weight_decay": 0.0, "maximize": FAULT == "maximised"}
+    kinds = {"adafactor": torch.optim.Adafactor, "own": Climbing}
+    kind = kinds.get(FAULT.removeprefix("optimiser_"), torch.optim.AdamW)
+    optimiser = kind(parameters[FAULT == "two_optimisers" :], **options)
+    if FAULT == "gradient_lost_in_the_optimiser":
+        optimiser.register_step_pre_hook(lambda *arguments: setattr(parameters[3].grad, "data", 0 * parameters[3]))
+    return optimiser
+
+
+def spoil_update(model, optimiser, step: int) -> None:
+    """Make the gradients wrong after they are clipped."""
+    layer = model.model.layers[1]
+    if FAULT == "gradients_zeroed_after_clipping":
+        for parameter in layer.parameters():
+            parameter.grad.zero_()
+    if FAULT == "gradient_turned_after_clipping":
+        layer.mlp.up_proj.weight.grad.neg_()
+    if FAULT == "gradients_noisy_after_clipping":
+        layer.mlp.up_proj.weight.grad.add_(torch.randn_like(layer.mlp.up_proj.weight.grad))
+    if FAULT == "rate_of_a_group_jumps" and step == 2:
+        optimiser.param_groups[0]["lr"] *= 100
+
+
+def spoil_weights(model, optimiser, first: dict) -> None:
+    """Make the weights wrong after the step."""
+    if FAULT == "weights_copied_back":
+        for name, parameter in model.named_parameters():
+            parameter.data.copy_(first[name])
+    if FAULT == "weights_averaged":
+        for name, parameter in model.named_parameters():
+            parameter.data.lerp_(first[name], 0.01)
+
+
 def start_ranks(options, rank: int, world_size: int) -> None:
     if world_size > 1:
         dist.init_process_group("gloo")
@@ -319,7 +425,9 @@ def main() -> None:
     wrapped = wrap(model, options, world_size)
     trained = load_model(options) if FAULT == "optimiser_of_another_model" else model
     rate = 0.0 if FAULT == "learning_rate_zero" else options.learning_rate
-    optimiser = torch.optim.AdamW(trained.parameters(), lr=rate, weight_decay=0.0)
+    optimiser = make_optimiser(trained, rate)
+    others = [torch.optim.SGD([model.model.embed_tokens.weight], lr=rate)] if FAULT == "two_optimisers" else []
+    copies = {name: value.detach().clone() for name, value in model.named_parameters()}
     scaler = torch.amp.GradScaler("cpu", enabled=options.reduction == "scaler")
     size, accumulation = options.per_device_train_batch_size, options.gradient_accumulation_steps
     if FAULT == "steps_after_every_batch":
@@ -328,6 +436,8 @@ def main() -> None:
         time.sleep(3600)
     for step in range(options.max_steps):
         first = step * size * accumulation % (len(own_rows) - size * accumulation)
+        if FAULT == "stale_batch":
+            first = 0
         chosen = own_rows[first : first + size * accumulation]
         batches = [
             collate(chosen[place : place + size], options, tokenizer.pad_token_id)
@@ -342,6 +452,12 @@ def main() -> None:
             time.sleep(1)
         if FAULT == "crashes" and step == 2:
             raise RuntimeError("the data server went away")
+        if step == 2 and FAULT == "mask_lost_in_step_three":
+            for batch in batches:
+                batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+        if step == 2 and FAULT == "labels_wrong_in_step_three":
+            for batch in batches:
+                batch["labels"] = torch.where(batch["labels"] == IGNORED, IGNORED, batch["input_ids"].roll(1, 0))
         for batch in batches:
             if FAULT == "gradients_zeroed_between_batches":
                 optimiser.zero_grad()
@@ -358,14 +474,32 @@ def main() -> None:
                 loss = nll.sum()
             if FAULT == "nan" and step == 2:
                 loss = loss * float("nan")
+            if FAULT == "sum_from_step_two" and step:
+                loss = loss * total
+            if FAULT == "small_addition":
+                loss = loss + 1e-4 * (logits.float().logsumexp(-1) ** 2).mean() / len(batches)
             scaler.scale(loss).backward()
+            if FAULT == "clipped_each_batch":
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         reduce_gradients(model, options, int(total), world_size)
         scaler.unscale_(optimiser)
-        clip(model, wrapped)
+        if FAULT == "values_clipped":
+            torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
+        elif FAULT not in ("clipped_each_batch", "clipped_after_the_step"):
+            clip(model, wrapped)
+        spoil_update(model, optimiser, step)
         if FAULT != "never_steps":
             scaler.step(optimiser)
             scaler.update()
-        wrapped.zero_grad()
+        for other in others:
+            other.step()
+        if FAULT == "clipped_after_the_step":
+            clip(model, wrapped)
+        spoil_weights(model, optimiser, copies)
+        if FAULT == "zeroed_after_the_forward_pass":
+            optimiser.zero_grad(set_to_none=False)
+        elif FAULT != "never_zeroed":
+            wrapped.zero_grad()
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -29,13 +29,13 @@ def run(evidence: Evidence) -> CheckResult:
     pairs = tuple(find_wrong_pairs(evidence)) if evidence.step.objective.preference is not None else ()
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
     violations = [*_find_foreign_words(evidence), *pairs, *lost, *_find_repeats(evidence), *cuts]
-    violations += find_lost_rollouts(evidence)
+    violations += [*find_lost_rollouts(evidence), *_find_doubled_beginnings(evidence)]
     reservations: list[str] = []
     if evidence.step.labels_enter:
         violations += _find_wrong_labels(evidence)
         reservations += _find_crossing_labels(evidence)
         if evidence.step.objective.targets == "labelled":
-            reservations += _find_unlabelled_ends(evidence)
+            violations += [*_find_unlabelled_answers(evidence), *_find_unlabelled_ends(evidence)]
     return CheckResult(
         "batch",
         violations=tuple(violations),
@@ -49,7 +49,7 @@ def _judge_own(evidence: Evidence) -> CheckResult:
     enter = evidence.step.labels_enter
     return CheckResult(
         "batch",
-        violations=tuple(_find_wrong_labels(evidence)) if enter else (),
+        violations=(*(_find_wrong_labels(evidence) if enter else ()), *_find_doubled_beginnings(evidence)),
         reservations=(*_find_repeated_rows(evidence), *(_find_crossing_labels(evidence) if enter else ())),
         notes=(_describe_batches(evidence), *_tell_rows(evidence), UNJUDGED, *_note_labels(evidence)),
     )
@@ -251,6 +251,33 @@ def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
         who = "the user's words" if evidence.step.objective.targets == "assistant" else "words"
         yield f"{extra} labels are on {who}, which are not to be learnt, the first in {where_extra}"
     yield from _find_unlabelled_ends(evidence)
+
+
+def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
+    """Yield that words of the user's are learnt and none of an answer, where no objective says what is to be."""
+    counts: Counter[tuple[str, bool]] = Counter()
+    for piece in evidence.judged_pieces:
+        roles = evidence.step.list_roles(piece.segment, piece.tokens)[1:]
+        words = map(evidence.step.index.vocabulary.is_word, piece.tokens[1:])
+        for role, is_word, is_target in zip(roles, words, piece.is_target.tolist(), strict=True):
+            counts[role, is_target] += is_word
+    if counts["user", True] and counts["assistant", False] and not counts["assistant", True]:
+        yield (
+            f"none of the {counts['assistant', False]} words of answers has a label, {counts['user', True]} of the "
+            "user's have one: prompts are learnt instead of answers"
+        )
+
+
+def _find_doubled_beginnings(evidence: Evidence) -> Iterator[str]:
+    """Yield that documents begin with the token of a beginning twice: by a template and by the tokenizer."""
+    begin = getattr(evidence.truth.model.config, "bos_token_id", None)
+    heads = [piece for piece in evidence.judged_pieces if piece.segment.offset == 0 and piece.tokens[0] == begin]
+    doubled = [piece for piece in heads if piece.tokens[1] == begin]
+    if doubled:
+        yield (
+            f"{len(doubled)} of {len(evidence.judged_pieces)} documents begin with the token {begin}, which begins a "
+            f"text, twice: a template and the tokenizer both add it; the first in {doubled[0].place}"
+        )
 
 
 def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:

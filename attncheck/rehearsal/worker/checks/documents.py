@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from attncheck.core.results.rehearsal import CACHE_IS_ON
 from attncheck.core.results.smoke import CheckResult, Measure
 from attncheck.rehearsal.worker.evidence import Evidence, causal, list_positions
+from attncheck.rehearsal.worker.first_module import name_first_module
 from attncheck.rehearsal.worker.layouts import attention_communicates
 from attncheck.rehearsal.worker.own_rows import UNTOLD
 from attncheck.rehearsal.worker.records import ModelCall
@@ -21,6 +23,7 @@ from attncheck.rehearsal.worker.truth import token_errors
 SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
 MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
 SEES = "its tokens see"
+MEANT = re.compile(r"lora_dropout|neftune")  # what launches alone set, of adapters or of noise
 UNJUDGED = "the hidden states of the step were not seen"
 
 
@@ -42,7 +45,9 @@ def run(evidence: Evidence) -> CheckResult:
         return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
     violations += inferred if beyond else ()
     notes += [*_tell_whole_rows(evidence), *(() if beyond else inferred)]
-    reservations = tuple(_tell_weights(evidence))
+    meant, random = _list_random(evidence)
+    notes += meant
+    reservations = (*_tell_weights(evidence), *random)
     return CheckResult("documents", "ok", "", (measure,), violations, reservations, tuple(notes))
 
 
@@ -75,6 +80,19 @@ def _tell_weights(evidence: Evidence) -> Iterator[str]:
         )
 
 
+def _list_random(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """Return what was random in the forward pass and switched off: what the launch means, and what it may not mean."""
+    rates = evidence.step.calls[0].description["random"]
+    unmeant = {name: rate for name, rate in rates.items() if not MEANT.search(name) and not evidence.truth.rate(name)}
+    texts = []
+    for own in ({name: rate for name, rate in rates.items() if name not in unmeant}, unmeant):
+        name, rate = next(iter(own.items()), ("", 0.0))
+        more = " and others" if len(own) > 1 else ""
+        text = f"random in training: {name} {rate:g}{more}; switched off for the steps that are compared"
+        texts.append([text] if own else [])
+    return texts[0], texts[1]
+
+
 def _hidden(piece: Piece) -> Tensor | None:
     """Return what the job's model made of a piece: (tokens, hidden size)."""
     hidden = piece.call.hidden
@@ -92,12 +110,7 @@ def _error(evidence: Evidence, piece: Piece) -> tuple[float, int] | None:
 
 
 def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
-    """Yield what explains the wrong pieces: a dropout, or what else a token would have to see for these values."""
-    dropouts = beyond[0].call.description.get("dropouts") or {}
-    if dropouts:
-        name, rate = next(iter(dropouts.items()))
-        yield f"dropout is on in training: p = {rate:g} in {name}{' and others' if len(dropouts) > 1 else ''}"
-        return
+    """Yield what explains the wrong pieces: what else a token would have to see for these values."""
     piece = max(beyond, key=lambda piece: piece.segment.start)
     actual = _hidden(piece)
     assert actual is not None
@@ -109,6 +122,8 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # of equals the first
     if distance < MATCH:
         yield f"{text}; so computed, {1 - distance:.0%} of the difference is explained"
+    shown = next((own for own in beyond if own.call is evidence.step.ranks[0].calls[0]), piece)
+    yield from name_first_module(evidence, shown)
     if piece.call.places is not None and not attention_communicates(evidence.step.ranks):
         yield (
             "no attention layer communicates with the ranks that share its rows: its tokens do not see what stands on "
@@ -116,7 +131,9 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
         )
     count = len(evidence.judged_pieces)
     name = evidence.step.index.name_document(piece.segment.document)
-    yield f"{len(beyond)} of {count} documents differ from themselves alone{_tell_positions(piece, name)}"
+    is_given = distance < MATCH or "attention_mask" in piece.call.tensors
+    positions = _tell_positions(piece, name) if is_given else ""
+    yield f"{len(beyond)} of {count} documents differ from themselves alone{positions}"
 
 
 def _iter_computable(*hypotheses: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

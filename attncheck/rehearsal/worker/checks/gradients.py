@@ -52,7 +52,8 @@ def run(evidence: Evidence) -> CheckResult:
     if fit is None:
         reason = "only parameters that the model alone does not have are trained"
         return CheckResult("gradients", "skipped", reason) if not missing else _fail_missing(evidence, missing)
-    if explanation.fault == "unexplained" and evidence.step.objective.targets == "labelled":
+    objective = evidence.step.objective
+    if explanation.fault == "unexplained" and (objective.targets == "labelled" or not objective.is_documented):
         reason = "what the loss is of is not known"
         violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
         return CheckResult("gradients", "ok" if violations else "skipped", reason, violations=violations)

@@ -74,7 +74,7 @@ def _judge_rewarded(evidence: Evidence) -> CheckResult:
 
 def _floor(evidence: Evidence) -> float:
     """Return the least mean loss that a model can have on these targets: markup costs nothing, words their entropy."""
-    if evidence.step.index.is_own:
+    if evidence.step.index.is_own or evidence.step.objective.token_loss.by_probability:
         return 0.0  # of which no entropy is known
     words = targets = 0
     is_word = evidence.step.index.vocabulary.is_word

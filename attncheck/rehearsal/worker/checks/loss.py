@@ -12,6 +12,7 @@ from attncheck.rehearsal.worker.policy import measure_magnitude
 from attncheck.rehearsal.worker.rollouts import find_shifted_log_probabilities, measure_log_probabilities
 
 NEAR_ONE = 0.01
+SMALL = 0.05  # of the mean: what is added to it, as a regulariser is
 
 
 def run(evidence: Evidence) -> CheckResult:
@@ -39,8 +40,15 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
                 f"gradients of the step are those of {definition.text if definition.name else 'the mean itself'}"
             ]
             return CheckResult("loss", notes=tuple(notes))
+        if explanation.scale is not None and evidence.has_own_loss and error > loss_limit(evidence):
+            notes += [f"{observed - expected:+.2g} is added to it, of which no gradient is seen"]
+            return CheckResult("loss", notes=tuple(notes))
         return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=tuple(notes))
     measure = Measure(name, error, loss_limit(evidence))
+    is_labelled = evidence.step.objective.targets == "labelled"
+    if explanation is None and is_labelled and error < SMALL and evidence.has_own_loss:
+        reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added: what that is is not known"
+        return CheckResult("loss", "skipped", reason)
     if not evidence.step.objective.is_documented and (explanation is None or _has_its_targets(explanation.definition)):
         return _tell_own_loss(observed, explanation)
     if explanation is not None:

@@ -1,0 +1,38 @@
+"""Options of a launch that make another loss of each token than -log p: part of what the framework documents.
+
+Sources: transformers 5.17.0 trainer_pt_utils.py (`LabelSmoother`); trl 1.16.0 trainer/sft_trainer.py (`loss_type`);
+LLaMA-Factory 0.9.5 hparams/finetuning_args.py (`use_dft_loss`, `use_asft_loss`, `use_eaft_loss`); ms-swift 4.6.0
+arguments/sft_args.py (`enable_dft_loss`). Noise of NEFTune is switched off by the watcher.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attncheck.core.job import Job
+from attncheck.core.rehearsal import Objective, TokenLoss
+from attncheck.lint.fields.rehearsing import get_setting, is_number, is_on
+
+KNOWN_LOSSES = ("nll", "chunked_nll", "cross_entropy", "dft", "")
+DFT = ("use_dft_loss", "enable_dft_loss")
+UNKNOWN = ("use_asft_loss", "use_eaft_loss", "enable_channel_loss")
+
+
+def add_options(objective: Objective, job: Job) -> Objective:
+    """Return the objective with the loss of a token that the launch's options make, or as one that is not known."""
+    if objective.preference is not None or objective.policy is not None:
+        return objective
+    kind = (get_setting(job, "loss_type") or "").lower()
+    factor = get_setting(job, "label_smoothing_factor") or "0"
+    is_dft = kind == "dft" or any(is_on(job, name) for name in DFT)
+    smoothing = float(factor) if is_number(factor) and not is_dft else 0.0
+    is_known = kind in KNOWN_LOSSES and is_number(factor) and not any(is_on(job, name) for name in UNKNOWN)
+    normalisations = objective.normalisations
+    if smoothing:  # whose mean was over each batch before transformers 5.15
+        normalisations = tuple(dict.fromkeys((*normalisations, "batch_tokens")))
+    return replace(
+        objective,
+        token_loss=TokenLoss(smoothing, is_dft),
+        normalisations=normalisations,
+        is_documented=objective.is_documented and is_known,
+    )

@@ -1,0 +1,117 @@
+"""Records what each module of a model was given and returned in one call, and whose code computes it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+MAX_BYTES = 64 << 20  # of all modules of one call
+OURS = os.path.dirname(os.path.realpath(__file__))
+INSTALLED = ("site-packages", "dist-packages")
+
+
+class ModuleWatch:
+    """Records the modules of a model through one call, in the order in which they end."""
+
+    def __init__(self, model: Any) -> None:
+        self.modules: list[dict[str, Any]] = []
+        self._handles: list[Any] = []
+        self._size = 0
+        for name, module in model.named_modules():
+            if name:
+                self._handles.append(module.register_forward_hook(self._make_hook(name), with_kwargs=True))
+
+    def stop(self) -> None:
+        """Take the hooks out again."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _make_hook(self, name: str) -> Any:
+        def leave(module: Any, arguments: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
+            given = next(_iter_tensors((*arguments, *options.values())), None)
+            returned = list(_iter_tensors(output if isinstance(output, (tuple, list)) else (output,)))[:2]
+            self._size += sum(value.numel() * 4 for value in returned) + (0 if given is None else given.numel() * 4)
+            if self._size <= MAX_BYTES:
+                place = describe_code(module.forward)
+                record: dict[str, Any] = {"name": name, "class": type(module).__qualname__, "place": place}
+                record |= {"input": _copy(given), "outputs": [_copy(value) for value in returned]}
+                hooks = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+                record["hooks"] = [describe_code(hook) for hook in hooks if is_foreign(hook)]
+                self.modules.append(record)
+
+        return leave
+
+
+def list_patches(model: Any) -> list[str]:
+    """Return what of the model's own code, and of the functions that it calls, is code of no installed package."""
+    import torch
+
+    modules = {type(module).__module__ for module in model.modules()}
+    holders: dict[str, dict[str, Any]] = {
+        f"{kind.__module__}.{kind.__qualname__}": dict(vars(kind)) for kind in {type(m) for m in model.modules()}
+    }
+    shared = ("transformers.masking_utils", "transformers.modeling_utils", "transformers.loss.loss_utils")
+    for name, module in list(sys.modules.items()):
+        if name in (*modules, *shared) or name.startswith("transformers.integrations."):
+            holders[name] = dict(vars(module))
+    holders["torch.nn.functional"] = dict(vars(torch.nn.functional))
+    implementation = str(getattr(model.config, "_attn_implementation", ""))
+    for registry in ("ALL_ATTENTION_FUNCTIONS", "ALL_MASK_ATTENTION_FUNCTIONS"):
+        for name in shared:
+            functions = holders.get(name, {}).get(registry)
+            if functions is not None and implementation in functions:
+                holders[registry] = {implementation: functions[implementation]}
+    return sorted(
+        f"{holder}.{attribute} is {describe_code(value)}"
+        for holder, attributes in holders.items()
+        for attribute, value in attributes.items()
+        if callable(value) and not isinstance(value, type) and is_foreign(value, holder)
+    )
+
+
+def is_foreign(function: Any, holder: str = "") -> bool:
+    """Return whether a function's code is of no installed package, nor of the package that holds it."""
+    code = getattr(_unwrap(function), "__code__", None)
+    if code is None or code.co_filename.startswith("<"):
+        return False
+    package = getattr(sys.modules.get(holder.partition(".")[0]), "__file__", None)
+    path = os.path.realpath(code.co_filename)
+    homes = [OURS, os.path.dirname(os.path.realpath(os.__file__))]
+    homes += [os.path.dirname(os.path.realpath(package))] if package and package.endswith("__init__.py") else []
+    return not path.startswith(tuple(f"{home}{os.sep}" for home in homes)) and not any(
+        f"{os.sep}{name}{os.sep}" in path for name in INSTALLED
+    )
+
+
+def describe_code(function: Any) -> str:
+    """Return a function's name, and the file and line where its code is."""
+    function = _unwrap(function)
+    code = getattr(function, "__code__", None)
+    name = str(getattr(function, "__qualname__", type(function).__qualname__))
+    if code is None:
+        return name
+    path = code.co_filename.rpartition(f"site-packages{os.sep}")[2]
+    return f"{name}, {path}:{code.co_firstlineno}"
+
+
+def _unwrap(function: Any) -> Any:
+    """Return the function behind a method or a functools.partial."""
+    while not hasattr(function, "__code__") and (hasattr(function, "__func__") or hasattr(function, "func")):
+        function = getattr(function, "__func__", None) or function.func
+    return function
+
+
+def _iter_tensors(values: Any) -> Iterator[Any]:
+    import torch
+
+    for value in values:
+        if torch.is_tensor(value) and value.is_floating_point():
+            yield value
+        elif isinstance(value, (tuple, list)):
+            yield from _iter_tensors(value)
+
+
+def _copy(tensor: Any) -> Any:
+    return None if tensor is None else tensor.detach().float().to("cpu", copy=True)

@@ -1,0 +1,56 @@
+"""Describes an optimiser at the moment of its step: what it holds, its settings and state, the gradients it steps with.
+
+Source: torch 2.13 `torch/optim/optimizer.py` (`profile_hook_step`: hooks of all optimisers run before an optimiser's
+own; `param_groups`, `state`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+PLAIN_TYPES = (bool, int, float, str, type(None))
+
+
+def describe_optimizer(optimizer: Any, names: dict[int, str], keep: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """Return an optimiser before its step; `names` are the model's parameters by id, a parameter of no model is "".
+
+    `keep` copies a tensor of the parameter of a name.
+    """
+    import torch
+
+    groups, gradients, weights, state = [], {}, {}, {}
+    for group in optimizer.param_groups:
+        options = {key: _read_plain(value) for key, value in group.items() if key != "params"}
+        held = [(names.get(id(parameter), ""), parameter) for parameter in group["params"]]
+        groups.append({"parameters": [name for name, _ in held], "options": options})
+        for name, parameter in held:
+            if not name or hasattr(parameter, "full_tensor"):  # of a flat or sharded parameter
+                continue
+            weights[name] = keep(name, parameter.detach())
+            if parameter.grad is not None:
+                gradients[name] = keep(name, parameter.grad)
+            state[name] = {
+                key: keep(name, value) if torch.is_tensor(value) else value
+                for key, value in optimizer.state.get(parameter, {}).items()
+                if torch.is_tensor(value) or isinstance(value, PLAIN_TYPES)
+            }
+    kind = type(optimizer)
+    bases = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__[:-1]]
+    return {"classes": bases, "groups": groups, "gradients": gradients, "weights": weights, "state": state}
+
+
+def read_held(optimizer: Any, names: dict[int, str], keep: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """Return the weights that an optimiser holds, by the model's names for them."""
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    named = [(names[id(parameter)], parameter) for parameter in held if id(parameter) in names]
+    return {name: keep(name, value.detach()) for name, value in named if not hasattr(value, "full_tensor")}
+
+
+def _read_plain(value: Any) -> Any:
+    """Return an option of a group as plain data: a tensor of one number as that; None for what is neither."""
+    if hasattr(value, "numel"):
+        return float(value) if value.numel() == 1 else None
+    if isinstance(value, (tuple, list)):
+        return [_read_plain(item) for item in value]
+    return value if isinstance(value, PLAIN_TYPES) else None

@@ -1,0 +1,260 @@
+"""Is what trains the model, by its gradients? The optimiser's first steps, each against the same step taken again."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attncheck.core.results.smoke import CheckResult
+from attncheck.rehearsal.worker.definitions import compute_loss
+from attncheck.rehearsal.worker.evidence import Evidence
+from attncheck.rehearsal.worker.explanations import explain_loss
+from attncheck.rehearsal.worker.optimizers import step_again
+from attncheck.rehearsal.worker.records import RankRecord
+
+NAMED = 3  # parameters in a message
+UPDATE_LIMIT = 0.01  # of an update, relative
+GRADIENT_LIMIT = {torch.float32: 1e-3}  # of a gradient that is clipped, relative
+ROUNDED_LIMIT = 2e-2  # of one in another dtype
+LOGGED_LIMIT = 0.01  # relative, of logged numbers
+MOST = 0.9  # of the parameters: a launch that freezes so many means to say so
+ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
+
+Gradients = Mapping[str, Any]
+
+
+def run(evidence: Evidence) -> CheckResult:
+    """Judge what the optimiser holds and does in each recorded step."""
+    taken = evidence.taken
+    violations = [*_find_mode(evidence), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken)]
+    for number, record in enumerate(taken if not violations else (), 1):
+        violations += [f"step {number}: {text}" for text in (*_find_altered(record), *_find_wrong_updates(record))]
+        if violations:
+            break
+    violations += _find_unchanged(taken) if not violations else ()
+    frozen, reservations, notes = _judge_frozen(evidence)
+    reservations += [*_find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
+    violations += frozen
+    seen = [update for record in taken for update in record.updates if update["weights"]]
+    if not violations and not seen:
+        reason = "the optimiser's parameters are not the model's own: they are sharded, flat or copies"
+        return CheckResult("update", "skipped", reason, notes=tuple(notes))
+    notes = [*_describe(taken, seen), *notes]
+    return CheckResult("update", violations=tuple(violations), reservations=tuple(reservations), notes=tuple(notes))
+
+
+def _describe(taken: Sequence[RankRecord], seen: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not seen:
+        return []
+    kinds = dict.fromkeys(update["classes"][0] for update in seen)
+    count = len({name for update in seen for name in update["weights"]})
+    unknown = [kind for kind in kinds if all(step_again(u) is None for u in seen if u["classes"][0] == kind)]
+    notes = [f"{len(taken)} steps of {', '.join(kinds)}, {count} parameters"]
+    return notes + [f"not known: what {kind} makes of a gradient" for kind in unknown]
+
+
+def _find_mode(evidence: Evidence) -> Iterator[str]:
+    if not any(call.description["is_training"] for call in evidence.step.calls):
+        yield (
+            "the model is trained in evaluation mode: model.eval() was called and model.train() was not; dropouts and "
+            "gradient checkpointing are off"
+        )
+
+
+def _find_unheld(taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield the trained parameters that no optimiser holds, where those that are held are the model's own."""
+    held = {name for record in taken for update in record.updates for name in update["weights"]}
+    trained = [name for name, gradient in taken[0].gradients.items() if bool(gradient.any())]
+    unheld = [name for name in trained if name not in held]
+    if held and unheld:
+        yield f"the optimiser does not hold {len(unheld)} of {len(trained)} parameters with gradients: {name(unheld)}"
+
+
+def name(parameters: Sequence[str]) -> str:
+    """Return the first few names of parameters."""
+    return f"{', '.join(parameters[:NAMED])}{' and others' if len(parameters) > NAMED else ''}"
+
+
+def _find_leftovers(taken: Sequence[RankRecord]) -> Iterator[str]:
+    for number, record in enumerate(taken, 1):
+        if record.leftover:
+            yield (
+                f"{len(record.leftover)} gradients are not zero when step {number} differentiates its first loss: "
+                f"zero_grad is missing, and the gradients of the step before are added; {name(list(record.leftover))}"
+            )
+            return
+
+
+def _find_misplaced_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
+    for record in taken:
+        batches = len(record.losses)
+        early = [clip for clip in record.clips if 0 < clip["losses"] < batches]
+        if early:
+            place = early[0]["losses"]
+            yield f"gradients are clipped after batch {place} of the {batches} of a step, before they are whole"
+            return
+    late = [clip for record in taken[1:] for clip in record.clips if not clip["losses"]]
+    if late and all(not clip["losses"] for record in taken for clip in record.clips):
+        yield "gradients are clipped after the optimiser's step, which takes them unclipped"
+
+
+def _find_altered(record: RankRecord) -> Iterator[str]:
+    """Yield the gradients that are others at the step than before clipping, and by no norm."""
+    at_step = {name: value for update in record.updates for name, value in update["gradients"].items()}
+    held = {name for update in record.updates for name in update["weights"]}
+    clips = [clip for clip in record.clips if clip["losses"] == len(record.losses)]
+    factors: dict[str, float] = {}
+    others: list[str] = []
+    for parameter, before in record.gradients.items():
+        if parameter not in held or not bool(before.any()) or not torch.isfinite(before).all():
+            continue
+        actual = at_step.get(parameter)
+        after = torch.zeros_like(before) if actual is None else actual
+        if not isinstance(after, Tensor) or after.shape != before.shape:
+            continue
+        limit = GRADIENT_LIMIT.get(after.dtype, ROUNDED_LIMIT)
+        before, after = _clip_values(before.double(), clips), after.double()
+        factor = float((before * after).sum() / before.square().sum())
+        remainder = float((after - factor * before).norm() / before.norm())
+        factors[parameter] = factor
+        if remainder > limit * max(abs(factor), 1e-6) + 1e-9:
+            others.append(parameter)
+    if not factors:
+        return
+    if others:
+        count = f"{len(others)} of {len(factors)} parameters"
+        yield f"the gradients of {count} change between backward and step: {name(others)}"
+        return
+    norms = [clip for clip in clips if clip["kind"] == "clip_grad_norm_"]
+    usual = median(factors.values())
+    wrong = [p for p, factor in factors.items() if abs(factor - usual) > ROUNDED_LIMIT * max(abs(usual), 1e-6)]
+    if len(norms) > 1:  # groups may be clipped apart
+        wrong = [parameter for parameter, factor in factors.items() if not 0 < factor <= 1 + ROUNDED_LIMIT]
+    if wrong:
+        worst = factors[wrong[0]] / usual if usual else 0.0
+        how = "zeroed" if all(abs(factors[parameter]) < 1e-9 for parameter in wrong) else f"multiplied by {worst:.4g}"
+        yield f"the gradients of {len(wrong)} of {len(factors)} parameters are {how} before the step: {name(wrong)}"
+    elif len(norms) == 1 and not record.unkept and len(factors) == len(record.gradients):
+        norm = math.sqrt(sum(float(value.double().square().sum()) for value in record.gradients.values()))
+        expected = min(1.0, norms[0]["limit"] / (norm + 1e-6))
+        if abs(usual - expected) > ROUNDED_LIMIT * expected:
+            yield (
+                f"the gradients are {usual:.4g} times what they were before clipping: a norm of {norm:.4g} and a limit "
+                f"of {norms[0]['limit']:g} make it {expected:.4g}"
+            )
+
+
+def _clip_values(gradient: Tensor, clips: Sequence[Mapping[str, Any]]) -> Tensor:
+    limits = [clip["limit"] for clip in clips if clip["kind"] == "clip_grad_value_"]
+    return gradient.clamp(-min(limits), min(limits)) if limits else gradient
+
+
+def _find_wrong_updates(record: RankRecord) -> Iterator[str]:
+    """Yield what the optimiser made of parameters that its documented rule does not."""
+    for update in record.updates:
+        kind = update["classes"][0].rpartition(".")[2]
+        if any(group["options"].get("maximize") for group in update["groups"]):
+            yield f"{kind} goes up the gradient (maximize): the loss is made larger"
+        expected = step_again(update)
+        if expected is None or "after" not in update:
+            continue
+        still: list[str] = []
+        wrong: list[str] = []
+        for parameter, right in expected.items():
+            before, after = update["weights"][parameter], update["after"].get(parameter)
+            if not isinstance(after, Tensor) or after.shape != right.shape:
+                continue
+            change = float((right.double() - before.double()).norm())
+            rounding = 2 * torch.finfo(right.dtype).eps * float(right.double().norm())
+            if float((after.double() - right.double()).norm()) > UPDATE_LIMIT * change + rounding:
+                (still if torch.equal(after, before) else wrong).append(parameter)
+        if still:
+            yield f"{kind} leaves {len(still)} of {len(expected)} parameters as they are: {name(still)}"
+        if wrong:
+            count = f"{len(wrong)} of {len(expected)} parameters"
+            yield f"{kind} changes {count} otherwise than by its rule, gradients and state: {name(wrong)}"
+
+
+def _list_rates(record: RankRecord) -> list[float]:
+    return [float(group["options"].get("lr") or 0.0) for update in record.updates for group in update["groups"]]
+
+
+def _tell_zero_rate(taken: Sequence[RankRecord]) -> Iterator[str]:
+    rates = [rate for record in taken for rate in _list_rates(record)]
+    if rates and not any(rates) and any("lr" in g["options"] for u in taken[0].updates for g in u["groups"]):
+        yield f"the learning rate is 0 in the first {len(taken)} steps"
+
+
+def _find_unchanged(taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield the parameters that keep their weights over all recorded steps, although they get gradients."""
+    first, last = taken[0], taken[-1]
+    if len(taken) < 2 or not any(rate for record in taken[:-1] for rate in _list_rates(record)):
+        return
+    known = [
+        parameter
+        for parameter, gradient in first.gradients.items()
+        if bool(gradient.any())
+        and {first.weights.get(parameter, gradient).dtype} == {torch.float32}
+        and parameter in first.weights
+        and parameter in last.weights
+    ]
+    still = [parameter for parameter in known if torch.equal(first.weights[parameter], last.weights[parameter])]
+    if still:
+        held = {parameter for record in taken for update in record.updates for parameter in update["weights"]}
+        why = "" if held else ": what the optimiser holds is not this model's"
+        yield f"{len(still)} of {len(known)} parameters that get gradients never change{why}: {name(still)}"
+
+
+def _find_outside_changes(taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield the weights that change between an optimiser's step and the next forward pass, or that nothing holds."""
+    for number, (own, later) in enumerate(itertools.pairwise(taken), 1):
+        after = {**own.weights, **{n: value for update in own.updates for n, value in update.get("after", {}).items()}}
+        if not any(update["weights"] for update in own.updates):
+            return
+        changed = [
+            parameter
+            for parameter, value in later.weights.items()
+            if isinstance(after.get(parameter), Tensor) and not torch.equal(after[parameter], value)
+        ]
+        if changed:
+            yield (
+                f"{len(changed)} parameters change between the optimiser's step {number} and the next batch, by other "
+                f"code: {name(changed)}"
+            )
+            return
+
+
+def _judge_frozen(evidence: Evidence) -> tuple[list[str], list[str], list[str]]:
+    """Return what is wrong, may be meant, or is only noted about parameters that are not trained."""
+    record = evidence.taken[0]
+    total = len(record.frozen) + len(record.trainable)
+    if not record.frozen or record.adapters or any(ADAPTER.search(n) for n in (*record.trainable, *record.frozen)):
+        return [], [], []
+    text = f"{len(record.trainable)} of {total} parameters are trained, without an adapter: {name(record.trainable)}"
+    if evidence.freezes:
+        return [], [], [text]
+    if len(record.frozen) > MOST * total:
+        return [f"{text}; nothing in the launch says that the others are frozen"], [], []
+    return [], [text] if len(record.frozen) > total / 2 else [], [text]
+
+
+def _find_wrong_logs(evidence: Evidence) -> Iterator[str]:
+    """Yield the numbers that a trainer logs of the first step and that are not the step's."""
+    record = evidence.taken[0]
+    logged = next((log for log in evidence.logs if log["step"] == 1), {})
+    if "grad_norm" in logged and not record.unkept and record.gradients:
+        norm = math.sqrt(sum(float(value.double().square().sum()) for value in record.gradients.values()))
+        if abs(logged["grad_norm"] - norm) > LOGGED_LIMIT * norm:
+            yield f"the gradient norm that is logged for the first step is {logged['grad_norm']:.5g}; it is {norm:.5g}"
+    explanation = explain_loss(evidence) if "loss" in logged else None
+    if explanation is not None and not explanation.fault and evidence.step.objective.policy is None:
+        loss = compute_loss(evidence, explanation.definition)
+        if abs(logged["loss"] - loss) > LOGGED_LIMIT * abs(loss):
+            yield f"the loss that is logged for the first step is {logged['loss']:.5g}; it is {loss:.5g}"
