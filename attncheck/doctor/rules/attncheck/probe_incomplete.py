@@ -14,7 +14,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each thing the probe could not do."""
     for problem in (*snapshot.problems, *snapshot.lost):
         yield Problem(message=f"the probe could not finish: {problem}", subject="probe")
 

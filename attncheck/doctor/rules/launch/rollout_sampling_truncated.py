@@ -27,7 +27,6 @@ NOT_ROLLOUTS = ("val_kwargs", "eval", "validation", "distill")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem that names every setting that truncates."""
     job = require_job(snapshot)
     if not job.reinforcement or not weighs_by_rollout(job):
         return
