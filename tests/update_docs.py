@@ -5,13 +5,11 @@ Run `python -m tests.update_docs`.
 
 from __future__ import annotations
 
-from attncheck.doctor import rule_list
-from attncheck.doctor.engine import all_rules
 from tests.cli.test_surface import SURFACE, describe_surface
-from tests.test_readme import RULES, generated_block
+from tests.test_readme import RULES, generated_block, render_rule_table
 
 if __name__ == "__main__":
     old = f"<!-- rules -->\n{generated_block(RULES, 'rules')}<!-- /rules -->"
-    new = f"<!-- rules -->\n{rule_list.render_markdown(all_rules()[0])}<!-- /rules -->"
+    new = f"<!-- rules -->\n{render_rule_table()}<!-- /rules -->"
     RULES.write_text(RULES.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
     SURFACE.write_text(describe_surface(), encoding="utf-8")

@@ -7,13 +7,15 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
+from typing import TypeVar
 
 from attncheck.core.io.failures import is_out_of_resources
 from attncheck.core.io.files import CannotRead, read_bounded
 
+T = TypeVar("T")
 MAX_BYTES = 1 << 20  # of a distribution's entry points
 
 
@@ -44,6 +46,16 @@ def load(package: ModuleType, group: str, families: bool = False) -> tuple[list[
     ]
     extensions = [extension for extension in loaded if isinstance(extension, Extension)]
     return extensions, [extension for extension in loaded if isinstance(extension, Broken)]
+
+
+def list_records(extensions: Iterable[Extension], constant: str, kind: type[T]) -> list[T]:
+    """Return the records of the extensions: `constant` ("CHECK") of a module, and all of a tuple of its plural."""
+    return [
+        record
+        for extension in extensions
+        for record in (getattr(extension.module, constant, None), *getattr(extension.module, f"{constant}S", ()))
+        if isinstance(record, kind)
+    ]
 
 
 def list_origins(package: ModuleType, group: str) -> dict[str, str]:

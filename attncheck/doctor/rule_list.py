@@ -1,4 +1,4 @@
-"""The list of rules, as text, JSON and the README's table."""
+"""The list of rules, as text and JSON."""
 
 import json
 from collections.abc import Sequence
@@ -31,10 +31,3 @@ def render_json(rules: Sequence[Rule]) -> str:
         for rule in rules
     ]
     return json.dumps(records, indent=2, ensure_ascii=False) + "\n"
-
-
-def render_markdown(rules: Sequence[Rule]) -> str:
-    """Return the README's table of rules."""
-    rows = ["| code | severity | rule | defect |", "|---|---|---|---|"]
-    rows += [f"| {rule.code} | {rule.severity} | `{rule.name}` | {rule_title(rule)} |" for rule in rules]
-    return "\n".join(rows) + "\n"

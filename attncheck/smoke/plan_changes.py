@@ -15,6 +15,15 @@ def propose_implementation(plan: Plan) -> Change:
     return Change(f"attention by {name}", "setting", f'attn_implementation="{name}"', plan)
 
 
+def propose_implementations(
+    plan: Plan, names: tuple[str, ...] = ("flash_attention_2", "sdpa", "eager")
+) -> Iterator[Change]:
+    """Yield the plan under each other attention implementation of `names`."""
+    for name in names:
+        if name != plan.attn_implementation:
+            yield propose_implementation(replace(plan, attn_implementation=name))
+
+
 def propose_without_cudnn(plan: Plan, result: CheckResult) -> Iterator[Change]:
     """Yield SDPA without cuDNN's kernels where it made NaN or infinity: a run that has none then proves whose they are.
 

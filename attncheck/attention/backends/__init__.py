@@ -21,11 +21,5 @@ __all__ = ["Backend", "Case", "Device", "Installed", "Outputs", "Refused"]
 def load() -> tuple[dict[str, Backend], tuple[registry.Broken, ...]]:
     """Return the backends that attncheck itself and its plugins bring, by name, and what could not be loaded."""
     extensions, broken = registry.load(sys.modules[__name__], "attncheck.backends")
-    modules = [extension.module for extension in extensions]
-    records = [
-        record
-        for module in modules
-        for record in (getattr(module, "BACKEND", None), *getattr(module, "BACKENDS", ()))
-        if isinstance(record, Backend)
-    ]
+    records = registry.list_records(extensions, "BACKEND", Backend)
     return {record.name: record for record in sorted(records, key=lambda record: record.name)}, tuple(broken)

@@ -5,7 +5,7 @@ Source: https://pip.pypa.io/en/stable/reference/requirements-file-format/ (pip 2
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
@@ -14,16 +14,6 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from attncheck.core.io.errors import BadUsage
 from attncheck.doctor.target_files.collector import Collector, shorten
 
-FindFile = Callable[[str], str]
-# Options of a line or of `pip install` that are followed by a value of their own and name no package.
-_WITH_VALUE = """
--i --index-url --extra-index-url -f --find-links --trusted-host --no-binary --only-binary --use-feature --root --prefix
---target -t --platform --python-version --implementation --abi --upgrade-strategy --cache-dir --log --timeout --retries
---progress-bar --proxy --cert --client-cert --src --report --python -p --index -C --index-strategy --default-index
---torch-backend --config-settings --global-option --hash --root-user-action --exists-action --prerelease --resolution
---link-mode --keyring-provider --no-build-isolation-package --refresh-package --upgrade-package -P --exclude-newer
-"""
-WITH_VALUE = frozenset(_WITH_VALUE.split())
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _LINE_OPTION = re.compile(r"\s(--hash|--config-settings|--global-option|--no-binary)\b.*$")
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)

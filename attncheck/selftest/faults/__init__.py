@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 
 from attncheck.core import registry
 
@@ -94,13 +93,8 @@ def load() -> tuple[tuple[Fault, ...], tuple[registry.Broken, ...]]:
     """Return every fault, and the files that could not be loaded; a file without `FAULTS` holds helpers."""
     extensions, broken = registry.load(sys.modules[__name__], "attncheck.faults")
     faults: dict[str, Fault] = {}
-    for extension in extensions:
-        for fault in _faults_of_module(extension.module):
-            if fault.name in faults:
-                broken.append(registry.Broken(extension.name, f"two faults are called {fault.name}"))
-            faults.setdefault(fault.name, fault)
+    for fault in registry.list_records(extensions, "FAULT", Fault):
+        if fault.name in faults:
+            broken.append(registry.Broken(fault.name, f"two faults are called {fault.name}"))
+        faults.setdefault(fault.name, fault)
     return tuple(faults.values()), tuple(broken)
-
-
-def _faults_of_module(module: ModuleType) -> tuple[Fault, ...]:
-    return tuple(fault for fault in getattr(module, "FAULTS", ()) if isinstance(fault, Fault))

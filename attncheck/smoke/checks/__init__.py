@@ -1,10 +1,10 @@
-"""Smoke's checks of a plan: one file each, holding one frozen `CHECK`.
+"""Smoke's checks of a plan: frozen records, one `CHECK` a file, or `CHECKS` that are made alike.
 
 A file imports neither torch nor transformers: it names the function in `attncheck.smoke.worker` that runs the check,
 which is imported when the check runs in a worker. Checks of a plugin (an entry point in the group "attncheck.proving",
 whose value is the module) need one import:
 
-    from attncheck.smoke.checks import Change, CheckResult, Measure, Plan, SmokeCheck
+    from attncheck.smoke.checks import Change, CheckResult, Measure, Plan, SmokeCheck, deciding_reason
 """
 
 import pkgutil
@@ -16,11 +16,11 @@ from typing import Any
 
 from attncheck.core import registry
 from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import CheckResult, Measure
+from attncheck.core.results.smoke import CheckResult, Measure, deciding_reason
 
 Testbed = Any  # `attncheck.smoke.worker.testbed.Testbed`, which imports torch
 
-__all__ = ["Change", "CheckResult", "Measure", "Plan", "SmokeCheck"]
+__all__ = ["Change", "CheckResult", "Measure", "Plan", "SmokeCheck", "deciding_reason"]
 
 
 def no_changes(plan: Plan, result: CheckResult) -> Iterable[Change]:
@@ -63,7 +63,8 @@ def load() -> tuple[dict[str, SmokeCheck], tuple[registry.Broken, ...]]:
     A plugin may still call its constant `PROVING`, as before attncheck named it `CHECK`.
     """
     extensions, broken = registry.load(sys.modules[__name__], "attncheck.proving")
-    modules = [extension.module for extension in extensions]
-    records = [getattr(module, "CHECK", getattr(module, "PROVING", None)) for module in modules]
-    known = sorted((record for record in records if isinstance(record, SmokeCheck)), key=lambda record: record.order)
+    records = [
+        record for name in ("PROVING", "CHECK") for record in registry.list_records(extensions, name, SmokeCheck)
+    ]
+    known = sorted(records, key=lambda record: record.order)
     return {record.name: record for record in known}, tuple(broken)

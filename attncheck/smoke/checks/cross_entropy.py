@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from attncheck.core.plan import Change, CrossEntropy, Plan
-from attncheck.core.results.smoke import CheckResult, deciding_reason
-from attncheck.smoke.checks import SmokeCheck
+from attncheck.core.plan import CrossEntropy
+from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, deciding_reason
 
 # What to use in place of a wrong loss: (its name in a plan, the fix's title, the fix's text).
 ALTERNATIVES: tuple[tuple[CrossEntropy, str, str], ...] = (
@@ -24,16 +23,6 @@ ALTERNATIVES: tuple[tuple[CrossEntropy, str, str], ...] = (
 )
 
 
-def applies(plan: Plan) -> str:
-    """Return "": every plan has a loss."""
-    return ""
-
-
-def describe_failure(result: CheckResult) -> str:
-    """Return what is wrong, in a line."""
-    return f"the plan's cross-entropy is not the cross-entropy: {deciding_reason(result)}"
-
-
 def propose_changes(plan: Plan, result: CheckResult) -> Iterable[Change]:
     """Yield the other losses, the one that saves memory first."""
     for name, title, text in ALTERNATIVES:
@@ -46,9 +35,9 @@ CHECK = SmokeCheck(
     title="the loss is the cross-entropy",
     code="ATN342",
     order=55,
-    applies=applies,
+    applies=lambda plan: "",
     worker="attncheck.smoke.worker.checks.cross_entropy:run",
-    message=describe_failure,
+    message=lambda result: f"the plan's cross-entropy is not the cross-entropy: {deciding_reason(result)}",
     changes=propose_changes,
     names_errors=True,
 )

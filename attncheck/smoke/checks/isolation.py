@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke import plan_changes
-from attncheck.smoke.checks import SmokeCheck
+from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, deciding_reason
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
@@ -23,10 +21,9 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     for packing in ("cu_seqlens", "mask_4d") if is_flash else ("mask_4d",):
         if plan.packing != packing:
             yield plan_changes.propose_packing(replace(plan, packing=packing, positions="reset", use_cache=False))
-    for name in ("flash_attention_2", "sdpa", "eager"):
-        if name != plan.attn_implementation:
-            clean = replace(plan, packing="position_ids", positions="reset", use_cache=False)
-            yield plan_changes.propose_implementation(replace(clean, attn_implementation=name))
+    yield from plan_changes.propose_implementations(
+        replace(plan, packing="position_ids", positions="reset", use_cache=False)
+    )
     yield plan_changes.propose_no_packing(plan)
 
 

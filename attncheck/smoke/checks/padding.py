@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.plan import SIDES, Change, Plan
-from attncheck.core.results.smoke import CheckResult, deciding_reason
+from attncheck.core.plan import SIDES
 from attncheck.smoke import plan_changes
-from attncheck.smoke.checks import SmokeCheck
+from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, deciding_reason
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
@@ -18,9 +17,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     other = next(side for side in SIDES if side != plan.padding_side)
     text = f'tokenizer.padding_side = "{other}"'
     yield Change(f"padding on the {other}", "setting", text, replace(plan, padding_side=other))
-    for name in ("flash_attention_2", "sdpa", "eager"):
-        if name != plan.attn_implementation:
-            yield plan_changes.propose_implementation(replace(plan, attn_implementation=name))
+    yield from plan_changes.propose_implementations(plan)
 
 
 CHECK = SmokeCheck(

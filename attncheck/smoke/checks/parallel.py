@@ -4,13 +4,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.plan import RING_NAMES, Change, Plan
+from attncheck.core.plan import RING_NAMES
 from attncheck.core.results.hf_adapter import HOOKED_IMPLEMENTATION
-from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.core.verdicts import UNMEASURED
 from attncheck.doctor.knowledge import ring_flash_attn as knowledge
 from attncheck.smoke import plan_changes
-from attncheck.smoke.checks import SmokeCheck, Testbed
+from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, Testbed, deciding_reason
 
 MISSING_SYMBOL = re.compile(r"cannot import name '(\w+)' from 'transformers\.modeling_flash_attention_utils'")
 STRIDE_OPTION = "heads_k_stride"

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke import plan_changes
-from attncheck.smoke.checks import SmokeCheck
+from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, deciding_reason
 
 CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 FLASH_DETERMINISTIC = ("FLASH_ATTENTION_DETERMINISTIC", "1")
@@ -20,9 +18,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
         text = "\n".join(f"export {name}={value}" for name, value in variables)
         title = " and ".join(name for name, _ in variables)
         yield Change(title, "env", text, replace(plan, environ=(*plan.environ, *variables)))
-    for name in ("sdpa", "eager"):
-        if name != plan.attn_implementation:
-            yield plan_changes.propose_implementation(replace(plan, attn_implementation=name))
+    yield from plan_changes.propose_implementations(plan, ("sdpa", "eager"))
 
 
 CHECK = SmokeCheck(

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import CheckResult, deciding_reason
 from attncheck.smoke import plan_changes
-from attncheck.smoke.checks import SmokeCheck
+from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, deciding_reason
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
@@ -17,9 +15,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
         yield Change("bfloat16", "setting", "dtype=torch.bfloat16", replace(plan, precision="bf16"))
     if plan.packed:
         yield plan_changes.propose_no_packing(plan)
-    for name in ("flash_attention_2", "sdpa", "eager"):
-        if name != plan.attn_implementation:
-            yield plan_changes.propose_implementation(replace(plan, attn_implementation=name))
+    yield from plan_changes.propose_implementations(plan)
 
 
 CHECK = SmokeCheck(

@@ -4,10 +4,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.plan import Change, Plan
-from attncheck.core.results.smoke import CheckResult, deciding_reason
-from attncheck.smoke.checks import SmokeCheck
-from attncheck.smoke.plan_changes import propose_implementation, propose_packing, propose_without_cudnn
+from attncheck.smoke import plan_changes
+from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, deciding_reason
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
@@ -17,13 +15,11 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     position_ids a tensor of the greatest one (modeling_flash_attention_utils.py `prepare_fa_kwargs_from_position_ids`),
     and flash-attn-4 4.0.0b36 raises ValueError for it on Hopper (flash_attn/cute/interface.py, `host_max_seqlen_q`).
     """
-    yield from propose_without_cudnn(plan, result)
+    yield from plan_changes.propose_without_cudnn(plan, result)
     is_imported = result.outcome == "raised" and not re.match(r"(Import|ModuleNotFound)Error", result.reason)
     if is_imported and plan.attn_implementation.startswith("flash_attention") and plan.packing == "position_ids":
-        yield propose_packing(replace(plan, packing="cu_seqlens", positions="reset", use_cache=False))
-    for name in ("flash_attention_2", "sdpa", "eager"):
-        if name != plan.attn_implementation:
-            yield propose_implementation(replace(plan, attn_implementation=name))
+        yield plan_changes.propose_packing(replace(plan, packing="cu_seqlens", positions="reset", use_cache=False))
+    yield from plan_changes.propose_implementations(plan)
 
 
 CHECK = SmokeCheck(

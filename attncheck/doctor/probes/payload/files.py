@@ -1,9 +1,14 @@
-"""Reads small files that may be damaged, huge, or not regular files at all."""
+"""Reads small files that may be damaged, huge, or not regular files at all, and parses Python that may be none."""
 
 from __future__ import annotations
 
 import os
 import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ast
+    from typing import Optional
 
 # O_NONBLOCK: a named pipe in the place of a file must not hang us.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -50,3 +55,16 @@ def find_program(name: str) -> str:
         if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     return ""
+
+
+def parse_source(text: str) -> Optional[ast.Module]:
+    """Return the syntax tree of `text`, None where it is no Python for this interpreter."""
+    import ast
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

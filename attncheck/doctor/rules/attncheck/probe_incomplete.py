@@ -14,7 +14,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each thing the probe could not do."""
     for problem in (*snapshot.problems, *snapshot.lost):
         is_late = "deadline" in problem or "hung" in problem
         fixes = (Fix("give it longer", "advice", "attncheck doctor --timeout 180"),) if is_late else ()

@@ -20,7 +20,6 @@ WINDOWED_LAYERS = frozenset({"sliding_attention", "chunked_attention"})
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where this accelerate would drop a window."""
     model = requested_model(snapshot)
     dropped_since, refuses_since = ACCELERATE_CONTEXT_PARALLEL
     version = snapshot.version("accelerate")

@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, nee
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where ring attention meets unequal head sizes that are not padded."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn"):
         return

@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where ring attention meets attention dropout."""
     model = requested_model(snapshot)
     dropout = 0.0 if model is None else value_or(model.attention_dropout, 0.0)
     if model is None or not dropout or not snapshot.has("ring-flash-attn") or is_ring_ruled_out(model):

@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where ring attention meets attention sinks."""
     model = requested_model(snapshot)
     if model is None or not model.sinks or not snapshot.has("ring-flash-attn"):
         return

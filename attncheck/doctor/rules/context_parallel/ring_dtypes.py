@@ -24,7 +24,6 @@ MESSAGES = {
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where ring attention meets another dtype than bfloat16."""
     model = requested_model(snapshot)
     dtype = "" if model is None else value_or(model.dtype, "").removeprefix("torch.")
     if model is None or dtype not in MESSAGES or not snapshot.has("ring-flash-attn") or is_ring_ruled_out(model):

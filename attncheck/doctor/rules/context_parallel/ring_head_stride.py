@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note that names the strides that work."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn"):
         return

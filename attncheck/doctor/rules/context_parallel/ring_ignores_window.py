@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, val
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where ring attention meets a sliding window."""
     model = requested_model(snapshot)
     if model is None or not isinstance(model.sliding_window, Known) or not snapshot.has("ring-flash-attn"):
         return

@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where ring attention meets ALiBi."""
     model = requested_model(snapshot)
     if model is None or not model.alibi or not snapshot.has("ring-flash-attn"):
         return

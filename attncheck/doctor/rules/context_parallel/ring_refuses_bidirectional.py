@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where ring attention meets bidirectional attention."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn") or (model.causal and not model.towers):
         return

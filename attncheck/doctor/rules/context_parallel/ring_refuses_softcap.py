@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where ring attention meets a softcap."""
     model = requested_model(snapshot)
     if model is None or not isinstance(model.softcap, Known) or not snapshot.has("ring-flash-attn"):
         return

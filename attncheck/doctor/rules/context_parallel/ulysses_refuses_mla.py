@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where Ulysses would compare unequal shapes."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("deepspeed"):
         return

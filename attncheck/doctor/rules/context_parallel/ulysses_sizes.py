@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note that names the sizes that work, where a usual one does not."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has(*ULYSSES_FRAMEWORKS, "deepspeed", "yunchang"):
         return

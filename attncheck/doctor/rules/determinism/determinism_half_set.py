@@ -23,7 +23,6 @@ DETERMINISTIC_WORKSPACES = (Known(":4096:8"), Known(":16:8"))
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where exactly one of the two variables is set."""
     flash = snapshot.env("FLASH_ATTENTION_DETERMINISTIC")
     cublas = snapshot.env("CUBLAS_WORKSPACE_CONFIG")
     is_half_set = (

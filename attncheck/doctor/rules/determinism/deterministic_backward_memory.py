@@ -22,7 +22,6 @@ SHARE = 0.1  # of the GPU's memory
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the buffer takes more than its share of a GPU."""
     plan = need(snapshot.job, "the launch").plan
     settings = determinism_settings(snapshot)
     if plan.attn_implementation != "flash_attention_2" or not (plan.deterministic or settings):

@@ -20,7 +20,6 @@ FIRST_DETERMINISTIC = Version("2.4.1")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where determinism is requested of a flash-attn without a deterministic backward."""
     if snapshot.env("FLASH_ATTENTION_DETERMINISTIC") != Known("1") or not snapshot.has("flash-attn"):
         return
     version = need(snapshot.version("flash-attn"), "flash-attn's version")

@@ -18,7 +18,6 @@ DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where FA3 would run in a deterministic job."""
     settings = determinism.determinism_settings(snapshot)
     package = next((fact for name in DISTRIBUTIONS if isinstance(fact := snapshot.package(name), Known)), None)
     if package is None or not settings:

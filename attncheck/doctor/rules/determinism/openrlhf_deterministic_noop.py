@@ -20,7 +20,6 @@ FIRST_WITHOUT_GLOBAL = Version("4.54.0")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where transformers no longer reads the private global that OpenRLHF sets."""
     if not snapshot.has("openrlhf") or not snapshot.has("transformers"):
         return
     has_workspace = "CUBLAS_WORKSPACE_CONFIG" in snapshot.environ

@@ -25,7 +25,6 @@ TRITON_DISTRIBUTIONS = ("triton", "pytorch-triton", "triton-rocm", "pytorch-trit
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where verl would use the kernel in a run that requests determinism."""
     settings = determinism.determinism_settings(snapshot)
     if not snapshot.has("verl") or not settings or snapshot.environ.get(SWITCH) == "1" or not _has_kernel(snapshot):
         return

@@ -18,7 +18,6 @@ NEW_NAME, OLD_NAME = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the two names hold different settings."""
     new, old = value_or(snapshot.env(NEW_NAME), ""), value_or(snapshot.env(OLD_NAME), "")
     if not new or not old or _parse_settings(new) == _parse_settings(old):
         return

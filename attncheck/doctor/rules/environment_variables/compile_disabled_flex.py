@@ -22,7 +22,6 @@ NAMES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where torch.compile is off."""
     off = [name for name in NAMES if snapshot.environ.get(name) == "1"]
     if not off or not snapshot.has("transformers") or not sees_gpu(snapshot):
         return

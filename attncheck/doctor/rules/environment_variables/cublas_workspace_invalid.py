@@ -24,7 +24,6 @@ WORKSPACE_PATTERN = re.compile(r"(:\d+:\d+)+")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the value is malformed, or contradicts other variables that request determinism."""
     value = snapshot.environ.get(NAME)
     if value is None or value in ACCEPTED_VALUES:
         return

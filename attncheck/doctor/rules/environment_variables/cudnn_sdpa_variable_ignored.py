@@ -24,7 +24,6 @@ DISABLE_CODE = "import torch\ntorch.backends.cuda.enable_cudnn_sdp(False)"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the variable is off and torch has cuDNN's SDPA on."""
     value = snapshot.environ.get(NAME, "")
     if value.lower() not in ("0", "false", "off", "no"):
         return

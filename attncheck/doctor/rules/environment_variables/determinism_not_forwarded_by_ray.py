@@ -37,7 +37,6 @@ FORWARDED_VARIABLES: dict[str, frozenset[str]] = {
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each framework that keeps a variable from its workers."""
     variables = {name: snapshot.environ[name] for name in WATCHED_VARIABLES if name in snapshot.environ}
     if not set(variables) - TUNING_VARIABLES:
         return

@@ -20,7 +20,6 @@ MEANT_OFF = ("", "0", "false", "no", "off")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the value looks like on and is read as off."""
     value = snapshot.environ.get(FLAG, "").strip()
     if value == "1" or value.lower() in MEANT_OFF:
         return

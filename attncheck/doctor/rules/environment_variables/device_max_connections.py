@@ -20,7 +20,6 @@ _TRUE_VALUES = ("1", "true", "yes", "on", "y", "t")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the variable slows FSDP down, or is not 1 for Megatron."""
     value = value_or(snapshot.env(NAME), "")
     if _is_on(snapshot, "ACCELERATE_USE_FSDP") and value == "1":
         yield Problem(

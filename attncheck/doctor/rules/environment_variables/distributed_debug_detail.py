@@ -20,7 +20,6 @@ NAME = "TORCH_DISTRIBUTED_DEBUG"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where debugging is left on beside several GPUs."""
     is_on = snapshot.environ.get(NAME, "").upper() == "DETAIL"
     if not is_on or not sees_gpu(snapshot):
         return

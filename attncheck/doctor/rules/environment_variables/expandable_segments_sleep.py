@@ -20,7 +20,6 @@ from attncheck.doctor.rules.environment_variables.alloc_conf_disagree import NEW
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where vllm's memory pool would meet expandable segments."""
     if not snapshot.has("vllm"):
         return
     enabled_by = [

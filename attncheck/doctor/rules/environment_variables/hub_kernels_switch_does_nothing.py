@@ -19,7 +19,6 @@ NAME = "USE_HUB_KERNELS"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the switch is off and has no effect."""
     value = value_or(snapshot.env(NAME), "")
     kernel = find_hub_fallback(snapshot)
     if kernel is None or value.upper() not in ("0", "OFF", "NO", "FALSE"):

@@ -21,7 +21,6 @@ NAME = "CUDA_LAUNCH_BLOCKING"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the variable is on and nothing requests determinism."""
     if value_or(snapshot.env(NAME), "") != "1" or determinism_settings(snapshot):
         return
     if not sees_gpu(snapshot):

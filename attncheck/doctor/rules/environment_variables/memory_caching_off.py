@@ -20,7 +20,6 @@ NAME = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the caching allocator is off."""
     if snapshot.environ.get(NAME) != "1" or not sees_gpu(snapshot):
         return
     yield Problem(

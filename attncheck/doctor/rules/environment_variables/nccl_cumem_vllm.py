@@ -20,7 +20,6 @@ from attncheck.doctor.rules.environment_variables.nccl_not_the_wheels import NCC
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the variable is 0 although this vllm needs it on."""
     if value_or(snapshot.env("NCCL_CUMEM_ENABLE"), "") != "0" or not snapshot.has("vllm"):
         return
     if not snapshot.has("openrlhf"):

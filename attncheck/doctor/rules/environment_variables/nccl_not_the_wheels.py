@@ -20,7 +20,6 @@ NCCL_WHEELS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the loaded NCCL is not the one of torch's wheel."""
     shipped = [fact.value for name in NCCL_WHEELS if isinstance(fact := snapshot.version(name), Known)]
     if not shipped or cuda_of_torch(snapshot) is None:
         return

@@ -20,7 +20,6 @@ NAME = "NCCL_P2P_DISABLE"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where NVLink joins GPUs and NCCL may not use it."""
     if value_or(snapshot.env(NAME), "") != "1" or not isinstance(snapshot.topology, Known):
         return
     visible_indices = {device.index for device in snapshot.visible_devices()}

@@ -18,7 +18,6 @@ SWITCHES = {"FLASH_ATTENTION": "enable_flash_sdp", "EFFICIENT_ATTENTION": "enabl
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a fused backend is off as soon as torch is imported."""
     require_import(snapshot, "torch")
     switches = need(need(snapshot.torch, "torch").sdpa_switches, "the state of SDPA's backends")
     off = [name for name in SWITCHES if switches.get(name) is False]

@@ -19,7 +19,6 @@ FIRST_READ = Version("5.23.0")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the variable is on."""
     if snapshot.env("TRANSFORMERS_SDPA_FORCE_GQA") != Known("1") or not snapshot.has("transformers"):
         return
     if need(snapshot.version("transformers"), "transformers' version") < FIRST_READ:

@@ -20,7 +20,6 @@ SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a backend is switched off."""
     off = [name for name in SWITCHES if snapshot.env(name) == Known("0")]
     if not off or not snapshot.has("transformer-engine", "transformer-engine-torch", "transformer-engine-cu12"):
         return

@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where Triton is left in its debugging mode beside a GPU."""
     if snapshot.environ.get("TRITON_INTERPRET") != "1" or not sees_gpu(snapshot):
         return
     triton_users = [name for name in ("liger-kernel", "flash-attn", "triton") if snapshot.has(name)]

@@ -22,7 +22,6 @@ GUARDS = {
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for every version check that is switched off."""
     for name, (package, effect) in GUARDS.items():
         value = value_or(snapshot.env(name), "")
         if value.lower() in ("1", "true", "y") and snapshot.has(package):

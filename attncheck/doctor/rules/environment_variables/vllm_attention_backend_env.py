@@ -21,7 +21,6 @@ NAME = "VLLM_ATTENTION_BACKEND"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the variable is set for a vllm that no longer reads it."""
     value = value_or(snapshot.env(NAME), "")
     if not value or not snapshot.has("vllm"):
         return

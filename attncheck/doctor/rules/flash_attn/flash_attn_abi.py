@@ -33,7 +33,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where flash-attn's extension does not fit the installed torch."""
     if not may_import(snapshot, "flash-attn"):
         return
     fault = diagnose_flash_attn(snapshot)

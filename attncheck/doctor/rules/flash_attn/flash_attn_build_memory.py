@@ -24,7 +24,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a source build with these settings would take more memory than is available."""
     memory = available_memory_gib(snapshot)
     if not memory or not needs_source_build(snapshot) or missing_build_tools(snapshot):
         return

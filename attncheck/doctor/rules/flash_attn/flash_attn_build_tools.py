@@ -26,7 +26,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where flash-attn must be built and cannot be."""
     missing = missing_build_tools(snapshot)
     if not missing or not needs_source_build(snapshot):
         return

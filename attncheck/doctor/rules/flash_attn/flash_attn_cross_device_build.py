@@ -25,7 +25,6 @@ FIRST_PIP = Version("25.3")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where pip's cache and its temporary folder are on two file systems."""
     tools = snapshot.build_tools
     if tools.pip_cache_apart != Known(True) or not _is_recent(value_or(tools.pip, "")):
         return

@@ -30,7 +30,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where flash-attn's CUDA runtime is not found."""
     if not may_import(snapshot, "flash-attn"):
         return
     if diagnose_flash_attn(snapshot) != "cuda-runtime":

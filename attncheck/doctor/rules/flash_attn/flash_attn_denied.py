@@ -23,7 +23,6 @@ from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where is_flash_attn_2_available() is False and the import works."""
     if not snapshot.has("flash-attn", "transformers") or not isinstance(snapshot.imports, Known):
         return
     is_installed = snapshot.has("flash-attn")

@@ -25,7 +25,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the extension is built for another Python."""
     if not may_import(snapshot, "flash-attn"):
         return
     binary = flash_attn_extension(snapshot)

@@ -18,7 +18,6 @@ from attncheck.doctor.rules import MissingFact, Problem, Problems, Rule, Snapsho
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where verl would import flash-attn-4's namespace package instead of flash-attn."""
     if not snapshot.has("flash-attn-4") or not snapshot.has("verl"):
         return
     if snapshot.has("flash-attn"):

@@ -23,7 +23,6 @@ LAST_WRONG_HEAD_SIZE_256 = Version("4.0.0b11")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where this beta is reported to compute something else."""
     if not may_import(snapshot, "flash-attn-4"):
         return
     version = snapshot.version("flash-attn-4")

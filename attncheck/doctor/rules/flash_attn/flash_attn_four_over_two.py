@@ -23,7 +23,6 @@ from attncheck.doctor.rules import Distribution, Fix, Known, Problem, Problems, 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the two distributions overwrite each other's files."""
     flash_attn_2, flash_attn_4 = snapshot.package("flash-attn"), snapshot.package("flash-attn-4")
     if not isinstance(flash_attn_2, Known) or not isinstance(flash_attn_4, Known):
         return

@@ -24,7 +24,6 @@ from attncheck.doctor.rules import Absent, Distribution, Known, Problem, Problem
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where flash-attn-4's requirements are not met, or it does not import."""
     if not may_import(snapshot, "flash-attn-4"):
         return
     if not snapshot.has("flash-attn-4"):

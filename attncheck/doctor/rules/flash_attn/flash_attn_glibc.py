@@ -27,7 +27,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the machine's glibc is too old for the extension."""
     if not may_import(snapshot, "flash-attn"):
         return
     if diagnose_flash_attn(snapshot) != "glibc":

@@ -24,7 +24,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where flash-attn's setup.py would install a wheel for another CUDA."""
     tags = required_wheel_tags(snapshot)
     if tags is None or tags.cuda != 13 or flash_attn_works(snapshot) or not torch_works(snapshot):
         return

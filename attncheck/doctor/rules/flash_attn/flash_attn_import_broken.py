@@ -30,7 +30,6 @@ _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where importing flash-attn failed for a reason that no other rule reports."""
     if not may_import(snapshot, "flash-attn"):
         return
     if not snapshot.has("flash-attn"):

@@ -28,7 +28,6 @@ REPORTED_ELSEWHERE = ("ATN142", "ATN146", "ATN157", "ATN158")  # by what imports
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where no flash attention of any kind is installed."""
     if snapshot.has(*FLASH_ATTN_PACKAGES) or can_import(snapshot, "flash_attn"):
         return
     need_torch(snapshot)

@@ -23,7 +23,6 @@ PREFIX = "FLASHATTENTION_DISABLE_"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each part that is missing and needed."""
     if not may_import(snapshot, "flash-attn"):
         return
     build = snapshot.build("flash-attn")

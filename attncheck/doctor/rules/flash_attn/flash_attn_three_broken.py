@@ -31,7 +31,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where flash-attn-3's interface does not import, or its extension cannot be loaded."""
     if not may_import(snapshot, "flash-attn-3"):
         return
     if not snapshot.has("flash-attn-3"):

@@ -27,7 +27,6 @@ PREFIX = "FLASHATTENTION_DISABLE_"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each part that the build lacks and the job or the model needs."""
     build = snapshot.build("flash-attn-3")
     if not isinstance(build, Known) or requested_implementation(snapshot) != NAME:
         return

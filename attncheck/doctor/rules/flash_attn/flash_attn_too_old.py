@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, n
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where transformers would report the installed flash-attn as missing."""
     if not may_import(snapshot, "flash-attn"):
         return
     if not snapshot.has("flash-attn") or not snapshot.has("transformers"):

@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the triton kernels of flash-attn cannot be compiled."""
     if not snapshot.has("flash-attn") or not snapshot.has("openrlhf", "verl") or can_import(snapshot, "triton"):
         return
     if not sees_gpu(snapshot):

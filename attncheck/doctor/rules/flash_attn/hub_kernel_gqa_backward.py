@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where version 3 of the kernel would run grouped-query attention."""
     kernel = find_hub_fallback(snapshot)
     if kernel is None or kernel.version != "3":
         return

@@ -27,7 +27,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the Hub kernel can neither be downloaded nor found in the cache."""
     if not is_hub_offline(snapshot):
         return
     requested = requested_implementation(snapshot)

@@ -21,7 +21,6 @@ from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the Hub kernel would be used and can be loaded."""
     kernel = find_hub_fallback(snapshot)
     if kernel is None:
         return

@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where LLaMA-Factory's fa2 would be sdpa."""
     if not snapshot.has("llamafactory") or snapshot.has("flash-attn") or not may_import(snapshot, "llamafactory"):
         return
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}

@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, nee
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where OpenRLHF imports flash_attn, which is not installed."""
     if not snapshot.has("openrlhf") or snapshot.has("flash-attn") or not may_import(snapshot, "openrlhf"):
         return
     if isinstance(snapshot.job, Known) and "flash_attn" in snapshot.job.value.imports:

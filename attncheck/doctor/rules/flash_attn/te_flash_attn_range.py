@@ -24,7 +24,6 @@ DISTRIBUTIONS = ("transformer-engine", "transformer-engine-torch", "transformer-
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where TransformerEngine would not use flash-attn."""
     name = next((name for name in DISTRIBUTIONS if snapshot.has(name)), None)
     if name is None or not snapshot.has("flash-attn"):
         return

@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where verl's hard-coded flash_attention_2 is not installed."""
     if not snapshot.has("verl") or snapshot.has("flash-attn") or find_hub_fallback(snapshot) is not None:
         return
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}

@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where torch cannot start CUDA and no other rule explains why."""
     if cuda_of_torch(snapshot) is None:
         return
     require_import(snapshot, "torch")

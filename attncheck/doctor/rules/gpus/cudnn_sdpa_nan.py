@@ -27,7 +27,6 @@ LAST_CUDNN_NOT_PREFERRED = (9, 15, 0)  # torch prefers cuDNN above 91500
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where sdpa prefers the cuDNN kernel that is known to return NaN."""
     if cuda_of_torch(snapshot) is None or not _uses_sdpa(snapshot):
         return
     hopper_gpus = [

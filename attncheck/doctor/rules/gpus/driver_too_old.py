@@ -21,7 +21,6 @@ from attncheck.doctor.rules import Absent, Fix, Problem, Problems, Rule, Snapsho
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the driver is below the minimum for torch's CUDA."""
     if isinstance(snapshot.driver, Absent) or cuda_of_torch(snapshot) is None:
         return
     driver = need(snapshot.driver, "the NVIDIA driver")

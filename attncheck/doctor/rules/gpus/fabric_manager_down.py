@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the NVSwitch fabric is not ready."""
     works, error = gpus.cuda_works(snapshot), gpus.cuda_error(snapshot)
     driver = snapshot.driver.value if isinstance(snapshot.driver, Known) else None
     state = driver.fabric.value if driver and isinstance(driver.fabric, Known) else ""

@@ -22,7 +22,6 @@ DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each generation of visible GPUs that the extension has no code for."""
     if not may_import(snapshot, "flash-attn-3"):
         return
     extensions = [binary for binary in snapshot.binaries if binary.distribution in DISTRIBUTIONS]

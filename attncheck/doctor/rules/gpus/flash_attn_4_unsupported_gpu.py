@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each generation of visible GPUs that flash-attn-4 refuses."""
     if not may_import(snapshot, "flash-attn-4"):
         return
     package = snapshot.package("flash-attn-4")

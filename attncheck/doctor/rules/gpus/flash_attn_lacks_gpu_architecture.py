@@ -24,7 +24,6 @@ MODULE = "flash_attn_2_cuda"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each generation of visible GPUs that the extension has no code for."""
     if not may_import(snapshot, "flash-attn"):
         return
     extension = snapshot.binary(MODULE)

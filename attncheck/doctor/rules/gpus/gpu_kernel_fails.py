@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each visible GPU on which the kernel failed."""
     devices = gpus.visible_gpus(snapshot)
     failed = [gpu for gpu in devices if isinstance(gpu.kernel, Known) and gpu.kernel.value != "ok"]
     for gpu in failed:

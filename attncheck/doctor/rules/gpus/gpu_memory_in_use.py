@@ -20,7 +20,6 @@ BYTES_PER_GIB = 1 << 30
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each visible GPU whose memory other processes use."""
     for gpu in gpus.visible_gpus(snapshot):
         used, total = _used_and_total_bytes(gpu)
         if gpu.mig == Known(True) or used <= 2 * BYTES_PER_GIB or used <= MAX_SHARE_IN_USE * total:

@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each generation of visible GPUs below sm_80."""
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     if job is not None and effective_attn_implementation(job) != "flash_attention_2":
         return

@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where visible GPUs are in MIG mode."""
     mig_gpus = [gpu for gpu in gpus.visible_gpus(snapshot) if gpu.mig == Known(True)]
     if not mig_gpus:
         return

@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the visible GPUs differ in compute capability."""
     devices = [gpu for gpu, _ in gpus.known_capabilities(gpus.visible_gpus(snapshot))]
     groups = gpus.group_by_capability(devices)
     if len(groups) < 2:

@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each generation of visible GPUs without bfloat16."""
     if isinstance(snapshot.model, Known) and snapshot.model.value.dtype in (Known("float16"), Known("float32")):
         return
     devices = gpus.visible_gpus(snapshot)

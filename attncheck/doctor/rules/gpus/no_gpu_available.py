@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Absent, Fix, Known, Problem, Problems, Rule, 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a GPU is expected and none is listed."""
     if gpus.torch_cuda_version(snapshot) is None or gpus.cuda_works(snapshot):
         return
     if not isinstance(snapshot.devices, Absent) or not gpus.lacks_expected_gpus(snapshot):

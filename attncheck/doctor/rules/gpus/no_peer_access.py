@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem for all pairs without peer access."""
     links = [link for link in gpus.visible_links(snapshot) if link.peer_access == Known(False)]
     if not links:
         return

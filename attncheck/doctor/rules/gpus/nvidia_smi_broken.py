@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unrea
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where nvidia-smi or NVML fails."""
     if not isinstance(snapshot.devices, Unreadable):
         return
     tool, _, reason = snapshot.devices.reason.partition(": ")

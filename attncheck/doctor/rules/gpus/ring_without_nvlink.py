@@ -22,7 +22,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem for all pairs of visible GPUs that PCIe alone joins."""
     links = gpus.visible_links(snapshot)
     slow = [link for link in links if not _is_nvlink(link) and link.peer_access != Known(False)]
     if not slow:

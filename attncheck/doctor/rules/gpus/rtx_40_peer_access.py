@@ -21,7 +21,6 @@ VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where accelerate would raise."""
     if not snapshot.has("accelerate"):
         return
     devices = gpus.all_gpus(snapshot)  # accelerate counts nvidia-smi's, whatever CUDA_VISIBLE_DEVICES says

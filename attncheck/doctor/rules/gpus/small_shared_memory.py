@@ -20,7 +20,6 @@ MIN_BYTES = 512 * BYTES_PER_MIB
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where /dev/shm is small and several GPUs are visible."""
     size = snapshot.host.shm_bytes
     if not isinstance(size, Known) or size.value >= MIN_BYTES:
         return

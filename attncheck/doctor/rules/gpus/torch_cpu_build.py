@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Absent, Known, Problem, Problems, Rule, Snaps
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where torch has neither CUDA nor ROCm and the machine has a GPU."""
     if not isinstance(snapshot.torch, Known):
         return
     torch = snapshot.torch.value

@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, nee
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each generation of visible GPUs that torch has no code for."""
     cuda_version = cuda_of_torch(snapshot)
     devices = gpus.visible_gpus(snapshot)
     if cuda_version is None or not devices:

@@ -22,7 +22,6 @@ NAME = "CUDA_VISIBLE_DEVICES"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where fewer GPUs are visible than the variable names, or none."""
     setting = snapshot.env(NAME)
     if not isinstance(setting, Known) or cuda_of_torch(snapshot) is None:
         return

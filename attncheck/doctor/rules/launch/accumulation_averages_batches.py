@@ -24,7 +24,6 @@ OWN_LOSS = ("grpo", "ppo", "rloo", "online_dpo", "dpo", "kto", "orpo", "rm", "re
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where an old Trainer accumulates."""
     job = require_job(snapshot)
     version = snapshot.version("transformers")
     if job.framework not in TRAINER_FRAMEWORKS or job.trainer in OWN_LOSS or not is_older(version, COUNTS_TOKENS):

@@ -28,7 +28,6 @@ IN_CODE = "vllm.LLM(..., disable_cascade_attn=True)"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for the first GPU outside Hopper that may run cascade attention."""
     job = require_job(snapshot)
     version = snapshot.version("vllm")
     if not job.reinforcement or not is_at_least(version, SINCE) or not is_older(version, OPT_IN):

@@ -21,7 +21,6 @@ VARIABLE = "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where compiled flash attention reads a scalar in every layer."""
     job = require_job(snapshot)
     if not job.plan.compile or not job.plan.packed or not may_use_flash(snapshot):
         return

@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each combination of settings that computes something else."""
     yield from setting_problems(snapshot, "wrong")
 
 

@@ -19,7 +19,6 @@ OVERFLOW_IN_FLOAT16 = ("gemma2", "gemma3")  # ATN319
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where bfloat16 would be emulated."""
     job = require_job(snapshot)
     if job.plan.precision not in ("bf16", "autocast"):
         return

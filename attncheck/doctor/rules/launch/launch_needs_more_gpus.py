@@ -21,7 +21,6 @@ RAY_FRAMEWORKS = ("openrlhf", "verl")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the launch takes more GPUs than there are."""
     job = require_job(snapshot)
     required = need(job.gpus, "the number of GPUs that the launch takes")
     is_under_ray = job.reinforcement and job.framework in RAY_FRAMEWORKS

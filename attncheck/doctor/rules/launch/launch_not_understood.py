@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem that lists what could not be known about the launch."""
     job = require_job(snapshot)
     if job.remarks:
         count = f"{len(job.remarks)} thing{'s' * (len(job.remarks) > 1)}"

@@ -32,7 +32,6 @@ MODULES = {"flash-attn": "flash_attn", "flash-attn-3": "flash_attn_interface", "
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each package that the launch uses and that is missing."""
     job = require_job(snapshot)
     for module in job.imports:
         if isinstance(snapshot.package(module), Absent) and not can_import(snapshot, module):

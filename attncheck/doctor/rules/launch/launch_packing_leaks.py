@@ -27,7 +27,6 @@ MASK_BASED = ("sdpa", "eager", "flex_attention")  # these separate documents by 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where packed documents are not kept apart."""
     job = require_job(snapshot)
     implementation = effective_attn_implementation(job)
     if job.plan.packing not in ("position_ids", "cu_seqlens") or implementation not in MASK_BASED:

@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each combination of settings that the framework refuses."""
     yield from setting_problems(snapshot, "refuses")
 
 

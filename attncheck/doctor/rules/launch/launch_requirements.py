@@ -21,7 +21,6 @@ from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem that lists the framework's requirements that are not met."""
     job = require_job(snapshot)
     framework = snapshot.package(job.framework)
     if isinstance(framework, Known) and framework.value.version == job.version and framework.value.requires:

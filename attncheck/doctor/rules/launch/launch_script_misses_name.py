@@ -21,7 +21,6 @@ _ENTRIES = ("", "main", "train", "run", "__init__")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each package that lacks what the launch's scripts take."""
     links = tuple(link for link in launch_links(snapshot) if not link.fallback_line and not link.patched_by)
     for _, provider, group in group_by_pair(links):
         version = name_with_version(snapshot, provider)

@@ -22,7 +22,6 @@ MAX_NAMES_SHOWN = 4  # names in a message
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem for the names that one release renamed, and one for each other unknown name."""
     job = require_job(snapshot)
     yield from _dropped_problems(job, [unknown for unknown in job.unknown_settings if unknown.dropped])
     unproven = [unknown for unknown in job.unknown_settings if not unknown.proof and not unknown.dropped]

@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each setting that does nothing."""
     yield from setting_problems(snapshot, "ignores")
 
 

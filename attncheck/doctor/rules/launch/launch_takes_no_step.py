@@ -14,7 +14,6 @@ from attncheck.doctor.rules import Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each combination of sizes that takes no training step."""
     yield from setting_problems(snapshot, "no_step")
 
 

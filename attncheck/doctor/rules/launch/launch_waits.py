@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each combination of settings that waits for ever."""
     yield from setting_problems(snapshot, "waits")
 
 

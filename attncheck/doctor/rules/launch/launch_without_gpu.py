@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Absent, Fix, Problem, Problems, Rule, Snapsho
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where no GPU is visible to the job."""
     job = require_job(snapshot)
     if not isinstance(snapshot.devices, Absent) and snapshot.visible_devices():
         return

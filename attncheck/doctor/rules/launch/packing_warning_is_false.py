@@ -25,7 +25,6 @@ LIST_SINCE = Version("0.23.0")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note where TRL's warning says nothing about this launch."""
     job = require_job(snapshot)
     implementation = job.plan.attn_implementation
     if job.framework != "trl" or not job.plan.packed or not PINNED_FLASH.match(implementation):

@@ -40,7 +40,6 @@ CORRECTIONS: Mapping[str, tuple[tuple[str, str, Mapping[str, str]], ...]] = {
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note where the correction is there to be had, and off."""
     job = require_job(snapshot)
     sets = _find_correction(job)
     if not job.reinforcement or sets is None:

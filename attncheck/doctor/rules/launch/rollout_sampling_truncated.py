@@ -28,7 +28,6 @@ NOT_ROLLOUTS = ("val_kwargs", "eval", "validation", "distill")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem that names every setting that truncates."""
     job = require_job(snapshot)
     since = SCORES_ALIKE.get(job.framework)
     if not job.reinforcement or not weighs_by_rollout(job) or (since and is_between(job.version, since)):

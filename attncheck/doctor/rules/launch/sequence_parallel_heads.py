@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need, valu
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the heads cannot be divided as the launch requests."""
     job = require_job(snapshot)
     if job.plan.ring_size < 2 or job.scheme not in ("llama3", "ulysses"):
         return

@@ -25,7 +25,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the framework does not hook the scheme into the implementation that runs."""
     job = require_job(snapshot)
     implementation = effective_attn_implementation(job)
     if job.plan.ring_size < 2 or not job.hooked or implementation in job.hooked:

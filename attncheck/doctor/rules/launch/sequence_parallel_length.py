@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the row length does not divide into two shards for each rank."""
     job = require_job(snapshot)
     shards = 2 * job.plan.ring_size
     if job.scheme != "torch" or job.plan.ring_size < 2 or not job.plan.packed or job.plan.max_length % shards == 0:

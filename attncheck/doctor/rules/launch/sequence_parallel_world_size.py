@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the sizes do not divide the processes."""
     job = require_job(snapshot)
     if job.plan.ring_size < 2 and job.tensor_parallel < 2:
         return

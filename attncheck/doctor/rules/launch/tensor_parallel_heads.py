@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need, valu
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a rank gets no whole number of query heads."""
     job = require_job(snapshot)
     size = job.tensor_parallel
     if size < 2:

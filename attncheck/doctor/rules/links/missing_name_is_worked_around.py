@@ -22,7 +22,6 @@ WORDS = ("flash", "attention", "masking", "liger", "packing")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note for each pair of packages of which one works around what the other lacks."""
     links = tuple(
         link
         for link in queries.package_links(snapshot)

@@ -24,7 +24,6 @@ MAX_LINES = 3  # of one pair
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one note that names each pair of packages of which one misses names of the other on some path."""
     links = tuple(
         link
         for link in queries.package_links(snapshot)

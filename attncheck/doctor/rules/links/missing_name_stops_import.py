@@ -28,7 +28,6 @@ MAX_LINES = 8
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each pair of packages of which one stops the other's import."""
     links = queries.package_links(snapshot)
     breaks = tuple(link for link in links if queries.is_break(link) and queries.broken_entries(snapshot, link))
     for consumer, provider, group in queries.group_by_pair(breaks):

@@ -40,7 +40,6 @@ REPORTED_ELSEWHERE = (
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each package whose import failed by itself."""
     need(snapshot.imports, "how imports ended")
     for module, name in MODULES.items():
         if not may_import(snapshot, name):

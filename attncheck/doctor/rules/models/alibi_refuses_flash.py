@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where falcon with alibi would run on flash attention."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

@@ -24,7 +24,6 @@ MASKLESS_BY_DESIGN = ("vllm", "tgi")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each registered name without a mask function."""
     interfaces = value_or(snapshot.interfaces, Interfaces())
     model = requested_model(snapshot)
     imported: tuple[str, ...] = ()

@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the configuration requests an attn_implementation that is not accepted."""
     model = requested_model(snapshot)
     if model is None or not isinstance(model.attn_implementation, Known):
         return

@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the model has dropout and only flash attention without dropout is installed."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

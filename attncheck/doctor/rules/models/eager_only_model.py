@@ -22,7 +22,6 @@ BYTES_PER_GIB = 1 << 30
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where eager attention at full length would overflow the smallest GPU."""
     model = requested_model(snapshot)
     if model is None or not is_eager_only(model):
         return

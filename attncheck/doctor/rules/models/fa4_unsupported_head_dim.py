@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for the first GPU on which flash-attn-4 refuses a head size."""
     if not may_use(snapshot, "flash_attention_4"):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, nee
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a softcap meets a flash-attn without one."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # gemma2 under eager has its softcap
     model = requested_model(snapshot)

@@ -21,7 +21,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, n
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a model with sinks would run on flash-attn 2."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # the launch asks for another kernel, such as kernels-community/vllm-flash-attn3
     model = requested_model(snapshot)

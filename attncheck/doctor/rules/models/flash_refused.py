@@ -24,7 +24,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the class refuses flash attention and accepts something else that is fused."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

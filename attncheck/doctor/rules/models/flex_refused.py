@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note where flex_attention is refused like sdpa or flash attention."""
     if not may_use(snapshot, "flex_attention", "sdpa"):
         return  # the launch asks for something else, and gets it
     model = requested_model(snapshot)

@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for the first GPU with too little shared memory."""
     model = requested_model(snapshot)
     if model is None or requested_implementation(snapshot) != "flex_attention":
         return

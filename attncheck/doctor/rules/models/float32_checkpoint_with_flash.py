@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note where the checkpoint's own dtype is float32."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

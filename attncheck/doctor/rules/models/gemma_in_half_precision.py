@@ -19,7 +19,6 @@ MODEL_PREFIXES = ("gemma2", "gemma3")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a gemma model would train in float16."""
     model = requested_model(snapshot)
     if model is None or not model.model_type.startswith(MODEL_PREFIXES):
         return

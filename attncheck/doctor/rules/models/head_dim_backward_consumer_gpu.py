@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for the first GPU on which the backward pass cannot run."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a head size is over 256 and the class does not refuse flash attention itself."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

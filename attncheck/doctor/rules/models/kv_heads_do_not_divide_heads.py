@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the key/value heads do not divide the query heads."""
     model = requested_model(snapshot)
     if model is None or not isinstance(model.num_heads, Known) or not isinstance(model.num_kv_heads, Known):
         return

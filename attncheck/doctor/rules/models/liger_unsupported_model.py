@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Absent, Fix, Known, Problem, Problems, Rule, 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where liger-kernel does not list the model's type."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("liger-kernel"):
         return

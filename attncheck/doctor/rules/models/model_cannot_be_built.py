@@ -34,7 +34,6 @@ REMOVABLE = ("pad_token_id", "eos_token_id", "bos_token_id", "torch_dtype", "dty
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the class cannot be built."""
     model = requested_model(snapshot)
     if model is None:
         return

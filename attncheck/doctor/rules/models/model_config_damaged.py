@@ -21,7 +21,6 @@ FIELDS = (
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem that names every damaged field."""
     model = requested_model(snapshot)
     if model is None:
         return

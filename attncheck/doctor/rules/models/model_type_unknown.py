@@ -21,7 +21,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unrea
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where transformers reported that it does not know the model_type."""
     model = requested_model(snapshot)
     if model is None or model.remote_code or not isinstance(model.accepts, Unreadable):
         return

@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unrea
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a model was requested and its configuration could not be read."""
     if not isinstance(snapshot.model, Unreadable):
         return
     fixes: tuple[Fix, ...] = ()

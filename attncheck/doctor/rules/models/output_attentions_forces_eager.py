@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the configuration requests attention weights."""
     model = requested_model(snapshot)
     if model is None or not model.output_attentions:
         return

@@ -22,7 +22,6 @@ CALL = 'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bi
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a 4-bit checkpoint would hand float32 to flash attention."""
     model = requested_model(snapshot)
     if model is None or not may_use_flash(snapshot) or refuses_implementation(model, "flash_attention_2"):
         return

@@ -21,7 +21,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note where recurrent layers lack their kernels."""
     model = requested_model(snapshot)
     if model is None or not snapshot.visible_devices():
         return

@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where remote code requires flash_attn and no distribution offers it."""
     model = requested_model(snapshot)
     if model is None or not model.remote_code or "flash_attn" not in model.remote_imports:
         return

@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Unreadable
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note where an answer is missing because the model's code is remote."""
     model = requested_model(snapshot)
     if model is None or not model.remote_code or not isinstance(model.accepts, Unreadable):
         return

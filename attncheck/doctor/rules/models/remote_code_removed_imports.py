@@ -25,7 +25,6 @@ from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, S
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem that names every removed import."""
     model = requested_model(snapshot)
     if model is None or not model.remote_code:
         return

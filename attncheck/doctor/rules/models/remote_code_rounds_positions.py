@@ -21,7 +21,6 @@ FLOAT32 = "t = torch.arange(seq_len, device=device, dtype=torch.float32); freqs 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem that names every place."""
     model = requested_model(snapshot)
     if model is None or not model.rounded_positions:
         return

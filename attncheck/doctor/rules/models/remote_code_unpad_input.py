@@ -21,7 +21,6 @@ UNPAD_INPUT = "flash_attn.bert_padding:unpad_input"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where remote code uses unpad_input and it returns five values here."""
     model = requested_model(snapshot)
     if model is None or UNPAD_INPUT not in model.remote_imports or not snapshot.has("flash-attn"):
         return

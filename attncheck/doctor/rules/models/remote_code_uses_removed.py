@@ -24,7 +24,6 @@ _TRAINING = ("__init__", "forward")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem that names everything that is gone."""
     model = requested_model(snapshot)
     if model is None or not model.remote_code:
         return

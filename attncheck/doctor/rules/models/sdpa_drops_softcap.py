@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Ver
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the model has a softcap and sdpa would be accepted."""
     if not may_use(snapshot, "sdpa"):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

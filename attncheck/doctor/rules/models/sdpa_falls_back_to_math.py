@@ -25,7 +25,6 @@ from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapsh
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where sdpa would be asked for grouped heads that only MATH takes."""
     model = requested_model(snapshot)
     version = snapshot.version("transformers")
     since, guarded = SDPA_GQA_UNGUARDED

@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where sdpa is refused by the class and some other fused attention is not."""
     if not may_use(snapshot, "sdpa"):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

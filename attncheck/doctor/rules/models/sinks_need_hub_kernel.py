@@ -22,7 +22,6 @@ KERNEL = "kernels-community/vllm-flash-attn3"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the Hub kernel is not cached or does not run on the GPUs here."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # the launch asks for another kernel, such as kernels-community/vllm-flash-attn3
     model = requested_model(snapshot)

@@ -28,7 +28,6 @@ from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, S
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each known defect of the model that the job, or a job without a launch, would meet."""
     model = requested_model(snapshot)
     if model is None or not model.causal or not snapshot.has("transformers"):
         return

@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note where the default KV cache would disable the detection of packed documents."""
     model = requested_model(snapshot)
     if (
         model is None

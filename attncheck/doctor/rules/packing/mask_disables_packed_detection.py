@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note where a causal model may use flash attention and no packing framework is installed."""
     model = requested_model(snapshot)
     if model is None or not model.causal or snapshot.has(*PACKING_FRAMEWORKS) or not snapshot.has("transformers"):
         return

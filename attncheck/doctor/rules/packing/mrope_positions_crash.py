@@ -26,7 +26,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, nee
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where this transformers does not separate text positions from m-rope's."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

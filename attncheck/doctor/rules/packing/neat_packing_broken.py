@@ -20,7 +20,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where neat packing does not work with the two installed versions."""
     factory, transformers = snapshot.version("llamafactory"), snapshot.version("transformers")
     if not is_older(factory, NEAT_PACKING_BY_POSITIONS) or not is_at_least(transformers, MASKS_ARE_BOOL):
         return

@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a note where neat packing would raise for the model."""
     model = requested_model(snapshot)
     if model is None or model.model_type not in NEAT_PACKING_REFUSED_MODELS:
         return

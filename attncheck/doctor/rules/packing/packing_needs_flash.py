@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where no installed attention keeps packed documents apart."""
     if not is_older(snapshot.version("transformers"), PACKED_WITHOUT_FLASH):
         return
     if snapshot.has("flash-attn", "flash-attn-3"):

@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the padding token is the end token."""
     model = requested_model(snapshot)
     if model is None or not model.causal or not isinstance(model.tokenizer, Known):
         return

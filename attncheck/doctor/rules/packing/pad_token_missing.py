@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Absent, Fix, Known, Problem, Problems, Rule, 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a causal model's tokenizer sets an end token and no padding token."""
     model = requested_model(snapshot)
     if model is None or not model.causal or not isinstance(model.tokenizer, Known):
         return

@@ -22,7 +22,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Versi
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where packing would leak through a recurrent layer."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("transformers"):
         return

@@ -24,7 +24,6 @@ TRL_WITHOUT_CACHE = Version("0.22.0")  # trainer/grpo_trainer.py: model_inputs["
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where this transformers raises for the model and batches are padded on the right."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # the launch asks for another attention
     model = requested_model(snapshot)

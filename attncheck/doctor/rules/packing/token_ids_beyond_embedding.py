@@ -34,7 +34,6 @@ SPECIAL = ("pad_token", "eos_token", "bos_token")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield one problem that names every id without a row."""
     model = requested_model(snapshot)
     rows = _count_rows(model) if model is not None else None
     if model is None or rows is None or isinstance(model.build_failure, Known):

@@ -15,7 +15,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unrea
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where tokenizer_config.json exists and cannot be read."""
     model = requested_model(snapshot)
     if model is None or not isinstance(model.tokenizer, Unreadable):
         return

@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, n
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where sequence parallelism is requested and transformers is too old for it."""
     size = value_or(snapshot.env("PARALLELISM_CONFIG_SP_SIZE"), "")
     if not snapshot.has("deepspeed") or not snapshot.has("transformers") or not size.isdecimal() or int(size) < 2:
         return

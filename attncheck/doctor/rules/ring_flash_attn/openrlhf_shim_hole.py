@@ -21,7 +21,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where transformers lacks the name that OpenRLHF patches back."""
     if not snapshot.has("openrlhf") or not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
         return
     transformers = need(snapshot.version("transformers"), "transformers' version")

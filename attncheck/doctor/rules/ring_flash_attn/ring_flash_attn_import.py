@@ -31,7 +31,6 @@ MODULE = "transformers.modeling_flash_attention_utils"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the adapter's import of transformers' private name fails."""
     if not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
         return
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")

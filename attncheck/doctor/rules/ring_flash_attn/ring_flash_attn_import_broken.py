@@ -21,7 +21,6 @@ FAILED_OUTCOMES = ("raised", "died", "hung")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the import failed, and not in one of its own dependencies."""
     if not snapshot.has("ring-flash-attn"):
         return
     outcome = need(snapshot.imported("ring_flash_attn"), "how importing ring_flash_attn ended")

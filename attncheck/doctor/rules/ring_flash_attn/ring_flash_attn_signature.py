@@ -24,7 +24,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where no replacement has as many parameters as transformers' function."""
     if not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
         return
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")

@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Ver
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where 0.1.8 would work with the installed transformers and the installed release does not."""
     if not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
         return
     ring = need(snapshot.version("ring-flash-attn"), "ring-flash-attn's version")

@@ -24,7 +24,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where no package for ring attention is installed."""
     if snapshot.has("ring-flash-attn", "yunchang"):
         return
     newest = Version(ring_flash_attn.LAST_RELEASE_READ)

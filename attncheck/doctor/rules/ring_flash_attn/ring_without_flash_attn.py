@@ -20,7 +20,6 @@ from attncheck.doctor.rules import MissingFact, Problem, Problems, Rule, Snapsho
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where ring-flash-attn imports flash_attn, which is not installed."""
     if not snapshot.has("ring-flash-attn") or snapshot.has("flash-attn"):
         return
     if not may_import(snapshot, "ring-flash-attn"):

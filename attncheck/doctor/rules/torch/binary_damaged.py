@@ -20,7 +20,6 @@ REPORTED_ELSEWHERE = ("torch", "flash-attn", "flash-attn-3")  # ATN102, ATN108 a
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each package with a damaged binary."""
     reported = set()
     for binary in snapshot.binaries:
         name = binary.distribution

@@ -25,7 +25,6 @@ ALSO_WATCHED = frozenset({"numpy", "einops"})
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each project with two versions recorded in one folder."""
     copies_by_location: dict[tuple[str, str], list[Distribution]] = defaultdict(list)
     for distribution in snapshot.distributions:
         left_behind = distribution.problem.startswith("left behind")

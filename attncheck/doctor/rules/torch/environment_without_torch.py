@@ -23,7 +23,6 @@ from attncheck.doctor.rules.torch.torch_missing import RULE as TORCH_MISSING
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where there is no torch."""
     is_target = bool(snapshot.gaps.reason)
     if is_target or not isinstance(snapshot.torch, Absent) or snapshot.has("torch") or can_import(snapshot, "torch"):
         return

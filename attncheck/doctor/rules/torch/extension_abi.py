@@ -32,7 +32,6 @@ REPORTED_ELSEWHERE = ("", "torch", "flash-attn", "flash-attn-3", "torchvision", 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each distribution with an extension that does not fit torch."""
     if not any(binary.module and binary.distribution not in REPORTED_ELSEWHERE for binary in snapshot.binaries):
         return
     if not knows_torch_symbols(snapshot):

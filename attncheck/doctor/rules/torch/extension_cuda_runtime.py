@@ -36,7 +36,6 @@ BUILT_ON_INSTALL = ("causal-conv1d", "mamba-ssm", "apex", "deepspeed")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each distribution with an extension whose CUDA runtime is nowhere."""
     candidates = [b for b in snapshot.binaries if b.module and b.distribution not in REPORTED_ELSEWHERE]
     torch = need_torch(snapshot) if candidates else None
     if torch is None or is_cpu_build(torch):

@@ -28,7 +28,6 @@ FATAL_PROBLEMS = (
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each watched package with missing files or metadata."""
     for distribution in snapshot.distributions:
         name = _watched_project(distribution.name)
         if not name or not distribution.problem or distribution.problem == HARMLESS_PROBLEM:

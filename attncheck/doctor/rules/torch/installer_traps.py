@@ -20,7 +20,6 @@ _FALSE_VALUES = ("", "0", "false", "no", "off")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each pip setting that would make the printed commands fail."""
     if install.install_command(snapshot).startswith("uv "):
         return  # uv reads none of it
     for setting, effect in _harmful_settings(snapshot):

@@ -21,7 +21,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each import name that resolves to a file that no distribution owns."""
     for shadow in snapshot.shadows:
         name, _, place = shadow.partition(" at ")
         path, has_no_init, _ = place.partition(" (no __init__.py)")

@@ -31,7 +31,6 @@ PATCHED_PACKAGES = ("ring-flash-attn", "liger-kernel")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each package whose files were changed or removed."""
     problems = list(_find_problems(snapshot))
     if not problems and diagnose_flash_attn(snapshot) == "other" and changed_flash_attn_files(snapshot):
         raise MissingFact("flash-attn's changed files are listed where its import failed", ("ATN108",))

@@ -33,7 +33,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each distribution with a file that the loader refuses."""
     refusals: dict[str, tuple[RuntimeGap, str]] = {}
     for outcome in snapshot.imports.value if isinstance(snapshot.imports, Known) else ():
         gap = parse_runtime_gap(outcome.message) if outcome.outcome == "raised" else None

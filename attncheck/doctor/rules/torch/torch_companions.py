@@ -35,7 +35,6 @@ COMPANIONS = ("torchvision", "torchaudio", "xformers")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each companion of torch that was made for another torch."""
     torch = snapshot.version("torch")
     if not isinstance(torch, Known):
         if snapshot.has(*COMPANIONS):

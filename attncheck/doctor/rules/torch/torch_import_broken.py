@@ -30,7 +30,6 @@ from attncheck.doctor.rules import Fix, ImportOutcome, Known, Problem, Problems,
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where importing torch was tried and failed."""
     outcome = find_failed_import(snapshot, "torch")
     if outcome is None or not isinstance(snapshot.package("torch"), Known):
         return

@@ -16,7 +16,6 @@ from attncheck.doctor.rules import Absent, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where torch is not installed."""
     if not isinstance(snapshot.torch, Absent) or snapshot.has("torch") or can_import(snapshot, "torch"):
         return
     reason = f": {snapshot.torch.reason}" if snapshot.torch.reason else ""

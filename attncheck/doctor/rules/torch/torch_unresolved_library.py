@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a library of torch cannot be loaded and the import was not tried."""
     if not isinstance(snapshot.torch, Known) or import_outcome(snapshot, "torch") is not None:
         return
     unresolved = unresolved_torch_libraries(snapshot)

@@ -24,7 +24,6 @@ USERS = ("liger-kernel", "verl", "openrlhf", "unsloth")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where importing triton failed."""
     outcome = find_failed_import(snapshot, "triton")
     if outcome is None or not snapshot.has(*TRITON_DISTRIBUTIONS):
         return

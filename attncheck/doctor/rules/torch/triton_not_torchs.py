@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the installed triton does not meet torch's requirement."""
     torch = snapshot.package("torch")
     if not isinstance(torch, Known):
         if snapshot.has(*TRITON_DISTRIBUTIONS):

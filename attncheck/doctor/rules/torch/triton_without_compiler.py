@@ -21,7 +21,6 @@ from attncheck.doctor.rules.torch.triton_import_broken import list_users
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where triton cannot compile its launchers."""
     tools, users = snapshot.build_tools, list_users(snapshot)
     if not users or not snapshot.lists(*TRITON_DISTRIBUTIONS) or not sees_gpu(snapshot):
         return

@@ -25,7 +25,6 @@ MODULE = "xformers._C"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where xformers' operators cannot be loaded."""
     if not snapshot.has("xformers"):
         return
     torch = need_torch(snapshot)

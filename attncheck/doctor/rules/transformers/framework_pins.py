@@ -28,7 +28,6 @@ TORCH_REPORTED_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for every framework whose requirements are not met."""
     problems = list(_find_problems(snapshot))
     if not problems and not all(requirements.has_common_version(snapshot, name) for name in RELEVANT_DISTRIBUTIONS):
         raise MissingFact("no release suits all that require it", ("ATN148",))

@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for every package that two frameworks require in incompatible versions."""
     for name in sorted(RELEVANT_DISTRIBUTIONS):
         if not snapshot.has(name) or requirements.has_common_version(snapshot, name):
             continue

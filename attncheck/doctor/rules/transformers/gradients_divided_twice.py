@@ -39,7 +39,6 @@ SOUND_RELEASES = (">=5.5.4,<5.6", ">=4.57,<5.2")  # the nearest ones
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where a Trainer with the fault accumulates, or may."""
     if isinstance(snapshot.job, Known):
         yield from _check_job(snapshot, snapshot.job.value)
     elif _may_train(snapshot) and (evidence := _find_evidence(snapshot)):

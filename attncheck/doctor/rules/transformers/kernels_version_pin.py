@@ -26,7 +26,6 @@ MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "trans
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the version of `kernels` is outside transformers' range."""
     if not snapshot.has("kernels") or not snapshot.has("transformers"):
         return
     kernels_version = need(snapshot.version("kernels"), "the version of kernels")

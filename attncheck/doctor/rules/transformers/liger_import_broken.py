@@ -30,7 +30,6 @@ DEPENDENCIES = ("torch", "triton", "transformers", "peft")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the import failed, and not in one of its own dependencies."""
     if not snapshot.has("liger-kernel"):
         return
     outcome = need(snapshot.imported("liger_kernel.transformers"), "how importing liger_kernel ended")

@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Ver
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where the installed release is on the list."""
     version = snapshot.version("liger-kernel")
     if not isinstance(version, Known):
         return

@@ -18,7 +18,6 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where liger-kernel would patch what this transformers lacks."""
     if not snapshot.has("liger-kernel"):
         return
     for package in ("torch", "transformers", "liger_kernel"):

@@ -23,7 +23,6 @@ MODULE = "liger_kernel.transformers"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where liger-kernel refuses transformers, or its forward lags behind."""
     if not snapshot.has("liger-kernel") or not snapshot.has("transformers"):
         return
     liger_version = need(snapshot.version("liger-kernel"), "liger-kernel's version")

@@ -27,7 +27,6 @@ TRITON_DISTRIBUTIONS = (
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where liger-kernel has no triton to compile its kernels with."""
     if not snapshot.has("liger-kernel") or snapshot.has(*TRITON_DISTRIBUTIONS):
         return
     failure = find_failed_import(snapshot, "liger_kernel.transformers")

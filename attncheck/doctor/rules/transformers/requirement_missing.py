@@ -45,7 +45,6 @@ UNPADDING = "flash_attn.bert_padding:unpad_input"
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for each distribution that requires others which are not installed."""
     for name in WATCHED_DISTRIBUTIONS:
         package = snapshot.package(name)
         if not isinstance(package, Known) or package.value.problem or name == "flash-attn-4":

@@ -21,7 +21,6 @@ from attncheck.doctor.rules.transformers import transformers_needs_newer_torch
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where transformers will not use the installed torch."""
     if not snapshot.has("transformers"):
         return
     need_torch(snapshot)

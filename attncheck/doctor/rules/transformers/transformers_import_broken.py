@@ -54,7 +54,6 @@ _REQUIRED = re.compile(r"([A-Za-z0-9._-]+[<>=!~][^ ]*) is required for a normal 
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem for the first of the modules that failed."""
     if not snapshot.has("transformers"):
         return
     need(snapshot.imports, "how imports ended")

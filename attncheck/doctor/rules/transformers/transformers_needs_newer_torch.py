@@ -19,7 +19,6 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, n
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where torch is below transformers' minimum."""
     if not snapshot.has("transformers") or not snapshot.has("torch"):
         return
     transformers_version = need(snapshot.version("transformers"), "transformers' version")

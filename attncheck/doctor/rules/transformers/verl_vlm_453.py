@@ -17,7 +17,6 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, nee
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where verl would refuse this transformers."""
     if not snapshot.has("verl") or not snapshot.has("transformers"):
         return
     transformers = need(snapshot.version("transformers"), "transformers' version")

@@ -28,7 +28,6 @@ COMPILED_PACKAGES = (
 
 
 def check(snapshot: Snapshot) -> Problems:
-    """Yield a problem where vllm's torch is not the installed one."""
     if not snapshot.has("vllm"):
         return
     need_torch(snapshot)

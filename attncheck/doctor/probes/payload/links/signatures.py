@@ -11,7 +11,8 @@ import difflib
 import re
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from .source import import_source, parse_source
+from .. import files
+from .source import import_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ def _find_heads(text: str, name: str) -> List[ast.stmt]:
     for match in re.finditer(r"^(?:async )?(?:def|class)\s+%s\b" % re.escape(name), text, re.MULTILINE):
         start = _decorators_start(text, match.start())
         source = _top_level_block(text, start, match.end())
-        tree = parse_source(source)
+        tree = files.parse_source(source)
         if tree is not None and tree.body:
             heads.append(tree.body[0])
     return heads

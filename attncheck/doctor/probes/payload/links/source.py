@@ -42,7 +42,7 @@ class SourceModule:
         """Its syntax tree; None where it does not parse under this Python."""
         if not self._parsed:
             self._parsed = True
-            self._tree = parse_source(self.text)
+            self._tree = files.parse_source(self.text)
         return self._tree
 
     @property
@@ -81,19 +81,6 @@ def read_takes(module: SourceModule) -> List[Tuple[str, str, str]]:
         module.memory["takes"] = takes
     known: List[Tuple[str, str, str]] = module.memory["takes"]
     return known
-
-
-def parse_source(text: str) -> Optional[ast.Module]:
-    """Return the syntax tree of `text`, None where it is no Python for this interpreter."""
-    import ast
-    import warnings
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 class ModuleFinder:

@@ -6,6 +6,8 @@ that is not in ALL_MASK_ATTENTION_FUNCTIONS no mask is made, and every layer get
 
 from __future__ import annotations
 
+from .. import files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
@@ -41,15 +43,9 @@ def find_unmasked_attentions(*sources: str) -> dict[str, int]:
 def _iter_registrations(source: str) -> Any:
     """Yield (table, name, line) of `table.register("name", …)` and `table["name"] = …`; "" for a computed name."""
     import ast
-    import warnings
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in ast.walk(tree):
+    tree = files.parse_source(source)
+    for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "register":
             yield _last_name(node.func.value), _literal(node.args[0] if node.args else None), node.lineno
         elif isinstance(node, ast.Assign):

@@ -75,15 +75,10 @@ def _read_sources(folder: str) -> list[str]:
 def required_imports(source: str) -> set[str]:
     """Return what one file imports unconditionally; nothing where it cannot be parsed."""
     import ast
-    import warnings
 
     required: set[str] = set()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            pending: list[ast.AST] = [ast.parse(source)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return required
+    tree = files.parse_source(source)
+    pending: list[ast.AST] = [tree] if tree is not None else []
     while pending:
         node = pending.pop()
         if isinstance(node, ast.Try) or (isinstance(node, ast.If) and _is_availability_guard(node.test)):
