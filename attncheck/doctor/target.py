@@ -218,7 +218,7 @@ def with_version(snapshot: Snapshot, name: str, version: str, allowed: str = "")
         return snapshot
     is_missing = version == NOT_INSTALLED
     others = tuple(entry for entry in snapshot.distributions if entry.name != name)
-    replacement = () if is_missing else (Distribution(name, version, snapshot.host.prefix, allowed=allowed),)
+    replacement = () if is_missing else (Distribution(name, version, "", allowed=allowed),)
     missing = tuple(entry for entry in snapshot.gaps.not_installed if entry != name)
     changed = replace(
         snapshot,

@@ -18,6 +18,7 @@ from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.launchers.options import program_name
+from attncheck.lint.programs.trainers import attach_trainers
 from attncheck.lint.shell import commands
 from attncheck.lint.shell.quoting import quote_on_one_line
 from attncheck.lint.sources import read_source, source_from_argv
@@ -120,6 +121,7 @@ class _LaunchFinder:
                     is_nested=bool(command.shell),
                     is_remote=any(number < 0 for number in command.shell),
                 )
+                launch = attach_trainers(launch)
                 launch = deepspeed_config.attach_config(launch, files.read)
                 yield launch
                 if not self.starts_training(launch):

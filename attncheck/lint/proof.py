@@ -19,6 +19,7 @@ from attncheck.core.job import Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import Launch, Setting
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
+from attncheck.lint.programs.hydra_overrides import find_refused_overrides
 from attncheck.lint.release import ChosenRelease
 
 CLOSE_MATCH = 0.8
@@ -96,6 +97,9 @@ def _has_unread_file(launch: Launch) -> bool:
 
 
 def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[UnknownSetting]:
+    if program.style == "hydra":
+        yield from _settle_overrides(job, launch, program)
+        return
     written = {setting.location: setting for setting in job.settings}
     settled = set()
     proof = f"{program.path}: the parser of this program takes no such name" if program.is_complete else ""
@@ -115,23 +119,37 @@ def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[U
             yield UnknownSetting(setting.name, setting.location, near=near, proof=proof)
 
 
+def _settle_overrides(job: Job, launch: Launch, program: Program) -> Iterator[UnknownSetting]:
+    """Yield the overrides that Hydra refuses for the configuration that was read, under their new names if any."""
+    tabled = {unknown.location: unknown for unknown in job.unknown_settings}
+    proof = f"{program.path}: Hydra refuses it for the configuration of this program" if program.is_complete else ""
+    overrides = {word.location for word in launch.words[1:]}
+    yield from (unknown for unknown in job.unknown_settings if unknown.location not in overrides)
+    for refused in find_refused_overrides(program, launch.words[1:]):
+        unknown = tabled.get(refused.word.location, UnknownSetting(refused.name, refused.word.location))
+        if refused.word.location not in tabled and not program.is_complete:
+            continue
+        names = (refused.now,) if refused.now else unknown.now
+        now = tuple(name for name in names if name[:1] == "+" or takes_name(program, name.partition("=")[0]))
+        near = "" if now else find_near_name(program, refused.name)
+        yield replace(unknown, name=refused.name, now=now, near=near, proof=proof)
+
+
 def _is_checked(program: Program, launch: Launch, setting: Setting) -> bool:
     """Say whether a setting is one that this program's parser reads: an option, an override, not a file's key."""
     if program.style in ("argparse", "dataclasses"):
         return setting.name.startswith("--")
     is_entry = any(entry.location == setting.location for entry in launch.entries)
-    return not is_entry and not setting.name.startswith(("+", "~", "-", "hydra."))
+    return not is_entry and not setting.name.startswith("-")
 
 
 def takes_name(program: Program, written: str) -> bool:
-    """Say whether a program's parser takes a name as it is written: "--max-len", "+trainer.x", "data.path"."""
+    """Say whether a program's parser takes a name as it is written: "--max-len", "data.path"."""
     if program.style == "argparse":
         name = written.lstrip("-")
         return name in program.options or sum(option.startswith(name) for option in program.options) == 1
     if program.style == "dataclasses":
         return _takes_field(program.options, written)
-    if written.startswith(("+", "~")) or written.partition(".")[0] == "hydra":
-        return True
     key = written.partition("=")[0]
     if key in program.options or key in program.groups or key.partition("@")[0] in program.groups:
         return True

@@ -8,6 +8,7 @@ to its end, a name that nobody knows is a warning.
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
+from attncheck.doctor.target import apply_target, parse_target
 from attncheck.lint import run
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
@@ -201,3 +203,35 @@ def test_nothing_of_the_tree_is_run(tmp_path: Path) -> None:
     files = {name: trap + textwrap.dedent(text) if name.endswith(".py") else text for name, text in ARGPARSE.items()}
     assert lint(write_tree(tmp_path, files))[0] == []
     assert not list(tmp_path.rglob("ran")) and not Path("ran").exists()
+
+
+OWN_ARGUMENTS = {
+    "train.py": """
+        import transformers
+
+        class TrainingArguments(transformers.TrainingArguments):
+            pass
+
+        parser = transformers.HfArgumentParser((TrainingArguments,))
+        parser.parse_args_into_dataclasses()
+        transformers.Trainer()
+        """,
+    "run.sh": "torchrun train.py --output_dir o --per_device_train_batch_size 2 --overwrite_output_dir "
+    "--warmup_ratio 0.03 {}\n",
+}
+
+
+@pytest.mark.parametrize(("target", "unknown"), [("transformers=4.45.2", 0), ("transformers=5.17.0", 2)])
+def test_argument_classes_are_those_of_the_target(tmp_path: Path, target: str, unknown: int) -> None:
+    """The environment has another transformers in its folders, whose classes are not those of the job."""
+    script = write_tree(tmp_path, OWN_ARGUMENTS)
+    folder = tmp_path / "lib" / "site-packages"
+    write_tree(folder, {"transformers/__init__.py": "class TrainingArguments:\n    pass\n"})
+    there = replace(
+        ENVIRONMENT, distributions=tuple(replace(item, location=str(folder)) for item in ENVIRONMENT.distributions)
+    )
+    snapshot = apply_target(there, parse_target(f"h100x8,{target}"))
+    source = read_source(str(script))
+    report = run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    errors = [finding for finding in report.findings if finding.code == "ATN440" and finding.severity == "error"]
+    assert len(errors) == unknown

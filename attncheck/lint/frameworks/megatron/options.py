@@ -23,6 +23,8 @@ TELLTALE_OPTIONS = frozenset(  # three of these: a script of a fork
         *("--transformer-impl", "--use-mcore-models", "--use-distributed-optimizer", "--train-samples"),
     }
 )
+# slime's and miles' own, beside Megatron's (slime 0.2 utils/arguments.py): they train by reinforcement over it
+FOREIGN_OPTIONS = frozenset({"--actor-num-nodes", "--rollout-batch-size", "--rollout-num-gpus", "--prompt-data"})
 OTHER_USES = ("generat", "inference", "server", "eval", "convert", "preprocess", "export")
 SWITCHES = frozenset(
     {
@@ -101,7 +103,12 @@ def is_own_launch(launch: Launch) -> bool:
     name = program.rsplit("/", 1)[-1].removesuffix(".py")
     if any(part in name.lower() for part in OTHER_USES) or not program.endswith(".py"):
         return False
-    written = {word.text.partition("=")[0] for word in launch.words[1:]} & TELLTALE_OPTIONS
+    if launch.trainers is not None:
+        return any(name.startswith("megatron.") for name in launch.trainers)
+    written = {word.text.partition("=")[0] for word in launch.words[1:]}
+    if written & FOREIGN_OPTIONS:
+        return False
+    written &= TELLTALE_OPTIONS
     return len(written) >= (1 if name in SCRIPTS else 3)
 
 
