@@ -16,7 +16,7 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.job import Job, SettingProblem, UnknownSetting
-from attncheck.core.launch import Launch, Setting
+from attncheck.core.launch import NOWHERE, Launch, Setting
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
 from attncheck.lint.programs.hydra_overrides import find_refused_overrides
@@ -43,9 +43,28 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     return replace(
         job,
         unknown_settings=tuple(_settle_by_program(job, launch, program)),
-        problems=tuple(_soften_problem(problem) for problem in job.problems),
+        problems=tuple(_settle_problems(job, program)),
         remarks=(*job.remarks, remark),
     )
+
+
+def _settle_problems(job: Job, program: Program) -> Iterator[SettingProblem]:
+    """Yield the problems; whether an option may have no value is decided by the program's own parser."""
+    decided = set()
+    for setting in job.settings:
+        option = program.options.get(setting.name.lstrip("-")) if setting.name.startswith("--") else None
+        if option is None or setting.value or setting.value_span != NOWHERE or not setting.known:
+            continue
+        decided.add(setting.location)
+        if option.kind == "bool?" or option.nargs in (1, "+"):
+            evidence = (option.place or program.path,)
+            text = f"{setting.name} stands without a value: "
+            text += "its default is None, so that it is no switch" if option.kind == "bool?" else "a value must follow"
+            sets = {setting.name.lstrip("-"): "true"} if option.kind == "bool?" else {}
+            yield SettingProblem("refuses", text, evidence, setting.location, sets, universal=True)
+    for problem in job.problems:
+        if problem.consequence != "refuses" or problem.location not in decided:
+            yield _soften_problem(problem)
 
 
 def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:

@@ -235,3 +235,67 @@ def test_argument_classes_are_those_of_the_target(tmp_path: Path, target: str, u
     report = run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
     errors = [finding for finding in report.findings if finding.code == "ATN440" and finding.severity == "error"]
     assert len(errors) == unknown
+
+
+def lint_text(folder: Path, program: str, command: str, target: str = "h100x8,transformers=4.57.6") -> Report:
+    """Return the report on one command beside a program."""
+    write_tree(folder, {"train.py": program, "run.sh": command.replace("{", "{{").replace("}", "}}") + "\n"})
+    snapshot = apply_target(ENVIRONMENT, parse_target(target))
+    source = read_source(str(folder / "run.sh"))
+    return run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+
+
+TRAINER = """
+import transformers
+from dataclasses import dataclass
+
+@dataclass
+class Arguments:
+    use_bf16: {annotation} = {default}
+
+transformers.HfArgumentParser((Arguments, transformers.TrainingArguments)).parse_args_into_dataclasses()
+transformers.Trainer()
+"""
+ARGPARSE_TRAINER = """
+import argparse
+import transformers
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir")
+parser.add_argument("--per_device_train_batch_size")
+parser.add_argument("--bf16", {keywords})
+parser.parse_args()
+transformers.Trainer()
+"""
+COMMAND = "torchrun train.py --output_dir o --per_device_train_batch_size 1"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "severity"),
+    [("action='store_true'", ""), ("nargs='?'", ""), ("type=bool", "error"), ("default=None", "error")],
+)
+def test_an_option_without_its_value_is_as_the_parser_of_the_program_takes_it(
+    tmp_path: Path, keywords: str, severity: str
+) -> None:
+    report = lint_text(tmp_path, ARGPARSE_TRAINER.format(keywords=keywords), f"{COMMAND} --bf16")
+    assert [f.severity for f in report.findings if f.code == "ATN441"] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(("value", "count"), [('=""', 0), (' ""', 0), ("", 1)])
+def test_an_empty_value_is_a_value(tmp_path: Path, value: str, count: int) -> None:
+    program = TRAINER.format(annotation="bool", default="False")
+    report = lint_text(tmp_path, program, f"torchrun train.py --per_device_train_batch_size 1 --output_dir{value}")
+    assert len([finding for finding in report.findings if finding.code == "ATN441"]) == count
+
+
+@pytest.mark.parametrize("how", ["option", "file", "variable"])
+def test_precision_of_accelerate(tmp_path: Path, how: str) -> None:
+    launcher = {
+        "option": "accelerate launch --mixed_precision bf16",
+        "file": f"accelerate launch --config_file {tmp_path}/accelerate.yaml",
+        "variable": "ACCELERATE_MIXED_PRECISION=bf16 torchrun",
+    }[how]
+    (tmp_path / "accelerate.yaml").write_text("mixed_precision: bf16\n")
+    command = f"{launcher} train.py --output_dir o --per_device_train_batch_size 1"
+    report = lint_text(tmp_path, TRAINER.format(annotation="bool", default="False"), command)
+    assert [launch.job.plan.precision for launch in launches_of(report)] == ["autocast"]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from attncheck.core.job import SettingProblem, UnknownSetting
-from attncheck.core.launch import Launch, Setting, SourceLocation
+from attncheck.core.launch import NOWHERE, Launch, Setting, SourceLocation
 from attncheck.core.program import Program
 from attncheck.lint import arguments
 from attncheck.lint.fields.constraints import Constraint, find_constraint
@@ -206,6 +206,8 @@ def _check_value(
     setting: ParsedSetting, kind: str, choices: tuple[str, ...], default: str, evidence: str
 ) -> Iterator[SettingProblem]:
     name, value, location = setting.raw.name, setting.value.lower(), setting.raw.location
+    if setting.is_option and not setting.value and setting.raw.value_span != NOWHERE:
+        return  # --output_dir="": argparse takes the empty text
     if setting.is_option and not setting.value and kind != "bool":
         is_optional = kind == "bool?"
         reason = "its default is None, so that it is no switch" if is_optional else "a value must follow"
