@@ -33,6 +33,7 @@ from attncheck.lint.attention_settings import add_attention_problems
 from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.lost_words import add_lost_words
 from attncheck.lint.own_attention import add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.pasting import PastedCommand, format_command
@@ -280,7 +281,7 @@ def _lint_launch(
             launch = replace(launch, program=program)
             job = found_launch.framework.read(launch, release.version, model_snapshot)
         job = add_attention_problems(job, launch, model_snapshot)
-        job = add_own_attention(job, launch, read_file)
+        job = add_lost_words(add_own_attention(job, launch, read_file), launch)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
         job = deepspeed_config.settle_deepspeed(job, launch, proof.starts_one_of(own_programs, launch))

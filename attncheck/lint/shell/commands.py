@@ -38,6 +38,11 @@ __all__ = ["Command", "ScriptStart", "WrittenFile", "parse_commands"]
 
 SBATCH_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-\S.*)$", re.MULTILINE)
 DECLARATION_BUILTINS = {"export", "declare", "typeset", "local", "readonly"}
+# $(cd "$SCRIPT_DIR/.." && pwd), where the variable holds such a path itself
+FOLDER_OF_VARIABLE = re.compile(
+    r'\s*(?P<command>cd|dirname|realpath|readlink -f) "?\$\{?(?P<name>[A-Za-z_]\w*)\}?(?P<rest>[\w./-]*)"?'
+    r"(?P<tail> ?(?:&&|;) ?pwd(?: -P)?)?\s*"
+)
 MAX_NESTING = 8  # scripts within scripts, and functions that call functions
 MAX_SCRIPTS = 20  # files that one script reads in
 
@@ -225,6 +230,11 @@ class _CommandCollector(ScriptInterpreter):
     def _substitute_command(self, segments: Segments) -> Segments | None:
         """Return the output of `$(cat <<EOF …)`, `$(echo …)` or `$(expr 16 / 8)`, None for any other command."""
         text = ScriptText.from_segments(self.state.source, segments)
+        folder = FOLDER_OF_VARIABLE.fullmatch(text.string)
+        held = self.scope.variables.get(folder["name"]) if folder else None
+        if folder and held is not None and held.elements is None and not all_known(held.segments):
+            path = f'"{join_text(held.segments)}{folder["rest"]}"'
+            return (Segment(f"$({folder['command']} {path}{folder['tail'] or ''})", -1, known=False),)
         if self.depth >= MAX_NESTING or not re.match(r"\s*(cat\s*<<|echo\s|expr\s)", text.string):
             return None
         state = ScriptState(Source("", ""))
