@@ -53,11 +53,10 @@ def _format_folder(match: re.Match[str]) -> str:
 
 def _find_top(here: str) -> str:
     """Return the folder of the repository that holds the script, from the script's own: "@/.."; without one, "."."""
-    steps = 0
-    for folder in (Path(here or ".").absolute(), *Path(here or ".").absolute().parents):
+    start = Path(here or ".").absolute()
+    for steps, folder in enumerate((start, *start.parents)):
         if any((folder / mark).exists() for mark in REPOSITORY_MARKS):
             return "/".join(("@", *[".."] * steps))
-        steps += 1
     return "/".join(("@", *[".."] * len(PurePosixPath(here).parts)))
 
 

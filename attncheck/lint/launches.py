@@ -167,7 +167,7 @@ class _LaunchFinder:
 
 
 def _find_lost_words(source: Source, command: commands.Command, following: commands.Command | None) -> tuple[Word, ...]:
-    """Return the words of the next command if they were meant for this one: a backslash is missing, or blanks follow it.
+    """Return the words of the next command if they were meant for this one: no backslash, or blanks behind it.
 
     The next command begins with an option, or with an override that is no assignment, on the next line that is no
     comment.

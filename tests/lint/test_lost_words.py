@@ -59,3 +59,21 @@ def test_folders_that_a_script_computes_are_computed(tmp_path: Path, root: str) 
     launch = read_script(tmp_path, text, "scripts/run.sh", files)[-1]
     assert [entry.value for entry in launch.entries] == ["sft"]
     assert "$(" in launch.words[2].shell, "a shell still computes it"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "launchers"),
+    [
+        ("if command -v uv; then L=(uv run python3); else L=(python3); fi", [("python",)]),
+        (
+            'L=(python3)\nif [ -n "$A" ]; then L=(accelerate launch); elif [ -n "$B" ]; then L=(torchrun); fi',
+            [("python",), ("accelerate",), ("torchrun",)],
+        ),
+    ],
+)
+def test_an_array_that_differs_by_branch_is_followed_in_each(
+    tmp_path: Path, arrays: str, launchers: list[tuple[str, ...]]
+) -> None:
+    commands = read_script(tmp_path, f'{arrays}\n"${{L[@]}}" train.py --output_dir o --per_device_train_batch_size 1\n')
+    starts = [launch for launch in commands if launch.words[0].text == "train.py"]
+    assert [launch.launchers for launch in starts] == launchers
