@@ -126,11 +126,12 @@ def has_stack(snapshot: Snapshot) -> bool:
 def forget_environment(snapshot: Snapshot, reason: str = NO_ENVIRONMENT) -> Snapshot:
     """Return the snapshot of a job whose environment and machine are not known: those here are not the job's."""
     not_known = Unreadable(NO_MACHINE)
-    changed = _forget_packages(snapshot, reason)
+    changed = forget_packages(snapshot, reason)
     return replace(changed, devices=not_known, driver=not_known, topology=not_known, environ={})
 
 
-def _forget_packages(snapshot: Snapshot, reason: str) -> Snapshot:
+def forget_packages(snapshot: Snapshot, reason: str) -> Snapshot:
+    """Return the snapshot without its packages: which of them the job has is not known, for that reason."""
     return replace(
         snapshot,
         distributions=(),
@@ -155,7 +156,7 @@ def apply_target(snapshot: Snapshot, target: Target) -> Snapshot:
     if not has_stack(snapshot):
         changed = forget_environment(changed, NOT_NAMED)
     elif target.files:
-        changed = _forget_packages(changed, NOT_NAMED)
+        changed = forget_packages(changed, NOT_NAMED)
     changed = replace(changed, gaps=PackageGaps(NOT_NAMED))
     if isinstance(changed.torch, Absent):
         changed = replace(changed, torch=Unreadable(NOT_NAMED))

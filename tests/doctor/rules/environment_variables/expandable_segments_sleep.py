@@ -12,11 +12,12 @@ def with_vllm(version: str, **variables: str) -> Snapshot:
     return s.with_env(s.with_package(s.h200(), "vllm", version), **variables)
 
 
-def with_setting(name: str, value: str, **fields: str) -> Snapshot:
+def with_setting(name: str, value: str, framework: str = "trl", version: str = "1.0.0") -> Snapshot:
     """Return the machine with a launch of GRPO that sets one option."""
-    launch = {"framework": "trl", "trainer": "grpo", "reinforcement": True, **fields}
     setting = Setting(name, value, SourceLocation("run.sh"), (0, 1))
-    return s.with_job(with_vllm("0.20.0", PYTORCH_CUDA_ALLOC_CONF=ON), settings=(setting,), **launch)
+    return s.with_job(
+        with_vllm("0.20.0", PYTORCH_CUDA_ALLOC_CONF=ON), settings=(setting,), framework=framework, version=version
+    )
 
 
 FIRES = {
