@@ -34,6 +34,14 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         problems = tuple(replace(problem, mild=problem.mild or not problem.universal) for problem in job.problems)
         job = replace(job, problems=problems)
     program = launch.program
+    written = launch.file.name if launch.file is not None and launch.file.kind == "python" else ""
+    in_program = [unknown for unknown in job.unknown_settings if unknown.location.source == written]
+    if written and in_program:  # arguments of the library's own class: its release decides, and no parser
+        others = tuple(unknown for unknown in job.unknown_settings if unknown not in in_program)
+        settled = settle_names(replace(job, unknown_settings=others), launch, own_programs, release)
+        return replace(
+            settled, unknown_settings=(*settled.unknown_settings, *_settle_arguments(in_program, job, release))
+        )
     if program is None and release.is_older:
         problems = tuple(problem for problem in job.problems if problem.universal)
         return replace(job, unknown_settings=(), problems=problems)
@@ -46,6 +54,13 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         problems=tuple(_settle_problems(job, program)),
         remarks=(*job.remarks, remark),
     )
+
+
+def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
+    """Yield the arguments of a configuration's class that its release refuses: those that another release has."""
+    for unknown in unknowns:
+        if release.is_known and (unknown.now or unknown.since):
+            yield replace(unknown, proof=f"{job.framework} {job.version}: its configuration takes no such argument")
 
 
 def _settle_problems(job: Job, program: Program) -> Iterator[SettingProblem]:

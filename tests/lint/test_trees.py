@@ -299,3 +299,21 @@ def test_precision_of_accelerate(tmp_path: Path, how: str) -> None:
     command = f"{launcher} train.py --output_dir o --per_device_train_batch_size 1"
     report = lint_text(tmp_path, TRAINER.format(annotation="bool", default="False"), command)
     assert [launch.job.plan.precision for launch in launches_of(report)] == ["autocast"]
+
+
+def test_no_fix_changes_what_is_trained(tmp_path: Path) -> None:
+    """A stage that the release does not have is an error, and no other stage is its fix; a misspelling has one."""
+    text = "model_name_or_path: m\nstage: {}\nfinetuning_type: full\ndataset: d\ntemplate: qwen\n"
+    fixes = []
+    for stage in ("grpo", "sfft"):
+        (tmp_path / "x.yaml").write_text(text.format(stage))
+        source = read_source(str(tmp_path / "x.yaml"))
+        report = run.run(
+            apply_target(ENVIRONMENT, parse_target("h100x8,llamafactory=0.9.4,transformers=4.57.1")),
+            run.Request((source,)),
+            launches.read_model,
+            make_file_reader((source,)),
+        )
+        [finding] = [f for f in report.findings if f.code == "ATN441" and "stage" in f.message]
+        fixes.append([fix.sets for fix in finding.fixes if fix.sets])
+    assert fixes == [[], [{"stage": "sft"}]]

@@ -79,12 +79,16 @@ def _read_trainers(entry: Entry, folders: tuple[Path, ...], base: Path) -> Train
 
 
 def _read_settings(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[Setting, ...], Source | None]:
-    """Return the keywords of the one call that makes the trainer's configuration; none if there are several calls."""
+    """Return the keywords of the one call that makes the trainer's configuration; none if there are several calls.
+
+    A class of the program's own has fields of its own, which are not judged here.
+    """
     calls = [
         (module, node)
         for module in modules
         for node in ast.walk(module.body)
-        if isinstance(node, ast.Call) and any(map(CONFIGURATION.fullmatch, _iter_bases(tree, module, node.func, 0)))
+        if isinstance(node, ast.Call) and isinstance(callee := tree.resolve(module, node.func), External)
+        if CONFIGURATION.fullmatch(callee.name)
     ]
     if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0][1].keywords):
         return (), None
