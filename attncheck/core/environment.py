@@ -84,7 +84,7 @@ class Distribution:
 
     name: str  # normalised (PEP 503)
     version: str  # "" where the metadata has none
-    location: str  # the site directory that holds it
+    location: str  # the site directory that holds it; "" if its files are not here: a target names it
     installer: str = ""  # "pip", "uv", "conda", …
     wheel_tags: tuple[str, ...] = ()
     direct_url: str = ""

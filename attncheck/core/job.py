@@ -82,6 +82,7 @@ class Job:
     settings: tuple[Setting, ...] = ()
     unknown_settings: tuple[UnknownSetting, ...] = ()
     problems: tuple[SettingProblem, ...] = ()
+    stated_by: tuple[str, ...] = ()  # files of the tree that state the versions: "verl/version/version"
     world_size: Fact[int] = Absent("nothing in the launch says how many processes train")
     gpus: Fact[int] = Absent("nothing in the launch says how many GPUs it takes")  # over all roles and nodes
     nodes: int = 1

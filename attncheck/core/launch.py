@@ -124,6 +124,8 @@ class Launch:
     is_remote: bool = False  # on another machine or in a container, whose shell is not the one that is pasted into
     exports: tuple[Assignment, ...] = ()  # of those, what stands before the command: `whole` holds the others
     directories: tuple[str, ...] = ()  # that the script enters before it, one from the other, as a shell reads them
+    lost: tuple[Word, ...] = ()  # behind a broken continuation of the line: the shell takes them for another command
+    trainers: tuple[str, ...] | None = None  # that its program uses: "trl.SFTTrainer"; None: its source does not say
     variables: tuple[Setting, ...] = ()  # `environ` with where each stands; what may not reach the job is not known
 
     @property

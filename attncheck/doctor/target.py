@@ -125,11 +125,12 @@ def has_stack(snapshot: Snapshot) -> bool:
 def forget_environment(snapshot: Snapshot, reason: str = NO_ENVIRONMENT) -> Snapshot:
     """Return the snapshot of a job whose environment and machine are not known: those here are not the job's."""
     not_known = Unreadable(NO_MACHINE)
-    changed = _forget_packages(snapshot, reason)
+    changed = forget_packages(snapshot, reason)
     return replace(changed, devices=not_known, driver=not_known, topology=not_known, environ={})
 
 
-def _forget_packages(snapshot: Snapshot, reason: str) -> Snapshot:
+def forget_packages(snapshot: Snapshot, reason: str) -> Snapshot:
+    """Return the snapshot without its packages: which of them the job has is not known, for that reason."""
     return replace(
         snapshot,
         distributions=(),
@@ -154,7 +155,7 @@ def apply_target(snapshot: Snapshot, target: Target) -> Snapshot:
     if not has_stack(snapshot):
         changed = forget_environment(changed, NOT_NAMED)
     elif target.files:
-        changed = _forget_packages(changed, NOT_NAMED)
+        changed = forget_packages(changed, NOT_NAMED)
     changed = replace(changed, gaps=PackageGaps(NOT_IN_FILES if target.files else NOT_NAMED))
     if isinstance(changed.torch, Absent):
         changed = replace(changed, torch=Unreadable(NOT_NAMED))
@@ -217,7 +218,7 @@ def with_version(snapshot: Snapshot, name: str, version: str, allowed: str = "")
         return snapshot
     is_missing = version == NOT_INSTALLED
     others = tuple(entry for entry in snapshot.distributions if entry.name != name)
-    replacement = () if is_missing else (Distribution(name, version, snapshot.host.prefix, allowed=allowed),)
+    replacement = () if is_missing else (Distribution(name, version, "", allowed=allowed),)
     missing = tuple(entry for entry in snapshot.gaps.not_installed if entry != name)
     changed = replace(
         snapshot,

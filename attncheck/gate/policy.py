@@ -14,6 +14,7 @@ from typing import Any
 from attncheck.core.findings import Allowance
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.files import CannotRead, read_bounded
+from attncheck.core.io.streams import print_message
 from attncheck.core.results.gate import Check
 from attncheck.doctor.profile import PROFILES, Profile
 from attncheck.gate import policy_values
@@ -179,12 +180,18 @@ def _read_toml(path: Path) -> dict[str, Any] | None:
     """Return the table in a file, None where there is none of that name. Raises `BadUsage` for what cannot be read.
 
     A link to nothing, a folder or a file of somebody else's may have been meant as the policy: it is not passed over.
+    A pyproject.toml that does not parse and does not name attncheck is a warning.
     """
+    content = b""
     try:
-        return parse_toml(read_bounded(path, MAX_BYTES).decode("utf-8"), path.name)
+        content = read_bounded(path, MAX_BYTES)
+        return parse_toml(content.decode("utf-8-sig"), path.name)
     except CannotRead as error:
         if error.is_missing:
             return None
         raise BadUsage(f"cannot read {path.name} in {path.parent}: {error.reason}") from None
-    except ValueError as error:
-        raise BadUsage(f"cannot read {path.name}: {error}") from None
+    except (BadUsage, UnicodeDecodeError) as error:
+        if path.name == PYPROJECT_FILE and b"attncheck" not in content:
+            print_message(f"warning: {path} is not read: {error}")
+            return None
+        raise BadUsage(str(error) if isinstance(error, BadUsage) else f"cannot read {path.name}: {error}") from None

@@ -55,9 +55,10 @@ def parse_options(
             continue
         name, equals, text = word.text.partition("=")
         if equals:
-            settings.append(
-                Setting(name, text, word.location, word.span, _find_value_span(word, name, source), word.known)
-            )
+            value_span = _find_value_span(word, name, source)
+            if not text and value_span == NOWHERE:  # an empty value, and never a missing one
+                value_span = (word.span[1], word.span[1])
+            settings.append(Setting(name, text, word.location, word.span, value_span, word.known))
             continue
         end = index
         max_values = {"none": 0, "one": 1, "optional": 1}.get(nargs(name), len(words))

@@ -28,6 +28,7 @@ EAGER_KEEPS = "transformers 5.23.0 models/llama/modeling_llama.py, eager_attenti
 # Others may still cast: LLaMA-Factory takes the GPU's own 16-bit type, axolotl and OpenRLHF were not read for it.
 PROVEN_FRAMEWORKS = frozenset({"verl", "trl", "transformers", "ms-swift"})
 HALF = ("bf16", "fp16")
+ACCELERATE_CASTS = frozenset({"transformers", "trl", "llamafactory"})  # if their own settings name no precision
 QUANTISED = re.compile(r"4bit|8bit|quant|qlora", re.IGNORECASE)
 SCORE_BYTES = 2  # of one score in 16 bits
 MIN_BYTES = 2 << 30  # scores that are smaller are no news
@@ -35,6 +36,9 @@ MIN_BYTES = 2 << 30  # scores that are smaller are no news
 
 def add_attention_problems(job: Job, launch: Launch, snapshot: Snapshot) -> Job:
     """Return the job with the problems that its attention has whatever the framework."""
+    half = _find_mixed_precision(launch).lower()
+    if job.plan.precision == "fp32" and job.framework in ACCELERATE_CASTS and half in HALF:
+        job = replace(job, plan=replace(job.plan, precision="autocast" if half == "bf16" else "fp16"))
     problems = (*_check_float32(job, launch), *_check_eager_memory(job, snapshot))
     return replace(job, problems=(*job.problems, *problems))
 

@@ -6,12 +6,13 @@ import posixpath
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from attncheck.core.io.secrets import remember_settings
 from attncheck.core.launch import COMMAND, Source, Word
 from attncheck.lint.launchers import srun
 from attncheck.lint.launchers.options import parse_leading_options, program_name
+from attncheck.lint.programs.places import REPOSITORY_MARKS
 from attncheck.lint.shell.carriers import SHELLS
 
 SCRIPT_SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".job", ".zsh")
@@ -23,7 +24,12 @@ REAL_PATH = rf"\$\((?:realpath|readlink -f) (?:-- )?{SCRIPT_PATH}\)"
 SCRIPT_FOLDER = re.compile(
     rf"\$\(dirname (?:-- )?(?:{SCRIPT_PATH}|{REAL_PATH})\)|" + r"\$\{(?:0|BASH_SOURCE(?:\[0\])?)%/\*\}"
 )
-CHANGED_FOLDER = re.compile(r"\$\(cd (?:-- |-P )?(@[\w./-]*)(?: ?&?>/dev/null(?: 2>&1)?)? ?(?:&&|;) ?pwd(?: -P)?\)")
+CHANGED_FOLDER = re.compile(
+    r"\$\((?:cd (?:-- |-P )?(?P<entered>@[\w./-]*)(?: ?&?>/dev/null(?: 2>&1)?)? ?(?:&&|;) ?pwd(?: -P)?"
+    r"|(?:realpath|readlink -f) (?:-- )?(?P<real>@[\w./-]*)|dirname (?:-- )?(?P<below>@[\w./-]*))\)"
+)
+TOP_FOLDER = re.compile(r"\$\(git (?:-C @[\w./-]* )?rev-parse --show-toplevel(?: 2>/dev/null)?\)")
+MAX_FOLDERS = 4  # within one another: $(dirname "$(cd "$(dirname "$0")" && pwd)")
 ReadFile = Callable[[str], "Source | None"]
 
 
@@ -33,11 +39,32 @@ def resolve_path(text: str, script: Source, folder: str) -> str:
     `$(dirname "$0")/x` and `$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/x` stand beside the script.
     """
     plain = SCRIPT_FOLDER.sub("@", " ".join(re.sub(r"[\"']", "", text).split()).replace("( ", "(").replace(" )", ")"))
-    plain = CHANGED_FOLDER.sub(r"\1", plain)
-    if plain.startswith("@/") and not re.search(r"[$`]", plain):
-        here = "" if script.name in (COMMAND, "-") else str(PurePosixPath(script.name).parent)
+    here = "" if script.name in (COMMAND, "-") else str(PurePosixPath(script.name).parent)
+    for _ in range(MAX_FOLDERS):
+        plain = CHANGED_FOLDER.sub(_format_folder, TOP_FOLDER.sub(lambda _: _find_top(here), plain))
+    if (plain == "@" or plain.startswith("@/")) and not re.search(r"[$`]", plain):
         return posixpath.normpath(posixpath.join(here, plain[2:]))
     return "" if not text or re.search(r"[$`\0\n]", text) else posixpath.join(folder, text)
+
+
+def _format_folder(match: re.Match[str]) -> str:
+    return f"{match['below']}/.." if match["below"] else match["entered"] or match["real"]
+
+
+def _find_top(here: str) -> str:
+    """Return the folder of the repository that holds the script, from the script's own: "@/.."; without one, "."."""
+    start = Path(here or ".").absolute()
+    for steps, folder in enumerate((start, *start.parents)):
+        if any((folder / mark).exists() for mark in REPOSITORY_MARKS):
+            return "/".join(("@", *[".."] * steps))
+    return "/".join(("@", *[".."] * len(PurePosixPath(here).parts)))
+
+
+def resolve_word(word: Word, script: Source) -> Word:
+    """Return a word that names a path from the script's folder as that path; as a shell must read it, it is kept."""
+    option, equals, text = word.text.partition("=") if word.text.startswith("-") else ("", "", word.text)
+    path = resolve_path(text, script, "") if not word.known and text.startswith("$") else ""
+    return replace(word, text=option + equals + path, known=True) if path else word
 
 
 def read_script(text: str, script: Source, folder: str, read_file: ReadFile) -> Source | None:

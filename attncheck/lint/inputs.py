@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Fact
+from attncheck.core.environment import PackageGaps
+from attncheck.core.facts import Fact, Known
 from attncheck.core.io.errors import AttncheckError, BadUsage
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.model import Model
@@ -23,6 +24,9 @@ from attncheck.lint.programs import places
 if TYPE_CHECKING:
     from attncheck.doctor.probes.collect import Lane
     from attncheck.doctor.probes.interpreter import Interpreter
+
+
+NOT_HERE = "it is not installed here, where no GPU trains: the job may have it (--target, --python)"
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,25 @@ def collect_lint_snapshot(
     if parsed_target:
         return apply_target(snapshot, parsed_target)
     is_named = interpreter.selection.selected_by == "--python"
-    return snapshot if is_named or has_stack(snapshot) else forget_environment(snapshot)
+    if not is_named and not has_stack(snapshot):
+        return forget_environment(snapshot)
+    return snapshot if is_named or _has_gpu(snapshot) else replace(snapshot, gaps=PackageGaps(NOT_HERE))
+
+
+def _has_gpu(snapshot: Snapshot) -> bool:
+    return isinstance(snapshot.devices, Known) and bool(snapshot.devices.value)
+
+
+def choose_stated(interpreter: Interpreter, target: str | None, snapshot: Snapshot) -> Literal["", "missing", "all"]:
+    """Return what the versions count for that a tree states: with a target, what it does not name.
+
+    Without a target they stand for the environment, unless `--python` names it or this machine has a GPU to train on.
+    """
+    if interpreter.selection.selected_by == "--python":
+        return ""
+    if target is not None:
+        return "missing"
+    return "" if _has_gpu(snapshot) else "all"
 
 
 def make_file_reader(sources: tuple[Source, ...]) -> Callable[[str], Source | None]:

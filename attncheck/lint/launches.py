@@ -27,6 +27,7 @@ from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
 from attncheck.lint.launchers.options import program_name
+from attncheck.lint.programs.trainers import attach_trainers
 from attncheck.lint.shell import commands
 from attncheck.lint.shell.quoting import quote_on_one_line
 from attncheck.lint.sources import read_source, source_from_argv
@@ -44,6 +45,7 @@ NON_JOB_COMMANDS = options.split_names(
     "killall export conda mamba deactivate huggingface-cli hf wandb let local jobs disown scontrol ulimit dirname "
     "basename"
 )
+CONTINUED = re.compile(r"--?[A-Za-z]|(\+\+|\+|~)?[A-Za-z_]\w*(\.\w+)+=")  # --option, or override.of=Hydra
 EXPANSION = re.compile(r"\$[A-Za-z_{(@*0-9]|`")
 MAX_CALLED_SCRIPTS = 20  # run by one source, directly or by another one
 MAX_CALL_DEPTH = 4
@@ -114,7 +116,8 @@ class _LaunchFinder:
         directories: dict[tuple[int, ...], tuple[str, ...]] = {}
         files = WrittenFiles(source, self.read_file)
         start = replace(start, read_script=lambda name: called_scripts.read_script(name, source, folder, files.read))
-        for command in commands.parse_commands(source, start):
+        parsed = commands.parse_commands(source, start)
+        for command, following in itertools.zip_longest(parsed, parsed[1:]):
             here = folders.get(command.shell)
             if here is None:
                 here = _enclosing_folder(folders, command.shell)
@@ -123,6 +126,9 @@ class _LaunchFinder:
             entered = directories.get(command.shell) or directories.get(command.shell[:-1], ())
             directories[command.shell] = _enter_directory(entered, command.words[command.prefix_length :])
             files.follow_command(command, here_text)
+            lost = _find_lost_words(source, command, following)
+            if lost and command.words[-1].text.isspace():  # "\\ ": it begins no new line, and is a word
+                command = replace(command, words=command.words[:-1])
             launch = _make_launch(source, command, files)
             if launch is not None:
                 folder_text = str(here / launch.folder) if launch.folder else here_text
@@ -130,10 +136,12 @@ class _LaunchFinder:
                     launch,
                     folder=folder_text,
                     directories=directories[command.shell],
+                    lost=lost,
                     is_nested=bool(command.shell),
                     is_remote=any(number < 0 for number in command.shell),
                 )
-                launch = training_scripts.attach_script(config_parents.attach_parents(launch, files.read), files.read)
+                launch = attach_trainers(config_parents.attach_parents(launch, files.read))
+                launch = training_scripts.attach_script(launch, files.read)
                 launch = deepspeed_config.attach_config(launch, files.read)
                 yield launch
                 if not self.starts_training(launch):
@@ -172,6 +180,23 @@ class _LaunchFinder:
                 yield replace(inner, notes=(*inner.notes, note))
 
 
+def _find_lost_words(source: Source, command: commands.Command, following: commands.Command | None) -> tuple[Word, ...]:
+    """Return the words of the next command if they were meant for this one: no backslash, or blanks behind it.
+
+    The next command begins with an option, or with an override that is no assignment, on the next line that is no
+    comment.
+    """
+    if following is None or following.shell != command.shell or not command.words:
+        return ()
+    first, last = following.words[0], command.words[-1]
+    lines = source.text.splitlines()[last.location.line : first.location.line - 1]
+    is_next = last.location.line < first.location.line and all(
+        not line.strip() or line.strip()[0] == "#" for line in lines
+    )
+    is_here = last.location.source == first.location.source == source.name and len(command.words) > 1
+    return following.words if is_here and is_next and CONTINUED.match(first.text) else ()
+
+
 def _enclosing_folder(folders: Mapping[tuple[int, ...], PurePosixPath], shell: tuple[int, ...]) -> PurePosixPath:
     """Return the folder in which a shell starts: that of the one around it, unless it runs somewhere else."""
     for length in range(len(shell) - 1, -1, -1):
@@ -205,7 +230,8 @@ def _make_launch(
     source: Source, command: commands.Command, files: WrittenFiles, wrapper_length: int = 0
 ) -> Launch | None:
     """Return what a command starts, without the first `wrapper_length` words of it; None where that is no job."""
-    known_words = tuple(word for word in command.words[wrapper_length:] if not open_ends.is_script_arguments(word))
+    whole = tuple(called_scripts.resolve_word(word, source) for word in command.words)
+    known_words = tuple(word for word in whole[wrapper_length:] if not open_ends.is_script_arguments(word))
     names, parsed = _parse_launchers(known_words)
     words = parsed[-1].words if parsed else known_words
     if not words or not words[0].text or _starts_no_job(words):
@@ -225,7 +251,7 @@ def _make_launch(
     environ = {name: variable.value for name, variable in variables.items()}
     nodes, processes = _combine_counts(names, parsed, environ)
     launch = Launch(
-        source, words, (), None, names, command.words, environ, nodes, processes,
+        source, words, (), None, names, whole, environ, nodes, processes,
         (*command.notes, *(note for launcher in parsed for note in launcher.notes)),
         launcher_entries=tuple(entry for launcher in parsed for entry in launcher.entries),
         folder=next((launcher.folder for launcher in reversed(parsed) if launcher.folder), ""),

@@ -16,10 +16,11 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.job import Job, SettingProblem, UnknownSetting
-from attncheck.core.launch import Launch, Setting
+from attncheck.core.launch import NOWHERE, Launch, Setting
 from attncheck.core.program import Program, ProgramOption
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
+from attncheck.lint.programs.hydra_overrides import find_refused_overrides
 from attncheck.lint.release import ChosenRelease
 
 CLOSE_MATCH = 0.8
@@ -34,6 +35,14 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         problems = tuple(replace(problem, mild=problem.mild or not problem.universal) for problem in job.problems)
         job = replace(job, problems=problems)
     program = launch.program
+    written = launch.file.name if launch.file is not None and launch.file.kind == "python" else ""
+    in_program = [unknown for unknown in job.unknown_settings if unknown.location.source == written]
+    if written and in_program:  # arguments of the library's own class: its release decides, and no parser
+        others = tuple(unknown for unknown in job.unknown_settings if unknown not in in_program)
+        settled = settle_names(replace(job, unknown_settings=others), launch, own_programs, release)
+        return replace(
+            settled, unknown_settings=(*settled.unknown_settings, *_settle_arguments(in_program, job, release))
+        )
     if program is None and release.is_older:
         problems = tuple(problem for problem in job.problems if problem.universal)
         return replace(job, unknown_settings=(), problems=problems)
@@ -43,9 +52,35 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     return replace(
         job,
         unknown_settings=tuple(_settle_by_program(job, launch, program)),
-        problems=tuple(_soften_problem(problem) for problem in job.problems),
+        problems=tuple(_settle_problems(job, program)),
         remarks=(*job.remarks, remark),
     )
+
+
+def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
+    """Yield the arguments of a configuration's class that its release refuses: those that another release has."""
+    for unknown in unknowns:
+        if release.is_known and (unknown.now or unknown.since):
+            yield replace(unknown, proof=f"{job.framework} {job.version}: its configuration takes no such argument")
+
+
+def _settle_problems(job: Job, program: Program) -> Iterator[SettingProblem]:
+    """Yield the problems; whether an option may have no value is decided by the program's own parser."""
+    decided = set()
+    for setting in job.settings:
+        option = program.options.get(setting.name.lstrip("-")) if setting.name.startswith("--") else None
+        if option is None or setting.value or setting.value_span != NOWHERE or not setting.known:
+            continue
+        decided.add(setting.location)
+        if option.kind == "bool?" or option.nargs in (1, "+"):
+            evidence = (option.place or program.path,)
+            text = f"{setting.name} stands without a value: "
+            text += "its default is None, so that it is no switch" if option.kind == "bool?" else "a value must follow"
+            sets = {setting.name.lstrip("-"): "true"} if option.kind == "bool?" else {}
+            yield SettingProblem("refuses", text, evidence, setting.location, sets, universal=True)
+    for problem in job.problems:
+        if problem.consequence != "refuses" or problem.location not in decided:
+            yield _soften_problem(problem)
 
 
 def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:
@@ -98,6 +133,9 @@ def _has_unread_file(launch: Launch) -> bool:
 
 
 def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[UnknownSetting]:
+    if program.style == "hydra":
+        yield from _settle_overrides(job, launch, program)
+        return
     written = {setting.location: setting for setting in job.settings}
     settled = set()
     proof = f"{program.path}: the parser of this program takes no such name" if program.is_complete else ""
@@ -117,23 +155,37 @@ def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[U
             yield UnknownSetting(setting.name, setting.location, near=near, proof=proof)
 
 
+def _settle_overrides(job: Job, launch: Launch, program: Program) -> Iterator[UnknownSetting]:
+    """Yield the overrides that Hydra refuses for the configuration that was read, under their new names if any."""
+    tabled = {unknown.location: unknown for unknown in job.unknown_settings}
+    proof = f"{program.path}: Hydra refuses it for the configuration of this program" if program.is_complete else ""
+    overrides = {word.location for word in launch.words[1:]}
+    yield from (unknown for unknown in job.unknown_settings if unknown.location not in overrides)
+    for refused in find_refused_overrides(program, launch.words[1:]):
+        unknown = tabled.get(refused.word.location, UnknownSetting(refused.name, refused.word.location))
+        if refused.word.location not in tabled and not program.is_complete:
+            continue
+        names = (refused.now,) if refused.now else unknown.now
+        now = tuple(name for name in names if name[:1] == "+" or takes_name(program, name.partition("=")[0]))
+        near = "" if now else find_near_name(program, refused.name)
+        yield replace(unknown, name=refused.name, now=now, near=near, proof=proof)
+
+
 def _is_checked(program: Program, launch: Launch, setting: Setting) -> bool:
     """Say whether a setting is one that this program's parser reads: an option, an override, not a file's key."""
     if program.style in ("argparse", "dataclasses"):
         return setting.name.startswith("--")
     is_entry = any(entry.location == setting.location for entry in launch.entries)
-    return not is_entry and not setting.name.startswith(("+", "~", "-", "hydra."))
+    return not is_entry and not setting.name.startswith("-")
 
 
 def takes_name(program: Program, written: str) -> bool:
-    """Say whether a program's parser takes a name as it is written: "--max-len", "+trainer.x", "data.path"."""
+    """Say whether a program's parser takes a name as it is written: "--max-len", "data.path"."""
     if program.style == "argparse":
         name = written.lstrip("-")
         return name in program.options or sum(option.startswith(name) for option in program.options) == 1
     if program.style == "dataclasses":
         return _takes_field(program.options, written)
-    if written.startswith(("+", "~")) or written.partition(".")[0] == "hydra":
-        return True
     key = written.partition("=")[0]
     if key in program.options or key in program.groups or key.partition("@")[0] in program.groups:
         return True

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from typing import Literal
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.findings import Finding, Fix, Problem, gravest_first
@@ -27,21 +28,24 @@ from attncheck.doctor import engine
 from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.profile import needs_of_job
 from attncheck.doctor.queries.launch import SAFE_KEYS
-from attncheck.doctor.target import with_version
+from attncheck.doctor.target import forget_packages, with_version
 from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof, variables
 from attncheck.lint.attention_settings import add_attention_problems
 from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
+from attncheck.lint.lost_words import add_lost_words
 from attncheck.lint.own_attention import add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.script_links import ScriptLinks
+from attncheck.lint.stated_versions import StatedVersions, find_stated_versions
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
 
+NOT_STATED = "neither --target nor --python names it, and the tree does not state it"
 MAX_LAUNCHES = 200  # of one file: each is corrected, and the whole file read again
 MAX_WORDS = 10_000  # of one command
 FILE_SECONDS = 10.0  # for one file of a folder
@@ -64,6 +68,7 @@ class Request:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     below_folders: tuple[Source, ...] = ()  # found there: those that start no training, or cannot be read, are counted
+    stated: Literal["", "missing", "all"] = ""  # what the tree states counts: not, if a target names no other, alone
     left_out: tuple[str, ...] = ()  # files below folders that are not read, with the reason: "data.json: larger than …"
 
 
@@ -85,6 +90,7 @@ class Linter:
     request: Request
     read_model: ReadModel
     memory: RuleMemory[engine.RuleAnswer] = field(default_factory=RuleMemory)
+    stated: Mapping[str, str] = field(default_factory=dict)  # distribution -> the file of the tree with its version
 
     @cached_property
     def programs(self) -> ProgramReader:
@@ -95,6 +101,24 @@ class Linter:
     def scripts(self) -> ScriptLinks:
         """Return the linker of the launches' own scripts."""
         return ScriptLinks(self.snapshot, self.programs.site_folders)
+
+    @cached_property
+    def by_stated(self) -> dict[tuple[tuple[str, str, str], ...], Linter]:
+        """Return the linters of trees that state versions, by those."""
+        return {}
+
+    def at_tree(self, source: Source) -> Linter:
+        """Return the linter at the versions that the tree of a source states."""
+        stated = find_stated_versions(source) if self.request.stated else StatedVersions()
+        stated = stated if self.request.stated == "all" else stated.without_named(self.snapshot)
+        key = tuple((name, stated.versions.get(name, ""), file) for name, file in stated.files.items())
+        if not key:
+            return self
+        if key not in self.by_stated:
+            is_environment = self.request.stated == "all"  # what else is installed here is not the job's
+            snapshot = stated.apply(forget_packages(self.snapshot, NOT_STATED) if is_environment else self.snapshot)
+            self.by_stated[key] = replace(self, snapshot=snapshot, memory=RuleMemory(), stated=stated.files)
+        return self.by_stated[key]
 
     def lint(self, source: Source, read_file: ReadFile) -> list[Report]:
         """Return a report for each launch of a source."""
@@ -108,6 +132,7 @@ class Linter:
                 read_file,
                 self.memory,
                 self.programs,
+                self.stated,
             )
             for launch in found_launches
         ]
@@ -137,7 +162,7 @@ def run(
     unrecognised: list[Source] = []
     own_programs: list[Problem] = []
     for source in request.sources:
-        source_reports = linter.lint(source, make_reader(source))
+        source_reports = linter.at_tree(source).lint(source, make_reader(source))
         reports += source_reports
         problems = list(find_own_problems(source, make_reader(source)))
         own_programs += problems
@@ -182,7 +207,7 @@ def _lint_folders(
         reader = NotingReader(make_reader(source))
         try:
             with time_limit(FILE_SECONDS):
-                source_reports = linter.lint(source, reader)
+                source_reports = linter.at_tree(source).lint(source, reader)
         except TimeLimit:
             not_read.append(f"{source.name}: not read within {FILE_SECONDS:g} s")
             continue
@@ -258,6 +283,7 @@ def _lint_launch(
     read_file: ReadFile,
     memory: RuleMemory[engine.RuleAnswer],
     programs: ProgramReader,
+    stated: Mapping[str, str],
 ) -> Report:
     """Return the report on one launch, with the corrected launch judged again."""
     distribution = found_launch.framework.distribution
@@ -281,7 +307,7 @@ def _lint_launch(
             launch = replace(launch, program=program)
             job = found_launch.framework.read(launch, release.version, model_snapshot)
         job = add_attention_problems(job, launch, model_snapshot)
-        job = add_own_attention(job, launch, read_file)
+        job = add_lost_words(add_own_attention(job, launch, read_file), launch)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
         job = deepspeed_config.settle_deepspeed(job, launch, proof.starts_one_of(own_programs, launch))
@@ -289,6 +315,7 @@ def _lint_launch(
         job = replace(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
         )
+        job = replace(job, stated_by=_list_stating_files(stated, distribution, request.version))
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
         located_job = _locate_in_host(job, launch)
@@ -337,6 +364,12 @@ def _lint_launch(
     section = LintSection((linted_launch,), tuple(sorted(needs_of_job(job))))
     lost = {name: section for name, section in report.sections.items() if section.unanswered}
     return replace(report, command="lint", findings=findings, sections={**lost, "lint": section})
+
+
+def _list_stating_files(stated: Mapping[str, str], distribution: str, requested: str) -> tuple[str, ...]:
+    """Return the files of the tree that state the versions by which a job is judged first of all."""
+    names = ("" if requested else distribution, "transformers", "torch")
+    return tuple(dict.fromkeys(stated[name] for name in names if name in stated))
 
 
 def _is_editable(launch: Launch) -> bool:

@@ -160,3 +160,17 @@ def test_options_win_and_their_mistakes_are_named() -> None:
     assert policy.checks == ("lint",)
     with pytest.raises(BadUsage, match="--checks: 'linn' is no check; did you mean 'lint'"):
         override_policy(base, {"checks": ["linn"]})
+
+
+def test_a_bom_and_a_bad_pyproject_of_somebody_else_end_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_bytes(b'\xef\xbb\xbf[tool.attncheck]\nprofile = "ring"\n')
+    assert load_policy(tmp_path).profile == "ring"
+    path.write_text("[project\n")
+    assert load_policy(tmp_path) == Policy()
+    assert "pyproject.toml" in capsys.readouterr().err
+    path.write_text("[tool.attncheck\n")
+    with pytest.raises(BadUsage, match="cannot read pyproject"):
+        load_policy(tmp_path)

@@ -8,6 +8,7 @@ to its end, a name that nobody knows is a warning.
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from attncheck.core.findings import Finding
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
+from attncheck.doctor.target import apply_target, parse_target
 from attncheck.lint import run
 from attncheck.lint.inputs import make_file_reader
 from attncheck.lint.sources import read_source
@@ -201,3 +203,117 @@ def test_nothing_of_the_tree_is_run(tmp_path: Path) -> None:
     files = {name: trap + textwrap.dedent(text) if name.endswith(".py") else text for name, text in ARGPARSE.items()}
     assert lint(write_tree(tmp_path, files))[0] == []
     assert not list(tmp_path.rglob("ran")) and not Path("ran").exists()
+
+
+OWN_ARGUMENTS = {
+    "train.py": """
+        import transformers
+
+        class TrainingArguments(transformers.TrainingArguments):
+            pass
+
+        parser = transformers.HfArgumentParser((TrainingArguments,))
+        parser.parse_args_into_dataclasses()
+        transformers.Trainer()
+        """,
+    "run.sh": "torchrun train.py --output_dir o --per_device_train_batch_size 2 --overwrite_output_dir "
+    "--warmup_ratio 0.03 {}\n",
+}
+
+
+@pytest.mark.parametrize(("target", "unknown"), [("transformers=4.45.2", 0), ("transformers=5.17.0", 2)])
+def test_argument_classes_are_those_of_the_target(tmp_path: Path, target: str, unknown: int) -> None:
+    """The environment has another transformers in its folders, whose classes are not those of the job."""
+    script = write_tree(tmp_path, OWN_ARGUMENTS)
+    folder = tmp_path / "lib" / "site-packages"
+    write_tree(folder, {"transformers/__init__.py": "class TrainingArguments:\n    pass\n"})
+    there = replace(
+        ENVIRONMENT, distributions=tuple(replace(item, location=str(folder)) for item in ENVIRONMENT.distributions)
+    )
+    snapshot = apply_target(there, parse_target(f"h100x8,{target}"))
+    source = read_source(str(script))
+    report = run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    errors = [finding for finding in report.findings if finding.code == "ATN440" and finding.severity == "error"]
+    assert len(errors) == unknown
+
+
+def lint_text(folder: Path, program: str, command: str, target: str = "h100x8,transformers=4.57.6") -> Report:
+    """Return the report on one command beside a program."""
+    write_tree(folder, {"train.py": program, "run.sh": command.replace("{", "{{").replace("}", "}}") + "\n"})
+    snapshot = apply_target(ENVIRONMENT, parse_target(target))
+    source = read_source(str(folder / "run.sh"))
+    return run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
+
+
+TRAINER = """
+import transformers
+from dataclasses import dataclass
+
+@dataclass
+class Arguments:
+    use_bf16: {annotation} = {default}
+
+transformers.HfArgumentParser((Arguments, transformers.TrainingArguments)).parse_args_into_dataclasses()
+transformers.Trainer()
+"""
+ARGPARSE_TRAINER = """
+import argparse
+import transformers
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir")
+parser.add_argument("--per_device_train_batch_size")
+parser.add_argument("--bf16", {keywords})
+parser.parse_args()
+transformers.Trainer()
+"""
+COMMAND = "torchrun train.py --output_dir o --per_device_train_batch_size 1"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "severity"),
+    [("action='store_true'", ""), ("nargs='?'", ""), ("type=bool", "error"), ("default=None", "error")],
+)
+def test_an_option_without_its_value_is_as_the_parser_of_the_program_takes_it(
+    tmp_path: Path, keywords: str, severity: str
+) -> None:
+    report = lint_text(tmp_path, ARGPARSE_TRAINER.format(keywords=keywords), f"{COMMAND} --bf16")
+    assert [f.severity for f in report.findings if f.code == "ATN441"] == ([severity] if severity else [])
+
+
+@pytest.mark.parametrize(("value", "count"), [('=""', 0), (' ""', 0), ("", 1)])
+def test_an_empty_value_is_a_value(tmp_path: Path, value: str, count: int) -> None:
+    program = TRAINER.format(annotation="bool", default="False")
+    report = lint_text(tmp_path, program, f"torchrun train.py --per_device_train_batch_size 1 --output_dir{value}")
+    assert len([finding for finding in report.findings if finding.code == "ATN441"]) == count
+
+
+@pytest.mark.parametrize("how", ["option", "file", "variable"])
+def test_precision_of_accelerate(tmp_path: Path, how: str) -> None:
+    launcher = {
+        "option": "accelerate launch --mixed_precision bf16",
+        "file": f"accelerate launch --config_file {tmp_path}/accelerate.yaml",
+        "variable": "ACCELERATE_MIXED_PRECISION=bf16 torchrun",
+    }[how]
+    (tmp_path / "accelerate.yaml").write_text("mixed_precision: bf16\n")
+    command = f"{launcher} train.py --output_dir o --per_device_train_batch_size 1"
+    report = lint_text(tmp_path, TRAINER.format(annotation="bool", default="False"), command)
+    assert [launch.job.plan.precision for launch in launches_of(report)] == ["autocast"]
+
+
+def test_no_fix_changes_what_is_trained(tmp_path: Path) -> None:
+    """A stage that the release does not have is an error, and no other stage is its fix; a misspelling has one."""
+    text = "model_name_or_path: m\nstage: {}\nfinetuning_type: full\ndataset: d\ntemplate: qwen\n"
+    fixes = []
+    for stage in ("grpo", "sfft"):
+        (tmp_path / "x.yaml").write_text(text.format(stage))
+        source = read_source(str(tmp_path / "x.yaml"))
+        report = run.run(
+            apply_target(ENVIRONMENT, parse_target("h100x8,llamafactory=0.9.4,transformers=4.57.1")),
+            run.Request((source,)),
+            launches.read_model,
+            make_file_reader((source,)),
+        )
+        [finding] = [f for f in report.findings if f.code == "ATN441" and "stage" in f.message]
+        fixes.append([fix.sets for fix in finding.fixes if fix.sets])
+    assert fixes == [[], [{"stage": "sft"}]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -101,7 +102,15 @@ def lint(
     def lint_launches(report_progress: Callable[[str], None]) -> Report:
         snapshot = inputs.collect_lint_snapshot(interpreter, target, policy.timeout, report_progress)
         read_model = inputs.make_model_reader(online)
-        return lint.run(snapshot, request, read_model, read_file, inputs.make_readers(given), report_progress)
+        stated = inputs.choose_stated(interpreter, target, snapshot)
+        return lint.run(
+            snapshot,
+            replace(request, stated=stated),
+            read_model,
+            read_file,
+            inputs.make_readers(given),
+            report_progress,
+        )
 
     report = with_progress(lint_launches)
     if write:

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 
 from attncheck.core.job import SettingProblem, UnknownSetting
-from attncheck.core.launch import Launch, Setting, SourceLocation
+from attncheck.core.launch import NOWHERE, Launch, Setting, SourceLocation
 from attncheck.core.program import Program
 from attncheck.lint import arguments
 from attncheck.lint.fields.constraints import Constraint, find_constraint
 from attncheck.lint.fields.names import ParserOptions, describe_change
 from attncheck.lint.fields.written import FALSE_WORDS, NULL_WORDS, TRUE_WORDS
 
+CLOSE_MATCH = 0.8
+# What these name is what is trained: no default is a fix of theirs.
+TRAINED_NAMES = frozenset(
+    {"stage", "finetuning_type", "pref_loss", "loss_type", "optim", "lr_scheduler_type", "reward_model_type"}
+)
 Renames = Mapping[str, tuple[str, ...]]  # field -> its names in other releases, "name" or "name=value"; (): gone
 
 
@@ -208,6 +214,8 @@ def _check_value(
     setting: ParsedSetting, kind: str, choices: tuple[str, ...], default: str, evidence: str
 ) -> Iterator[SettingProblem]:
     name, value, location = setting.raw.name, setting.value.lower(), setting.raw.location
+    if setting.is_option and not setting.value and setting.raw.value_span != NOWHERE:
+        return  # --output_dir="": argparse takes the empty text
     if setting.is_option and not setting.value and kind != "bool":
         is_optional = kind == "bool?"
         reason = "its default is None, so that it is no switch" if is_optional else "a value must follow"
@@ -218,6 +226,6 @@ def _check_value(
         yield SettingProblem("refuses", f"{name} is {setting.value!r}, neither true nor false", (evidence,), location)
     elif choices and setting.value not in choices and value not in NULL_WORDS:
         text = f"{name} is {setting.value!r}; it takes {', '.join(choices)}"
-        yield SettingProblem(
-            "refuses", text, (evidence,), location, {setting.name: default} if default in choices else {}
-        )
+        near = get_close_matches(setting.value, choices, 1, CLOSE_MATCH)
+        near += [default] if default in choices and setting.name not in TRAINED_NAMES else []
+        yield SettingProblem("refuses", text, (evidence,), location, {setting.name: near[0]} if near else {})

@@ -21,10 +21,13 @@ REPOSITORY_MARKS = (".git", ".hg")
 SOURCE_FOLDERS = ("", "src")
 
 
-def find_program(launch: Launch, target: Entry, site_folders: tuple[Path, ...]) -> tuple[Entry, SourceTree] | None:
+def find_program(
+    launch: Launch, target: Entry, site_folders: tuple[Path, ...], closed: frozenset[str] = frozenset()
+) -> tuple[Entry, SourceTree] | None:
     """Return the entry of a program and the tree that it imports from; None where its source is nowhere.
 
     `target` is a script's path ("train.py") or a dotted module ("openrlhf.cli.train_sft"), maybe with a name in it.
+    `closed` are the modules whose installed files are not those of the job.
     """
     name = target.name
     if any(character in name for character in "$`{}\n\0") or not name:
@@ -37,15 +40,15 @@ def find_program(launch: Launch, target: Entry, site_folders: tuple[Path, ...]) 
             if is_file(script):
                 ancestors = tuple(folder for folder in script.parents if folder == base or base in folder.parents)
                 folders = (script.parent, *python_path, base, *ancestors, base / "src", *site_folders)
-                return Entry(str(script)), SourceTree(tuple(dict.fromkeys(folders)), base)
+                return Entry(str(script)), SourceTree(tuple(dict.fromkeys(folders)), base, closed=closed)
             continue
         for folder in (*(base / source for source in SOURCE_FOLDERS), *python_path):
             if _holds_module(folder, name):
                 folders = (folder, base, *python_path, base / "src", *site_folders)
-                return target, SourceTree(tuple(dict.fromkeys(folders)), base)
+                return target, SourceTree(tuple(dict.fromkeys(folders)), base, closed=closed)
     for folder in site_folders:
-        if not is_script and _holds_module(folder, name):
-            return target, SourceTree((folder, *site_folders), folder)
+        if not is_script and name.partition(".")[0] not in closed and _holds_module(folder, name):
+            return target, SourceTree((folder, *site_folders), folder, closed=closed)
     return None
 
 

@@ -32,7 +32,7 @@ def read_program(
 
     `config` is what the command says of Hydra's configuration: its directory and name, "" for those of the source.
     """
-    module = _find_entry(entry, tree)
+    module = find_entry(entry, tree)
     if module is None:
         return None
     follower = Follower(tree, module)
@@ -55,7 +55,8 @@ def _read_class(module: SourceModule, definition: Definition, tree: SourceTree, 
     return Program(module.shown_path, "dataclasses", options, tuple(dict.fromkeys((*gaps, *tree.unread))))
 
 
-def _find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
+def find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
+    """Return the module that is run, None if it is not found."""
     if entry.name.endswith(".py"):
         path = Path(entry.name)
         return tree.read_file(path, module_name(path, tree.folders)) if is_file(path) else None

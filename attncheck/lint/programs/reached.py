@@ -59,7 +59,7 @@ class Follower:
     """Follows one program; `reached` holds what it found."""
 
     def __init__(self, tree: SourceTree, entry: SourceModule) -> None:
-        self.tree, self.entry = replace(tree, closed=HELPERS), entry
+        self.tree, self.entry = replace(tree, closed=tree.closed | HELPERS), entry
         self.reached = Reached()
         self.called: set[tuple[str, int, str]] = set()  # functions, with what tells their options apart
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from attncheck.core.facts import Known
 from attncheck.core.launch import Launch
 from attncheck.core.program import Program
 from attncheck.core.snapshot import Snapshot
@@ -16,7 +15,7 @@ from attncheck.lint.programs.known_classes import make_class_finder
 from attncheck.lint.programs.places import find_program
 from attncheck.lint.programs.program import Entry, read_program
 
-CLASS_PACKAGES = ("transformers", "trl")  # whose argument classes are known by release
+MODULES = {"ms-swift": "swift", "megatron-core": "megatron"}  # of distributions whose module has another name
 
 
 @dataclass
@@ -25,6 +24,7 @@ class ProgramReader:
 
     site_folders: tuple[Path, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    closed: frozenset[str] = frozenset()  # modules of the packages whose files here are not those of the job
     programs: dict[tuple[object, ...], Program | None] = field(default_factory=dict)
 
     def read(self, launch: Launch, entries: Sequence[str], distribution: str, version: str) -> Program | None:
@@ -38,13 +38,15 @@ class ProgramReader:
         name = launch.words[0].text if launch.words else ""
         targets = [Entry(name)] if "." in name else []
         targets += [Entry(*text.split(":")) for text in entries]
+        is_other = self.versions.get(distribution, version) != version
+        closed = self.closed | ({_module_of(distribution)} if is_other else set())
         config = read_config_options(launch.words)
         for target in targets:
-            place = find_program(launch, target, self.site_folders)
+            place = find_program(launch, target, self.site_folders, closed)
             if place is None:
                 continue
             entry, tree = place
-            key = (entry, tree.folders, tree.base, config, distribution, version)
+            key = (entry, tree.folders, tree.base, tree.closed, config, distribution, version)
             if key not in self.programs:
                 find_class = make_class_finder({**self.versions, distribution: version})
                 self.programs[key] = read_program(entry, tree, find_class, config)
@@ -55,9 +57,14 @@ class ProgramReader:
 
 def make_program_reader(snapshot: Snapshot) -> ProgramReader:
     """Return a reader for the environment of a snapshot."""
-    packages = {name: snapshot.package(name) for name in CLASS_PACKAGES}
-    versions = {name: fact.value.version for name, fact in packages.items() if isinstance(fact, Known)}
-    return ProgramReader(tuple(dict.fromkeys(_iter_site_folders(snapshot))), versions)
+    versions = {distribution.name: distribution.version for distribution in snapshot.distributions}
+    named = [distribution.name for distribution in snapshot.distributions if not distribution.location]
+    closed = frozenset(map(_module_of, (*named, *snapshot.gaps.not_installed)))
+    return ProgramReader(tuple(dict.fromkeys(_iter_site_folders(snapshot))), versions, closed)
+
+
+def _module_of(distribution: str) -> str:
+    return MODULES.get(distribution, distribution.replace("-", "_"))
 
 
 def _iter_site_folders(snapshot: Snapshot) -> Iterator[Path]:

@@ -38,6 +38,13 @@ __all__ = ["Command", "ScriptStart", "WrittenFile", "parse_commands"]
 
 SBATCH_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-\S.*)$", re.MULTILINE)
 DECLARATION_BUILTINS = {"export", "declare", "typeset", "local", "readonly"}
+WHOLE_ARRAY = re.compile(r'"?\$\{(\w+)\[[@*]\]\}"?')
+# $(cd "$SCRIPT_DIR/.." && pwd), where the variable holds such a path itself
+FOLDER_OF_VARIABLE = re.compile(
+    r'\s*(?P<command>cd|dirname|realpath|readlink -f) "?\$\{?(?P<name>[A-Za-z_]\w*)\}?(?P<rest>[\w./-]*)"?'
+    r"(?P<tail> ?(?:&&|;) ?pwd(?: -P)?)?\s*"
+)
+MAX_CHOICES = 4
 MAX_NESTING = 8  # scripts within scripts, and functions that call functions
 MAX_SCRIPTS = 20  # files that one script reads in
 
@@ -118,6 +125,14 @@ class _CommandCollector(ScriptInterpreter):
         self._interpret_command(command, assignment_count, assignments)
 
     def _interpret_command(self, command: SimpleCommand, name_index: int, assignments: Mapping[str, Variable]) -> None:
+        first = WHOLE_ARRAY.fullmatch(self.raw, *command.words[name_index])
+        array = self.scope.variables.get(first[1]) if first else None
+        if first and array is not None and array.choices:  # "${LAUNCH[@]}" of several branches: one command for each
+            for words in _without_longer(array.choices):
+                self.scope.variables[first[1]] = Variable(elements=words)
+                self._interpret_command(command, name_index, assignments)
+            self.scope.variables[first[1]] = array
+            return
         argv = [field for word in command.words[name_index:] for field in expand_fields(self.text, *word, self.scope)]
         if not argv:
             return
@@ -225,6 +240,11 @@ class _CommandCollector(ScriptInterpreter):
     def _substitute_command(self, segments: Segments) -> Segments | None:
         """Return the output of `$(cat <<EOF …)`, `$(echo …)` or `$(expr 16 / 8)`, None for any other command."""
         text = ScriptText.from_segments(self.state.source, segments)
+        folder = FOLDER_OF_VARIABLE.fullmatch(text.string)
+        held = self.scope.variables.get(folder["name"]) if folder else None
+        if folder and held is not None and held.elements is None and not all_known(held.segments):
+            path = f'"{join_text(held.segments)}{folder["rest"]}"'
+            return (Segment(f"$({folder['command']} {path}{folder['tail'] or ''})", -1, known=False),)
         if self.depth >= MAX_NESTING or not re.match(r"\s*(cat\s*<<|echo\s|expr\s)", text.string):
             return None
         state = ScriptState(Source("", ""))
@@ -320,6 +340,16 @@ class _CommandCollector(ScriptInterpreter):
             defaults = ", ".join(f"{name}={text!r}" for name, text in list(self.scope.assumed_defaults.items())[:20])
             yield f"variables that the script does not set are taken at their defaults: {defaults}"
         yield from self.scope.notes
+
+
+def _without_longer(choices: Sequence[tuple[Field, ...]]) -> list[tuple[Field, ...]]:
+    """Return the choices without those that only put other words before another one: `uv run` before `python3`."""
+    texts = [tuple(field.text for field in choice) for choice in choices]
+    return [
+        choice
+        for choice, words in zip(choices, texts)
+        if not any(len(other) < len(words) and words[len(words) - len(other) :] == other for other in texts if other)
+    ][:MAX_CHOICES]
 
 
 def _strip_trailing_newlines(segments: Segments) -> Segments:

@@ -213,6 +213,7 @@ class ScriptInterpreter(ShellParser):
         self, name: str, previous: Variable | None, elements: tuple[Field, ...], appends: bool, exported: bool
     ) -> None:
         previous_elements = (previous.elements or ()) if previous is not None else ()
+        choices: tuple[tuple[Field, ...], ...] = ()
         if not self._is_certain() and appends:
             self.scope.add_note(f"{name} is added to under a condition that only running decides")
         elif (
@@ -221,9 +222,10 @@ class ScriptInterpreter(ShellParser):
             and [field.text for field in previous_elements] != [field.text for field in elements]
         ):
             self.scope.add_note(f"{name} holds other words in another branch, and only running tells which")
+            choices = (*(previous.choices if previous and previous.choices else (previous_elements,)), elements)
             elements = (Field((Segment(f"${{{name}[@]}}", -1, known=False),), NOWHERE),)
         value = (*previous_elements, *elements) if appends else elements
-        self.scope.variables[name] = Variable(elements=value, exported=exported)
+        self.scope.variables[name] = Variable(elements=value, exported=exported, choices=choices)
 
     def _merge_uncertain(self, name: str, previous: Variable, segments: Segments) -> Segments:
         """Return a variable's value after an assignment that may not be made: unknown unless it extends the old one."""

@@ -113,6 +113,8 @@ def describe_job(job: Job) -> str:
         parts.append(f"{job.world_size.value} process{'es' * (job.world_size.value != 1)}")
     if isinstance(job.gpus, Known) and job.gpus != job.world_size:
         parts.append(f"{job.gpus.value} GPU{'s' * (job.gpus.value != 1)}")
+    if job.stated_by:
+        parts.append(f"versions stated by {', '.join(job.stated_by)}")
     return " · ".join(parts)
 
 

@@ -9,6 +9,8 @@ import pytest
 from attncheck.core.launch import Source, Word
 from attncheck.core.program import Program
 from attncheck.lint.programs.hydra_configs import read_config_options
+from attncheck.lint.programs.hydra_overrides import find_refused_overrides
+from tests.lint.hydra_composing import compose_jobs
 from tests.lint.programs.trees import read_script, write_tree
 
 MAIN = """
@@ -149,3 +151,34 @@ def test_a_group_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Path, "glob", count)
     assert len(compose(folder).groups) == 50
     assert len(listed) == 1
+
+
+OVERRIDES = [
+    *("steps=2", "+steps=2", "++steps=2", "~steps", "~steps=1", "other=1", "+other=1", "++other=1", "~other"),
+    *("table.a=2", "table.b=2", "+table.b=2", "table={a: 2}", "+table={b: 2}", "+table=2", "~table", "+table.a=2"),
+    *("nothing=1", "+nothing=1", "++nothing=1", "~nothing", "missing=1", "+missing=1", "+items=[3]", "items=[3]"),
+    *("empty.x=1", "+empty.x=1", "++a.b.c=1", "+steps.inner=1", "kind=x", "+kind=x"),
+]
+PAIRS = [["+a=1", "a=2"], ["+a=1", "+a=2"], ["~steps", "steps=2"], ["~steps", "+steps=2"], ["++a.b=1", "a.b=2"]]
+PAIRS += [["~table", "table.a=1"], ["+a={b: 1}", "a.b=2"], ["nothing=1", "+nothing=2"], ["steps=null", "+steps=2"]]
+FLAT = {
+    "train.py": MAIN,
+    "config/main.yaml": """
+        steps: 1
+        table: {a: 1}
+        nothing: null
+        missing: ???
+        items: [1, 2]
+        empty: {}
+        kind: a
+    """,
+}
+
+
+@pytest.mark.parametrize("overrides", [*([override] for override in OVERRIDES), *PAIRS], ids=" ".join)
+def test_overrides_are_refused_as_hydra_refuses_them(tmp_path: Path, overrides: list[str]) -> None:
+    program = compose(write_tree(tmp_path, FLAT))
+    words = [Word(text, (0, 0), Source("x", "").location(0)) for text in overrides]
+    [composed] = compose_jobs([(str(tmp_path / "config"), "main", overrides)])
+    refused = [override.name for override in find_refused_overrides(program, words)]
+    assert bool(refused) == isinstance(composed, str), (refused, composed)

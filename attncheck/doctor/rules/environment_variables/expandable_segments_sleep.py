@@ -1,7 +1,8 @@
 """Expandable segments meet vllm's sleep mode.
 
 What it checks: `expandable_segments:True` in the allocator's settings beside a vllm below 0.20.1, or, with a newer one,
-only under the new name PYTORCH_ALLOC_CONF, which vllm's guard does not see. Whether sleep mode is used cannot be seen.
+only under the new name PYTORCH_ALLOC_CONF, which vllm's guard does not see. A launch is judged only if it uses sleep
+mode: by an option of that name, or through verl since 0.2, which sleeps unless `free_cache_engine` is off.
 
 Why it matters: with sleep mode (`--vllm.enable_sleep`, colocated rollout) the engine stops with "Expandable segments
 are not compatible with memory pool".
@@ -9,18 +10,25 @@ are not compatible with memory pool".
 What to do: clear the setting for the rollout workers and keep it for the trainers.
 
 Source: vllm-project/vllm#14189, #40812; OpenRLHF/OpenRLHF#1011, #1274; huggingface/trl#5794; vllm 0.20.0 and
-0.20.1, `device_allocator/cumem.py`.
+0.20.1, `device_allocator/cumem.py`; verl 0.2.0 and 0.5.0 `workers/rollout/vllm_rollout/vllm_rollout_spmd.py`
+(`enable_sleep_mode`).
 """
+
+import re
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import VLLM_TOLERATES_EXPANDABLE
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need, value_or
+from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot, Version, need, value_or
 from attncheck.doctor.rules.environment_variables.alloc_conf_disagree import NEW_NAME, OLD_NAME
+
+SLEEP_OPTION = re.compile(r"sleep(_level|_mode)?$")
+OFF = ("0", "false", "no", "off", "null", "none")
 
 
 def check(snapshot: Snapshot) -> Problems:
-    if not snapshot.has("vllm"):
+    """Yield a problem if vllm's memory pool would meet expandable segments."""
+    if not snapshot.has("vllm") or (isinstance(snapshot.job, Known) and not _sleeps(snapshot.job.value)):
         return
     enabled_by = [
         name for name in (NEW_NAME, OLD_NAME) if "expandable_segments:true" in value_or(snapshot.env(name), "").lower()
@@ -38,6 +46,15 @@ def check(snapshot: Snapshot) -> Problems:
         predicted=True,
         locations=locate_variables(snapshot, *enabled_by),
     )
+
+
+def _sleeps(job: Job) -> bool:
+    """Return whether a launch puts vllm to sleep between rollouts."""
+    values = {setting.name.rpartition(".")[2].lstrip("-+").replace("-", "_"): setting for setting in job.settings}
+    if job.framework in ("verl", "easyr1"):
+        keeps_cache = "free_cache_engine" in values and values["free_cache_engine"].value.lower() in OFF
+        return not keeps_cache and not (job.framework == "verl" and f"{job.version}.".startswith("0.1."))
+    return any(SLEEP_OPTION.search(name) and item.value.lower() not in OFF for name, item in values.items())
 
 
 RULE = Rule("ATN556", "warning", check, needs=frozenset({"rl"}))

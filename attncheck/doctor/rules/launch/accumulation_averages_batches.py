@@ -20,7 +20,7 @@ from attncheck.doctor.queries.models import is_older
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 COUNTS_TOKENS = "4.46.0"
-OWN_LOSS = ("grpo", "ppo", "rloo", "online_dpo", "dpo", "kto", "orpo", "rm", "reward")
+OWN_LOSS = ("grpo", "ppo", "rloo", "online_dpo", "dpo", "kto", "orpo", "rm", "reward", "loop")
 
 
 def check(snapshot: Snapshot) -> Problems:

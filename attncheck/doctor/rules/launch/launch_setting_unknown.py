@@ -18,6 +18,7 @@ from attncheck.core.job import Job, UnknownSetting
 from attncheck.doctor.queries.launch import describe_job, require_job
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
+MIN_TABLE = 3  # names of one table that are one finding
 MAX_NAMES_SHOWN = 4  # names in a message
 
 
@@ -28,13 +29,21 @@ def check(snapshot: Snapshot) -> Problems:
     if unproven:
         yield _unproven_problem(job, unproven)
     renamed: dict[str, list[UnknownSetting]] = {}
+    by_table: dict[str, list[UnknownSetting]] = {}
     for unknown in job.unknown_settings:
         if not unknown.proof or unknown.dropped:
             continue
         if unknown.now and unknown.since:
             renamed.setdefault(unknown.since, []).append(unknown)
         else:
-            yield _single_problem(job, unknown)
+            table, dot, _ = unknown.name.lstrip("+~").partition(".")
+            is_alone = not dot or table.startswith("-") or unknown.now or unknown.since
+            by_table.setdefault(unknown.name if is_alone else table, []).append(unknown)
+    for table, settings in by_table.items():
+        if len(settings) >= MIN_TABLE:
+            yield _table_problem(job, table, settings)
+        else:
+            yield from (_single_problem(job, unknown) for unknown in settings)
     for since, settings in renamed.items():
         yield _single_problem(job, settings[0]) if len(settings) == 1 else _group_problem(job, since, settings)
 
@@ -77,6 +86,20 @@ def _single_problem(job: Job, unknown: UnknownSetting) -> Problem:
         fixes=_fixes(unknown),
         subject=unknown.name,
         locations=(unknown.location,),
+    )
+
+
+def _table_problem(job: Job, table: str, settings: list[UnknownSetting]) -> Problem:
+    """Return one problem about all unknown names of one table: they have one cause."""
+    near = {unknown.near.partition(".")[0] for unknown in settings if unknown.near}
+    hint = f"; did you mean {next(iter(near))}.*?" if len(near) == 1 and table not in near else ""
+    names = ", ".join(unknown.name for unknown in settings)
+    evidence = (names, *dict.fromkeys(unknown.proof for unknown in settings if unknown.proof.find(":") > 0))
+    return Problem(
+        message=f"{job.framework} {job.version} does not know {len(settings)} names of {table}.*{hint}",
+        evidence=evidence,
+        subject=describe_job(job),
+        locations=tuple(unknown.location for unknown in settings),
     )
 
 

@@ -33,7 +33,7 @@ from attncheck.doctor.queries.launch import describe_job, locate_settings
 from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Snapshot, need
 
 CODE = "ATN457"
-OWN_STEP = ("ppo", "online_dpo", "nash_md", "xpo")  # trainers that divide nothing, or accumulate by themselves
+OWN_STEP = ("ppo", "online_dpo", "nash_md", "xpo", "loop")  # trainers that divide nothing, or accumulate by themselves
 MS_SWIFT_SETS_BACK = "4.0.2"
 SOUND_RELEASES = (">=5.5.4,<5.6", ">=4.57,<5.2")  # the nearest ones
 

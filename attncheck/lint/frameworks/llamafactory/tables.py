@@ -83,6 +83,8 @@ def is_own_launch(launch: Launch) -> bool:
     keys = {entry.name.split(".")[0] for entry in launch.entries} | option_names
     if is_cli_command(launch):
         return len(launch.words) > 1 and launch.words[1].text == "train"
+    if launch.trainers is not None:
+        return any(name.startswith(("llamafactory.", "llmtuner.")) for name in launch.trainers)
     if keys & FOREIGN_FIELDS:
         return False
     if launch.words:

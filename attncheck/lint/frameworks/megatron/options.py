@@ -23,7 +23,13 @@ TELLTALE_OPTIONS = frozenset(  # three of these: a script of a fork
         *("--transformer-impl", "--use-mcore-models", "--use-distributed-optimizer", "--train-samples"),
     }
 )
-OTHER_TRAINERS = frozenset({"--rollout-batch-size", "--actor-num-gpus-per-node", "--hf-checkpoint"})  # slime's
+# slime's and miles' own, next to Megatron's (slime 0.2 utils/arguments.py): they train by reinforcement over it
+FOREIGN_OPTIONS = frozenset(
+    {
+        *("--rollout-batch-size", "--actor-num-gpus-per-node", "--hf-checkpoint"),
+        *("--actor-num-nodes", "--rollout-num-gpus", "--prompt-data"),
+    }
+)
 OTHER_USES = ("generat", "inference", "server", "eval", "convert", "preprocess", "export")
 SWITCHES = frozenset(
     {
@@ -102,10 +108,13 @@ def is_own_launch(launch: Launch) -> bool:
     name = program.rsplit("/", 1)[-1].removesuffix(".py")
     if any(part in name.lower() for part in OTHER_USES) or not program.endswith(".py"):
         return False
+    if launch.trainers is not None:
+        return any(name.startswith("megatron.") for name in launch.trainers)
     written = {word.text.partition("=")[0] for word in launch.words[1:]}
-    if written & OTHER_TRAINERS:
+    if written & FOREIGN_OPTIONS:
         return False
-    return len(written & TELLTALE_OPTIONS) >= (1 if name in SCRIPTS else 3)
+    written &= TELLTALE_OPTIONS
+    return len(written) >= (1 if name in SCRIPTS else 3)
 
 
 def parse_launch_options(launch: Launch) -> MegatronOptions:

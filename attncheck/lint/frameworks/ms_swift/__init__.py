@@ -10,7 +10,8 @@ and a zigzag ring over the rest, in flash_attention_2 and sdpa alone (sequence_p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable, value_or
@@ -66,6 +67,10 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 }
 
 
+# python -c "import swift; print(swift.__path__[0])" before /cli/sft.py
+SCRIPT_OF_SWIFT = re.compile(r"\bimport\b[^;\n]*\bswift\b.*/cli/(\w+)\.py", re.DOTALL)
+
+
 def detect_verb(launch: Launch) -> str:
     """Return the verb of a launch ("sft", "pt", "rlhf", "megatron"), "" where it is not ms-swift's."""
     words = [word.text.rsplit("/", 1)[-1] if index == 0 else word.text for index, word in enumerate(launch.words[:2])]
@@ -77,9 +82,20 @@ def detect_verb(launch: Launch) -> str:
     if words:
         first = launch.words[0].text.removesuffix(".py").replace("/", ".")
         own_verb = next((verb for verb in ms_swift.VERBS if first.endswith(f"swift.cli.{verb}")), "")
+        installed = SCRIPT_OF_SWIFT.search(launch.words[0].text)
+        own_verb = own_verb or (installed[1] if installed and installed[1] in ms_swift.VERBS else "")
+        if launch.trainers is not None:
+            return own_verb or _find_used_verb(launch.trainers)
         own_verb = own_verb or ms_swift.OLD_SCRIPTS.get(first.rsplit(".", 1)[-1], "")
         return own_verb or (MEGATRON if "swift.cli._megatron." in first else "")
     return _detect_verb_of_file(launch)
+
+
+def _find_used_verb(names: Sequence[str]) -> str:
+    """Return the verb whose main function or arguments a program uses: "swift.llm.rlhf_main", "" if there are two."""
+    texts = [name.rpartition(".")[2].lower() for name in names if name.startswith("swift.")]
+    verbs = {verb for verb in ms_swift.VERBS for text in texts if text in (f"{verb}_main", f"swift{verb}")}
+    return next(iter(verbs)) if len(verbs) == 1 else "sft" if texts and not verbs else ""
 
 
 def list_entries(launch: Launch) -> tuple[str, ...]:

@@ -54,11 +54,14 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return "trainer" where a launch sets TrainingArguments, else ""."""
+    """Return "trainer" if a launch sets TrainingArguments, "loop" if the program has its own loop, else ""."""
     settings_class = read_settings_class(launch.file)
     if settings_class:
         return "trainer" if settings_class in TRAINING_ARGUMENTS else ""
     program = launch.words[0].text.rsplit("/", 1)[-1] if launch.words else ""
+    if launch.trainers is not None:
+        names = [name.rpartition(".")[2] for name in launch.trainers if name.startswith("transformers.")]
+        return "trainer" if any(name.endswith("Trainer") for name in names) else "loop" if names else ""
     if "no_trainer" in program:  # accelerate's bare loop, with options of the same names
         return ""
     option_names = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import PurePosixPath
 
@@ -182,7 +182,21 @@ def detect_trainer(launch: Launch) -> str:
     if first in ("trl", "trl.cli", "trl.cli.main") and len(launch.words) > 1:
         name = launch.words[1].text
         return "" if name in OTHER_COMMANDS or name.startswith("-") else _trainer_of_script(name)
-    return _detect_by_script(launch)
+    return _detect_by_script(launch) if launch.trainers is None else _choose_used_trainer(launch, launch.trainers)
+
+
+def _choose_used_trainer(launch: Launch, names: Sequence[str]) -> str:
+    """Return the trainer of TRL's that a program uses; of several the one that its name has, else ""."""
+    classes = [name.rpartition(".")[2] for name in names if name.startswith(("trl.", "unsloth."))]
+    by_class = {config.removesuffix("Config"): trainer for trainer, config in TRAINER_CONFIGS.items()}
+    by_class["Unsloth"] = "sft"  # unsloth/trainer.py: class UnslothTrainer(SFTTrainer)
+    for suffix in ("Config", "Trainer"):  # a trainer of one's own may derive from another than its configuration
+        stems = (name.removesuffix(suffix) for name in classes if name.endswith(suffix))
+        trainers = dict.fromkeys(by_class[stem] for stem in stems if stem in by_class)
+        if len(trainers) == 1:
+            return next(iter(trainers))
+    named = _trainer_in_name(re.split(r"[/.]", launch.words[0].text.removesuffix(".py"))[-1])
+    return named if classes and (named in trainers or not trainers) else ""
 
 
 def is_own_program(launch: Launch) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from attncheck.core.job import UnknownSetting
@@ -134,8 +135,10 @@ class _Composition:
         exists = self.is_among(key, self.values_by_key)
         if override.prefix == "+" and exists and not self.can_add(override):
             return self.unknown_setting(override, (override.format(),), self.find_first_release(key))
-        if not exists and (override.prefix == "" or self.find_moved_key(key)):
+        if not exists and override.prefix == "":
             return self.resolve_missing_key(override)
+        if not exists and self.find_moved_key(key):  # Hydra adds it, and verl reads the other one
+            return replace(self.resolve_missing_key(override), dropped=f"verl reads {self.find_moved_key(key)}")
         self.values_by_key[key] = parse_scalar(override.value)
         return None
 

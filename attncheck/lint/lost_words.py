@@ -1,0 +1,25 @@
+"""Says which settings a broken continuation of the line takes from a launch: they do nothing, or end the script."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attncheck.core.job import Job, SettingProblem
+from attncheck.core.launch import Launch
+
+MAX_SHOWN = 6
+EVIDENCE = "bash(1), QUOTING: only a backslash right before the end of the line continues it"
+
+
+def add_lost_words(job: Job, launch: Launch) -> Job:
+    """Return the job with the problem that the words after a broken continuation are another command."""
+    if not launch.lost:
+        return job
+    names = [word.text for word in launch.lost if word.text.startswith(("-", "+", "~")) or "=" in word.text]
+    shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
+    location = launch.lost[0].location
+    line = max((word.location.line for word in launch.words if word.location.line < location.line), default=0)
+    text = f"the command ends at line {line}: what follows is not passed to it: {shown}"
+    advice = f"end line {line} with a backslash and nothing behind it, and put no comment inside the command"
+    problem = SettingProblem("ignores", text, (EVIDENCE,), location, advice=advice, universal=True)
+    return replace(job, problems=(*job.problems, problem))

@@ -1,0 +1,69 @@
+"""The overrides of a command that Hydra refuses for a configuration, one after another as Hydra applies them.
+
+hydra-core 1.3.2 _internal/config_loader_impl.py `_apply_overrides_to_config`: `key=` needs a key that is there, `+key=`
+one that is missing or null (a list or a table is merged into it), `++key=` takes any, `~key` needs one with a value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from attncheck.core.launch import Word
+from attncheck.core.program import Program
+
+OVERRIDE = re.compile(r"(?P<prefix>\+\+|\+|~)?(?P<key>[A-Za-z_][\w.@/:-]*)(?:=(?P<value>.*))?", re.DOTALL)
+NULLS = (None, "null", "???")
+
+
+@dataclass(frozen=True)
+class RefusedOverride:
+    """An override that Hydra refuses, and how it would take it; "" if it cannot be taken."""
+
+    word: Word
+    name: str  # with its prefix: "+trainer.x"
+    now: str = ""
+
+
+def find_refused_overrides(program: Program, words: Sequence[Word]) -> Iterator[RefusedOverride]:
+    """Yield the overrides that composing refuses, in their order."""
+    values: dict[str, Any] = {name: option.default for name, option in program.options.items()}
+    for word in words:
+        match = OVERRIDE.fullmatch(word.text)
+        if match is None or (match["value"] is None and match["prefix"] != "~"):
+            continue
+        prefix, key, value = match["prefix"] or "", match["key"], match["value"] or ""
+        if key.partition(".")[0] == "hydra" or "@" in key or key in program.groups or "/" in key:
+            if not prefix and not _is_known_group(program, key) and key.partition(".")[0] != "hydra":
+                yield RefusedOverride(word, key)
+        elif prefix == "~":
+            if not _has_value(values, key):
+                yield RefusedOverride(word, f"~{key}")
+            values = {name: held for name, held in values.items() if not f"{name}.".startswith(f"{key}.")}
+        elif not prefix and not _has_key(values, key):
+            yield RefusedOverride(word, key)
+        elif prefix == "+" and value[:1] not in ("[", "{") and _has_value(values, key):
+            yield RefusedOverride(word, f"+{key}", f"{key}={value}")
+        else:
+            values[key] = f"${value}" if value.startswith("{") else value  # the keys of a table are not read
+
+
+def _is_known_group(program: Program, key: str) -> bool:
+    return key in program.groups or key.partition("@")[0] in program.groups
+
+
+def _has_key(values: dict[str, Any], key: str) -> bool:
+    """Say whether a key is there: a value, a table, or an item of a list or of a text that only running resolves."""
+    parts = key.split(".")
+    parents = (".".join(parts[:count]) for count in range(1, len(parts)))
+    is_inside = any(str(values.get(parent, ""))[:2].startswith(("[", "${")) for parent in parents)
+    return is_inside or key in values or any(name.startswith(f"{key}.") for name in values)
+
+
+def _has_value(values: dict[str, Any], key: str) -> bool:
+    """Say whether a key is there and is not null; not for one that only resolving tells."""
+    if key in values:
+        return values[key] not in NULLS and "${" not in str(values[key])
+    return any(name.startswith(f"{key}.") for name in values)

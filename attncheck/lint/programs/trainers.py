@@ -1,0 +1,160 @@
+"""The trainers that the program of a launch uses, read in its source: they decide whose launch it is, not its name.
+
+A class counts with all that it derives from, so that `class MyTrainer(Trainer)` is transformers' trainer. The module
+that is run decides; if it says nothing, the modules of the same tree that it imports, the nearest first.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from attncheck.core.io.errors import AttncheckError
+from attncheck.core.launch import NOWHERE, Launch, Setting, Source, SourceLocation
+from attncheck.lint.programs.literals import UNKNOWN, evaluate
+from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
+from attncheck.lint.programs.places import find_program
+from attncheck.lint.programs.program import Entry, find_entry
+from attncheck.lint.sources import read_source
+
+MAX_MODULES, MAX_LEVELS, MAX_BASES = 60, 4, 8
+TRAINERS = re.compile(
+    r"(trl|unsloth)\..*(Trainer|Config|TrlParser)|transformers\..*Trainer|(openrlhf|verl)\..*[tT]rainer.*"
+    r"|swift\..*(_main|Trainer|Sft|SFT|RLHF|Arguments)|(llamafactory|llmtuner)\..*(run_exp|get_train_args|launch)"
+    r"|megatron\..*\.pretrain|(slime|miles|nemo_rl|areal|torchtitan|prime_rl|roll|skyrl_train|axolotl|veomni)\..*"
+)
+ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
+CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
+OWN_LOOP = ("a training loop of its own",)
+
+
+@dataclass(frozen=True)
+class TrainerReading:
+    """The trainers that a program uses, and the settings that it gives their configuration in its own text."""
+
+    names: tuple[str, ...] | None = None  # "trl.SFTTrainer"; `OWN_LOOP`; None: nothing says
+    settings: tuple[Setting, ...] = ()
+    source: Source | None = None  # that holds them
+
+
+def attach_trainers(launch: Launch) -> Launch:
+    """Return the launch with the trainers of its program, and the settings that stand in the program's text."""
+    name = launch.words[0].text if launch.words else ""
+    is_module = any(word.text in ("-m", "--module") for word in launch.launcher_words)
+    place = find_program(launch, Entry(name), ()) if name.endswith(".py") or is_module else None
+    if place is None:
+        return launch
+    reading = _read_trainers(place[0], place[1].folders, place[1].base)
+    launch = replace(launch, trainers=reading.names)
+    if not reading.settings or launch.file is not None:
+        return launch
+    return replace(launch, entries=reading.settings, file=reading.source)
+
+
+@lru_cache(maxsize=512)
+def _read_trainers(entry: Entry, folders: tuple[Path, ...], base: Path) -> TrainerReading:
+    tree = SourceTree(folders, base)
+    main = find_entry(entry, tree)
+    level = [main] if main is not None else []
+    seen = {module.path for module in level}
+    arguments: tuple[str, ...] = ()  # the program reads transformers' arguments, and its trainer is yet to be found
+    for _ in range(MAX_LEVELS):
+        names = tuple(dict.fromkeys(name for module in level for name in _iter_names(tree, module)))
+        trainers = tuple(name for name in names if TRAINERS.fullmatch(name))
+        arguments = arguments or tuple(name for name in names if ARGUMENTS.fullmatch(name))
+        if trainers:
+            return TrainerReading(trainers, *_read_settings(tree, level))
+        if any(_calls(module, "backward") for module in level):
+            is_plain = arguments and not any(_calls(module, "generate") for module in level)
+            return TrainerReading(arguments if is_plain else OWN_LOOP)
+        following = {module.path: module for parent in level for module in _iter_imports(tree, parent)}
+        level = [module for path, module in following.items() if path not in seen][: MAX_MODULES - len(seen)]
+        seen |= following.keys()
+    return TrainerReading(arguments or None)
+
+
+def _read_settings(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[Setting, ...], Source | None]:
+    """Return the keywords of the one call that makes the trainer's configuration; none if there are several calls.
+
+    A class of the program's own has fields of its own, which are not judged here.
+    """
+    calls = [
+        (module, node)
+        for module in modules
+        for node in ast.walk(module.body)
+        if isinstance(node, ast.Call) and isinstance(callee := tree.resolve(module, node.func), External)
+        if CONFIGURATION.fullmatch(callee.name)
+    ]
+    if len(calls) != 1 or any(keyword.arg is None for keyword in calls[0][1].keywords):
+        return (), None
+    module, call = calls[0]
+    try:
+        source = replace(read_source(str(module.path), pipes=False), name=module.shown_path, editable=False)
+    except AttncheckError:
+        return (), None
+    return tuple(_make_setting(source, keyword) for keyword in call.keywords), source
+
+
+def _make_setting(source: Source, keyword: ast.keyword) -> Setting:
+    value = evaluate(keyword.value, {})
+    is_known = value is not UNKNOWN
+    text = json.dumps(value) if isinstance(value, list) else str(value) if is_known else ast.unparse(keyword.value)
+    location = SourceLocation(source.name, keyword.value.lineno, keyword.value.col_offset + 1)
+    return Setting(keyword.arg or "", "null" if value is None else text, location, NOWHERE, known=is_known)
+
+
+def _iter_names(tree: SourceTree, module: SourceModule) -> Iterator[str]:
+    """Yield the dotted names of the classes and functions that a module uses, and of those that they derive from."""
+    names = {node.id: node for node in ast.walk(module.body) if isinstance(node, ast.Name)}
+    dotted = {ast.unparse(node): node for node in ast.walk(module.body) if isinstance(node, ast.Attribute)}
+    for expression in (*names.values(), *dotted.values()):
+        yield from _iter_bases(tree, module, expression, 0)
+
+
+def _iter_bases(tree: SourceTree, module: SourceModule, expression: ast.expr, depth: int) -> Iterator[str]:
+    resolved = tree.resolve(module, expression)
+    if isinstance(resolved, External):
+        yield resolved.name
+    elif isinstance(resolved, Definition) and isinstance(resolved.node, (ast.ClassDef, ast.FunctionDef)):
+        yield f"{resolved.module.name}.{resolved.node.name}"
+        for base in resolved.node.bases if isinstance(resolved.node, ast.ClassDef) and depth < MAX_BASES else ():
+            if ast.unparse(base) == resolved.node.name:  # class Trainer(Trainer): the imported one
+                yield from _iter_imported_names(resolved.module, resolved.node.name)
+            else:
+                yield from _iter_bases(tree, resolved.module, base, depth + 1)
+
+
+def _iter_imported_names(module: SourceModule, name: str) -> Iterator[str]:
+    for statement in module.bindings[name]:
+        if isinstance(statement, ast.ImportFrom):
+            yield f"{statement.module}.{name}"
+
+
+def _calls(module: SourceModule, method: str) -> bool:
+    """Say whether a module calls a method of that name: `loss.backward()`, that of an engine or an accelerator."""
+    return any(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
+        for node in ast.walk(module.body)
+    )
+
+
+def _iter_imports(tree: SourceTree, module: SourceModule) -> Iterator[SourceModule]:
+    """Yield the modules of the tree that a module imports, those inside its functions too."""
+    package = module.name if module.is_package else module.name.rpartition(".")[0]
+    for node in ast.walk(module.body):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join(filter(None, (*parents, node.module or "")))
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        for name in names:
+            imported = tree.find_module(name)
+            if imported is not None:
+                yield imported

@@ -1,0 +1,128 @@
+"""The versions that a tree states itself: those of its own packages, of its lock files, requirements and setup.py.
+
+They are what its launches are judged by where neither `--python` names an environment nor `--target` a version. The
+nearest folder to the launch wins, and in a folder the package's own source before what is pinned. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from attncheck.core.io.errors import AttncheckError, BadUsage
+from attncheck.core.io.files import CannotRead, read_bounded
+from attncheck.core.launch import COMMAND, Source
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
+from attncheck.doctor.target import with_version
+from attncheck.doctor.target_files import read_package_list
+from attncheck.lint.programs.places import REPOSITORY_MARKS, folders_above
+
+# The files in which the packages of frameworks state their version, below the folder that holds the package.
+OWN_FILES: Mapping[str, tuple[str, ...]] = {
+    "verl": ("verl/version/version",),
+    "trl": ("trl/version.py", "trl/__init__.py"),
+    "llamafactory": ("llamafactory/extras/env.py", "llmtuner/extras/env.py"),
+    "ms-swift": ("swift/version.py",),
+    "openrlhf": ("openrlhf/version.py", "version.txt"),
+    "axolotl": ("axolotl/__init__.py",),
+}
+STATED = re.compile(r"^(?:__version__|VERSION)\s*=\s*[\"']([^\"']+)", re.MULTILINE)
+PIN = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*==\s*(\d[\w.+-]*)[\"']")
+MAX_BYTES = 1 << 20
+LISTS = ("pylock.toml", "uv.lock", "requirements.txt", "pyproject.toml")
+
+
+@dataclass(frozen=True)
+class StatedVersions:
+    """What a tree states: the version of each distribution, or what it allows, with the file that says so."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    allowed: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # distribution -> file
+
+    def without_named(self, snapshot: Snapshot) -> StatedVersions:
+        """Return what is stated of the distributions that a target does not name."""
+        named = {item.name for item in snapshot.distributions if not item.location} | {*snapshot.gaps.not_installed}
+        return replace(self, files={name: file for name, file in self.files.items() if name not in named})
+
+    def apply(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the stated versions."""
+        for name in self.files:
+            snapshot = with_version(snapshot, name, self.versions.get(name, ""), self.allowed.get(name, ""))
+        return snapshot
+
+
+def find_stated_versions(source: Source) -> StatedVersions:
+    """Return what the tree of a launch states, from its own folder up to its repository or the current folder."""
+    here = Path.cwd() if source.name in (COMMAND, "-") else Path(source.name).absolute().parent
+    folders = list(folders_above(here))
+    is_repository = any((folders[-1] / mark).exists() for mark in REPOSITORY_MARKS)
+    if not is_repository:
+        folders = [folder for folder in folders if Path.cwd() in (folder, *folder.parents)] or [here]
+    return _read_folders(tuple(folders))
+
+
+@lru_cache(maxsize=256)
+def _read_folders(folders: tuple[Path, ...]) -> StatedVersions:
+    versions: dict[str, str] = {}
+    allowed: dict[str, str] = {}
+    files: dict[str, str] = {}
+    for folder in folders:
+        for name, version, range_allowed, file in (*_iter_own(folder), *_iter_listed(folder)):
+            if name in RELEVANT_DISTRIBUTIONS and name not in files:
+                files[name] = file
+                versions |= {name: version} if version else {}
+                allowed |= {name: range_allowed} if range_allowed else {}
+    return StatedVersions(versions, allowed, files)
+
+
+def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
+    for name, paths in OWN_FILES.items():
+        for path in (place for base in (folder, folder / "src") for place in (base / text for text in paths)):
+            text = _read_text(path) if _holds_package(path, name) else ""
+            match = STATED.search(text)
+            version = match[1] if match else text.strip() if path.suffix in ("", ".txt") else ""
+            if _is_version(version):
+                yield name, version, "", str(path.relative_to(folder))
+
+
+def _holds_package(path: Path, name: str) -> bool:
+    """Say whether a file stands in the package, or in the folder that has it: version.txt."""
+    return path.suffix != ".txt" or (path.parent / name).is_dir()
+
+
+def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
+    for name in LISTS:
+        if not (folder / name).is_file():
+            continue
+        try:
+            packages = read_package_list(str(folder / name))
+        except (AttncheckError, BadUsage):
+            continue
+        for package in dict.fromkeys((*packages.versions, *packages.allowed)):
+            yield package, packages.versions.get(package, ""), packages.allowed.get(package, ""), name
+    for match in PIN.finditer(_read_text(folder / "setup.py")):
+        if _is_version(match[2]):
+            yield match[1].lower().replace("_", "-"), match[2], "", "setup.py"
+
+
+def _read_text(path: Path) -> str:
+    """Return the text of a small file, "" if it cannot be read."""
+    try:
+        return read_bounded(path, MAX_BYTES).decode("utf-8", "replace")
+    except CannotRead:
+        return ""
+
+
+def _is_version(text: str) -> bool:
+    try:
+        Version(text)
+    except InvalidVersion:
+        return False
+    return True

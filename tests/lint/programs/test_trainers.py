@@ -1,0 +1,117 @@
+"""Whose launch it is: what the program uses decides, not its name and not one of its options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.launch import Launch
+from attncheck.lint import frameworks, launches
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.sources import read_source
+from tests.lint.programs.trees import write_tree
+
+HF_PARSER = "HfArgumentParser((TrainingArguments,)).parse_args_into_dataclasses()\n"
+OPTIONS = "--output_dir o --per_device_train_batch_size 1"
+TRL_MAIN = (
+    "from trl import ModelConfig, {0}Config, {0}Trainer, TrlParser\n"
+    "TrlParser(({0}Config, ModelConfig)).parse_args_and_config()\n"
+    "{0}Trainer()\n"
+)
+OWN_LOOP = "def train(loss):\n    loss.backward()\n"
+TRAINER = "from transformers import HfArgumentParser, Trainer, TrainingArguments\n"
+
+
+def read_tree(folder: Path, files: dict[str, str], command: str) -> list[Launch]:
+    """Return the launches of a script beside a program."""
+    write_tree(folder, {**files, "run.sh": command + "\n", ".git/HEAD": ""})
+    source = read_source(str(folder / "run.sh"))
+    return launches.find_launches(source, make_file_reader((source,)))
+
+
+def name_trainers(launch: Launch) -> str:
+    """Return the framework that takes a launch first, with its trainer; "" if none does."""
+    names = (f"{known.name} {known.trainer(launch)}" for known in frameworks.load() if known.trainer(launch))
+    return next(names, "")
+
+
+@pytest.mark.parametrize(
+    ("files", "command", "expected"),
+    [
+        ({"src/sft_train.py": OWN_LOOP}, "python -m src.sft_train --config c.yaml --model_name_or_path m", ""),
+        ({"llm_sft.py": TRAINER + HF_PARSER + "Trainer()"}, f"torchrun llm_sft.py {OPTIONS}", "transformers trainer"),
+        (
+            {"src/train.py": TRAINER + HF_PARSER + "class Mine(Trainer):\n    pass\nMine()"},
+            f"torchrun src/train.py --lora_rank 64 --lora_alpha 128 {OPTIONS}",
+            "transformers trainer",
+        ),
+        ({"train.py": TRL_MAIN.format("SFT")}, f"accelerate launch train.py {OPTIONS} --packing", "trl sft"),
+        ({"src/train.py": TRL_MAIN.format("GRPO")}, "torchrun src/train.py --model m", "trl grpo"),
+        (
+            {"train.py": "from mine import fit\nfit()", "mine.py": TRL_MAIN.format("DPO")},
+            f"python train.py {OPTIONS}",
+            "trl dpo",
+        ),
+        (
+            {"rlhf_ds.py": "from swift.llm import rlhf_main\nrlhf_main()"},
+            "torchrun rlhf_ds.py --rlhf_type grpo --model m",
+            "ms-swift grpo",
+        ),
+        (
+            {"train_async.py": "from slime.utils.arguments import parse_args\nparse_args()"},
+            "python train_async.py --tensor-model-parallel-size 2 --num-layers 28 --seq-length 8 --micro-batch-size 1",
+            "",
+        ),
+        (
+            {"train.py": "from megatron.training import pretrain\npretrain()"},
+            "torchrun train.py --tensor-model-parallel-size 2 --num-layers 28",
+            "megatron pretrain",
+        ),
+        (
+            {"train.py": TRAINER + HF_PARSER + OWN_LOOP},
+            f"torchrun train.py {OPTIONS}",
+            "transformers loop",  # its options, and none of what the Trainer does
+        ),
+        ({"train.py": TRAINER + HF_PARSER + OWN_LOOP + "train(model.generate())"}, f"torchrun train.py {OPTIONS}", ""),
+        (
+            {"train.py": "from unsloth import FastLanguageModel\n" + TRL_MAIN.format("SFT")},
+            "python train.py",
+            "trl sft",
+        ),
+    ],
+)
+def test_what_the_program_uses_decides(tmp_path: Path, files: dict[str, str], command: str, expected: str) -> None:
+    [launch] = read_tree(tmp_path, files, command)
+    assert name_trainers(launch) == expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        """torchrun $(python -c "import swift; print(swift.__path__[0])")/cli/sft.py --model m --tuner_type lora""",
+        """S=$(python -c 'import os, swift; print(os.path.dirname(swift.__file__) + "/cli/sft.py")')\n"""
+        "torchrun $S --model_type m --sft_type lora --per_device_train_batch_size 1 --output_dir o",
+    ],
+)
+def test_the_script_of_the_installed_swift_is_its_own(tmp_path: Path, command: str) -> None:
+    assert name_trainers(read_tree(tmp_path, {}, command)[-1]) == "ms-swift sft"
+
+
+def test_options_of_slime_make_no_megatron_launch_without_its_source(tmp_path: Path) -> None:
+    command = (
+        "python3 train.py --actor-num-nodes 1 --rollout-batch-size 32 --tensor-model-parallel-size 2 --num-layers 28"
+    )
+    [launch] = read_tree(tmp_path, {}, f"{command} --seq-length 8")
+    assert name_trainers(launch) == ""
+
+
+def test_a_configuration_in_the_program_is_read_and_never_written(tmp_path: Path) -> None:
+    text = "from trl import SFTConfig, SFTTrainer\nSFTTrainer(args=SFTConfig(bf16=True, packing=True, max_length=n))\n"
+    [launch] = read_tree(tmp_path, {"train.py": text}, "python train.py")
+    assert [(entry.name, entry.value, entry.known) for entry in launch.entries] == [
+        ("bf16", "True", True),
+        ("packing", "True", True),
+        ("max_length", "n", False),
+    ]
+    assert launch.file is not None and not launch.file.editable

@@ -1,0 +1,79 @@
+"""Continuations of lines as bash reads them, and folders that a script computes from where it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.launch import Launch
+from attncheck.lint import launches
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.sources import read_source
+from tests.lint.programs.trees import write_tree
+
+COMMAND = "torchrun train.py --output_dir o --per_device_train_batch_size 1"
+
+
+def read_script(folder: Path, text: str, name: str = "run.sh", files: dict[str, str] | None = None) -> list[Launch]:
+    write_tree(folder, {**(files or {}), name: text})
+    source = read_source(str(folder / name))
+    return launches.find_launches(source, make_file_reader((source,)))
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        (f"{COMMAND}\n  --bf16 True \\\n  --tf32 True\n", "--bf16 True --tf32 True"),
+        (f"{COMMAND} \\ \n  --bf16 True\n", "--bf16 True"),
+        (f"{COMMAND} \\\n  # --tf32 True \\\n  --bf16 True\n", "--bf16 True"),
+        ("python -m verl.trainer.main_ppo a.b=1\n  data.c=2\n", "data.c=2"),
+        (f"{COMMAND} \\\n  --bf16 True\n", ""),
+        (f"{COMMAND}\necho done\n", ""),
+        (f"{COMMAND}\nNAME=value\n", ""),
+    ],
+)
+def test_what_follows_a_broken_continuation_is_lost(tmp_path: Path, text: str, lost: str) -> None:
+    launch = read_script(tmp_path, text)[0]
+    assert " ".join(word.text for word in launch.lost) == lost
+    assert all(word.text.strip() for word in launch.words), "a blank behind a backslash is no setting"
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        '$(cd "$(dirname "$0")/.." && pwd)',
+        '$(cd "$HERE/.." && pwd)',
+        '$(dirname "$HERE")',
+        '$(dirname "$(dirname "$(realpath "$0")")")',
+        '$(dirname $(readlink -f "$0"))/..',
+        '$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")',
+        "$(git rev-parse --show-toplevel)",
+    ],
+)
+def test_folders_that_a_script_computes_are_computed(tmp_path: Path, root: str) -> None:
+    text = (
+        f'HERE="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"\nROOT={root}\nllamafactory-cli train "$ROOT/x.yaml"\n'
+    )
+    files = {"x.yaml": "stage: sft\n", ".git/HEAD": ""}
+    launch = read_script(tmp_path, text, "scripts/run.sh", files)[-1]
+    assert [entry.value for entry in launch.entries] == ["sft"]
+    assert "$(" in launch.words[2].shell, "a shell still computes it"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "launchers"),
+    [
+        ("if command -v uv; then L=(uv run python3); else L=(python3); fi", [("python",)]),
+        (
+            'L=(python3)\nif [ -n "$A" ]; then L=(accelerate launch); elif [ -n "$B" ]; then L=(torchrun); fi',
+            [("python",), ("accelerate",), ("torchrun",)],
+        ),
+    ],
+)
+def test_an_array_that_differs_by_branch_is_followed_in_each(
+    tmp_path: Path, arrays: str, launchers: list[tuple[str, ...]]
+) -> None:
+    commands = read_script(tmp_path, f'{arrays}\n"${{L[@]}}" train.py --output_dir o --per_device_train_batch_size 1\n')
+    starts = [launch for launch in commands if launch.words[0].text == "train.py"]
+    assert [launch.launchers for launch in starts] == launchers

@@ -1,0 +1,60 @@
+"""The versions that a tree states judge its launches, unless a target or an environment is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.results.lint import launches_of
+from attncheck.doctor.target import apply_target, parse_target
+from attncheck.lint import run
+from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.sources import read_source
+from attncheck.lint.stated_versions import find_stated_versions
+from tests.lint import launches
+from tests.lint.programs.trees import write_tree
+
+ENVIRONMENT = launches.make_environments()["laptop"]
+VERL = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "version"),
+    [
+        ({"verl/version/version": "0.7.0.dev\n"}, "verl", "0.7.0.dev"),
+        ({"src/llamafactory/extras/env.py": 'VERSION = "0.9.4"\n'}, "llamafactory", "0.9.4"),
+        ({"swift/version.py": "__version__ = '3.11.1'\n"}, "ms-swift", "3.11.1"),
+        ({"openrlhf/__init__.py": "", "version.txt": "0.9.1"}, "openrlhf", "0.9.1"),
+        ({"requirements.txt": "transformers==4.56.1\n"}, "transformers", "4.56.1"),
+        ({"setup.py": "setup(install_requires=['trl==0.18.0'])"}, "trl", "0.18.0"),
+        ({"verl/version/version": "0.5.0", "requirements.txt": "verl==0.4.0"}, "verl", "0.5.0"),
+        ({"scripts/requirements.txt": "trl==0.9.6", "requirements.txt": "trl==1.0.0"}, "trl", "0.9.6"),
+        ({"verl/version/version": "main"}, "verl", ""),
+    ],
+)
+def test_what_a_tree_states(tmp_path: Path, files: dict[str, str], name: str, version: str) -> None:
+    write_tree(tmp_path, {**files, ".git/HEAD": "", "scripts/run.sh": VERL})
+    stated = find_stated_versions(read_source(str(tmp_path / "scripts/run.sh")))
+    assert stated.versions.get(name, "") == version
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "files"),
+    [
+        ("", "0.7.0.dev", ("verl/version/version", "requirements.txt")),
+        ("h100x8", "0.7.0.dev", ("verl/version/version", "requirements.txt")),
+        ("h100x8,verl=0.5.0", "0.5.0", ("requirements.txt",)),
+        ("h100x8,verl=0.5.0,transformers=4.57.6", "0.5.0", ()),
+    ],
+)
+def test_what_a_target_does_not_name_is_as_the_tree_states_it(
+    tmp_path: Path, target: str, version: str, files: tuple[str, ...]
+) -> None:
+    tree = {"verl/version/version": "0.7.0.dev", "requirements.txt": "transformers==4.56.1", "run.sh": VERL}
+    write_tree(tmp_path, {**tree, ".git/HEAD": ""})
+    snapshot = apply_target(ENVIRONMENT, parse_target(target)) if target else ENVIRONMENT
+    source = read_source(str(tmp_path / "run.sh"))
+    request = run.Request((source,), stated="missing" if target else "all")
+    [launch] = launches_of(run.run(snapshot, request, launches.read_model, make_file_reader((source,))))
+    assert (launch.job.version, launch.job.stated_by) == (version, files)
