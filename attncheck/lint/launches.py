@@ -140,8 +140,8 @@ class _LaunchFinder:
                     is_nested=bool(command.shell),
                     is_remote=any(number < 0 for number in command.shell),
                 )
-                launch = attach_trainers(config_parents.attach_parents(launch, files.read))
-                launch = training_scripts.attach_script(launch, files.read)
+                launch = training_scripts.attach_script(config_parents.attach_parents(launch, files.read), files.read)
+                launch = attach_trainers(launch)  # of what the script does not write out itself
                 launch = deepspeed_config.attach_config(launch, files.read)
                 yield launch
                 if not self.starts_training(launch):

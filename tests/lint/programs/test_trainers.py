@@ -103,7 +103,7 @@ def test_options_of_slime_make_no_megatron_launch_without_its_source(tmp_path: P
         "python3 train.py --actor-num-nodes 1 --rollout-batch-size 32 --tensor-model-parallel-size 2 --num-layers 28"
     )
     [launch] = read_tree(tmp_path, {}, f"{command} --seq-length 8")
-    assert name_trainers(launch) == ""
+    assert name_trainers(launch) == "slime grpo"
 
 
 def test_a_configuration_in_the_program_is_read_and_never_written(tmp_path: Path) -> None:
