@@ -172,6 +172,15 @@ def test_the_dtype_of_the_weights_is_that_of_the_call() -> None:
         assert launch.job.plan.precision == precision
 
 
+def test_an_argument_in_brackets_is_removed_whole() -> None:
+    source = make_source(
+        "from trl import SFTConfig, SFTTrainer\nSFTTrainer(args=SFTConfig(packing=(a or b), bf16=True))\n"
+    )
+    [packing, _] = configuration.parse_entries(source)[:2]
+    text = editing.apply_edits(source, [editing.remove_setting(source, packing.span)])
+    assert "SFTConfig(bf16=True)" in text
+
+
 def test_an_argument_is_added_to_the_call_that_takes_it() -> None:
     source = make_source(SFT)
     for name, value, line in (

@@ -260,7 +260,9 @@ class Script:
         span = value_span = NOWHERE
         if has_place:
             value_span = (self.find_offset(argument.value), self.find_end(argument.value))
-            span = (start, value_span[1])
+            # a keyword ends behind the brackets around its value
+            whole = argument.start if isinstance(argument.start, ast.keyword) else argument.value
+            span = (start, self.find_end(whole))
         shown = text if text is not None else ast.unparse(argument.value)
         location = self.source.location(start)
         return Entry(argument.name, shown, location, span, value_span, agrees and text is not None, "python")
