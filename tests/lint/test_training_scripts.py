@@ -172,6 +172,15 @@ def test_the_dtype_of_the_weights_is_that_of_the_call() -> None:
         assert launch.job.plan.precision == precision
 
 
+def test_an_argument_in_brackets_is_removed_whole() -> None:
+    source = make_source(
+        "from trl import SFTConfig, SFTTrainer\nSFTTrainer(args=SFTConfig(packing=(a or b), bf16=True))\n"
+    )
+    [packing, _] = configuration.parse_entries(source)[:2]
+    text = editing.apply_edits(source, [editing.remove_setting(source, packing.span)])
+    assert "SFTConfig(bf16=True)" in text
+
+
 def test_an_argument_is_added_to_the_call_that_takes_it() -> None:
     source = make_source(SFT)
     for name, value, line in (
@@ -203,3 +212,48 @@ def test_a_script_that_is_not_there_is_reported() -> None:
     report = run.run(s.h200(), run.Request((source,)), launches.read_model, launches.read_no_file)
     [finding] = report.findings
     assert finding.code == "ATN454" and "nosuch.py: no such file" in finding.message
+
+
+OPTIONS = """
+import argparse
+from trl import SFTConfig, SFTTrainer
+parser = argparse.ArgumentParser()
+parser.add_argument("--pack", action="store_true")
+parser.add_argument("--strategy", default="bfd")
+parser.add_argument("--max-len", type=int, default=2048)
+parser.add_argument("--rate", type=float, default=compute())
+args = parser.parse_args()
+config = SFTConfig(packing=args.pack, packing_strategy=args.strategy, max_length=args.max_len, learning_rate=args.rate)
+SFTTrainer("gpt2", args=config).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), {"packing": "false", "packing_strategy": "bfd", "max_length": "2048"}),
+        (("--pack", "--strategy", "wrapped"), {"packing": "true", "packing_strategy": "wrapped", "max_length": "2048"}),
+        (("--max-len=512", "--rate", "1e-5"), {"packing": "false", "packing_strategy": "bfd", "max_length": "512",
+                                               "learning_rate": "1e-5"}),
+    ],
+)  # fmt: skip
+def test_an_argument_that_is_an_option_of_the_script_is_followed(
+    words: tuple[str, ...], expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(OPTIONS)
+    monkeypatch.chdir(tmp_path)
+    source = source_from_argv(["python", "train.py", *words])
+    [launch] = find_launches(source, make_file_reader((source,)))
+    known = {entry.name: entry.value for entry in launch.entries if entry.known and entry.name != python.DTYPE}
+    assert known == {"model_name_or_path": "gpt2", **expected}
+    report = run.run(make_snapshot(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
+    assert ("ATN444" in {finding.code for finding in report.findings}) == ("wrapped" in words)
+
+
+def test_an_option_that_the_script_changes_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = OPTIONS.replace("config =", "args.pack = True\nconfig =")
+    (tmp_path / "train.py").write_text(changed)
+    monkeypatch.chdir(tmp_path)
+    source = source_from_argv(["python", "train.py", "$@"])
+    [launch] = find_launches(source, make_file_reader((source,)))
+    assert "packing" not in {entry.name for entry in launch.entries if entry.known}

@@ -76,6 +76,24 @@ def test_a_file_of_lines_is_one_whatever_it_is_called(tmp_path: Path, monkeypatc
     assert "--data /stage/data/train.jsonl" in cut(LOOP).command
 
 
+def test_a_script_that_writes_its_settings_out_is_rehearsed_by_its_options() -> None:
+    text = "from trl import SFTConfig, SFTTrainer\nSFTTrainer(args=SFTConfig(packing=True)).train()\n"
+
+    def read_script(path: str) -> Source | None:
+        return Source(path, text, "python") if path == "loop.py" else None
+
+    def read_command(command: str) -> ReadLaunch:
+        source = Source("run.sh", command, "shell")
+        [launch] = read_launches(laptop(), source, lambda name: Absent("not here"), read_script)
+        return launch
+
+    assert read_command(LOOP).job.framework == "script"
+    plain = read_command("torchrun loop.py")
+    assert plain.job.framework == "trl"
+    with pytest.raises(cutting.NothingToRehearse, match="its own model, data and output"):
+        cutting.cut_job(plain, cutting.make_materials(plain, STAGE, 30, False, 2))
+
+
 @pytest.mark.parametrize(
     ("gone", "words"),
     [

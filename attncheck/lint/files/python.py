@@ -28,6 +28,7 @@ MODEL_CLASSES = ("FastLanguageModel", "FastModel", "FastVisionModel")  # unsloth
 MODEL_NAMES = ("pretrained_model_name_or_path", "model_name")
 DTYPE = "from_pretrained.dtype"  # of the weights; "" if a call of from_pretrained leaves it to transformers
 MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
+SWITCHES = {"store_true": "false", "store_false": "true"}  # and the default of each
 COULD_NOT_BE_READ = "could not be read"
 
 
@@ -142,6 +143,25 @@ class Script:
             return trained.pop()
         return classes.pop() if len(classes) == 1 and not trained else ""
 
+    @cached_property
+    def option_defaults(self) -> dict[str, str | None]:
+        """Return the default of each option of the script's own argparse, None if it is not a literal.
+
+        An option that the script assigns to is left out.
+        """
+        stored = {n.attr for n in ast.walk(self.tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+        defaults: dict[str, str | None] = {}
+        for name, call in self.calls:
+            flags = [self._format_value(argument) or "" for argument in call.args]
+            if not name.endswith("add_argument") or not any(flag.startswith("--") for flag in flags):
+                continue
+            keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+            switch = SWITCHES.get(self._format_value(keywords["action"]) or "") if "action" in keywords else "null"
+            dest = next(flag for flag in flags if flag.startswith("--"))[2:].replace("-", "_")
+            if "dest" not in keywords and dest not in stored:
+                defaults[dest] = self._format_value(keywords["default"]) if "default" in keywords else switch
+        return defaults
+
     def read_entries(self) -> tuple[list[Entry], list[str]]:
         """Return the settings of the script, and a note on each part of them that could not be read."""
         notes: list[str] = []
@@ -149,7 +169,7 @@ class Script:
         if all(name in TRAINING_ARGUMENTS for name, _ in self.settings_calls):  # as TRL took them before 0.13
             entries += self._merge([self._pick(call, "packing", "packing") for call in self.trainers])
         models = [[*self._list_model_arguments(call, notes)] for call in self.model_calls]
-        entries += self._merge(models or [self._pick(call, "model", "model_name_or_path") for call in self.trainers])
+        entries += self._merge(models or [self._pick_model(call) for call in self.trainers])
         if models and not any(entry.name == DTYPE for entry in entries):
             call = self.model_calls[0]
             entries.append(self._make_entry(_Argument(DTYPE, ast.Constant(None), call), True))
@@ -166,6 +186,10 @@ class Script:
 
     def _pick(self, call: ast.Call, name: str, field_name: str) -> list[_Argument]:
         return [replace(item, name=field_name) for item in self._list_arguments(call, []) if item.name == name]
+
+    def _pick_model(self, trainer: ast.Call) -> list[_Argument]:
+        first = [_Argument("model_name_or_path", argument, argument, False) for argument in trainer.args[:1]]
+        return [*self._pick(trainer, "model", "model_name_or_path"), *first]
 
     def _list_arguments(self, call: ast.Call, notes: list[str]) -> list[_Argument]:
         arguments: list[_Argument] = []
@@ -236,7 +260,9 @@ class Script:
         span = value_span = NOWHERE
         if has_place:
             value_span = (self.find_offset(argument.value), self.find_end(argument.value))
-            span = (start, value_span[1])
+            # a keyword ends behind the brackets around its value
+            whole = argument.start if isinstance(argument.start, ast.keyword) else argument.value
+            span = (start, self.find_end(whole))
         shown = text if text is not None else ast.unparse(argument.value)
         location = self.source.location(start)
         return Entry(argument.name, shown, location, span, value_span, agrees and text is not None, "python")
