@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
+from attncheck.core.job import UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation, Word
 from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
@@ -39,7 +40,6 @@ HOST_OPTIONS = (
 )  # mpirun's, deepspeed's
 # Of a model that is trained on from its own weights: at the small model's rate it would lose what it knows.
 RATES = ("learning_rate", "optim.lr", "adam.lr")
-ARGUMENTS = ("$@", "$*")  # of the script, which is rehearsed without any
 
 
 class NothingToRehearse(Unanswered):
@@ -190,27 +190,27 @@ def cut_launch(
     """
     launch, processes = read.recognised.launch, materials.processes
     try:
-        edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+        edits = (*_edit_program(launch, cut), *_edit_options(launch, cut), *_edit_launcher(launch, processes))
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
-    rewritten = rewrite(read, {**cut.sets, **sets}, edits)
+    rewritten = rewrite(read, {**cut.sets, **sets}, edits, list_corrections(read, cut))
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
     guarded = drop_guarded(_run_here(rewritten.launch, read.job.location))
-    if not runs_substitutions:
-        plain = leave_out(guarded)
-        if plain.needed:
-            raise Unanswered(
-                f"{read.job.location}: the launch runs a command to make {', '.join(plain.needed)}: write its value "
-                "there, or let it run with --run-substitutions"
-            )
-        guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
+    plain = leave_out(guarded, (*os.environ, *GUARDED), runs_substitutions)
+    if plain.needed:
+        raise Unanswered(
+            f"{read.job.location}: the launch needs {', '.join(plain.needed)}, which only its script knows: set the "
+            "variable in front of attncheck, or let commands run with --run-substitutions"
+        )
+    guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
     command, files = format_with_files(guarded, folder)
     if is_file:
-        path = os.path.join(folder, os.path.basename(launch.source.name))
+        path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
         files = {path: rewritten.launch.source.text}
-        text = shlex.join(word.replace("{file}", path) for word in cut.command)
+        stem = os.path.splitext(os.path.basename(path))[0]
+        text = shlex.join(word.format(file=path, folder=folder, stem=stem) for word in cut.command)
         if not text:
             raise Unanswered(
                 f"{read.job.location}: a configuration file alone: give the command that reads it after --"
@@ -221,14 +221,35 @@ def cut_launch(
     if services:  # what they set, which is left out with them
         cut = _add_remarks(cut, tuple(f"{name} is left out: processes start in the sandbox" for name in services))
         environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
-    known = (*os.environ, *environ, *ARGUMENTS, *GUARDED)
-    missing = [name for name in command.variables if name not in known]
-    if missing or not command.text:
-        names = ", ".join(missing) or "another machine's shell"
-        raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")
+    if not command.text:
+        raise Unanswered(f"{read.job.location}: the launch runs in another machine's shell")
     text = _limit_processes(command.text, processes)
     cut = replace(cut, environ={**cut.environ, **environ})
     return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
+
+
+def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...]:
+    """Return the names that are corrected: those that what runs refuses, all that the framework's own does not know."""
+    if not cut.program:
+        return read.corrections
+    return tuple(replace(unknown, near="") for unknown in read.job.unknown_settings)
+
+
+def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
+    """Return what is corrected, "" if nothing is."""
+    corrections = list_corrections(read, cut)
+    names = [f"{name.name} is {name.now[0]}" if name.now else f"without {name.name}" for name in corrections]
+    if not names:
+        return ""
+    refuses = f"{read.job.framework} {read.job.version} refuses the launch as it is written"
+    return f"{refuses}; rehearsed with these corrections: {'; '.join(dict.fromkeys(names))}"
+
+
+def _edit_program(launch: Launch, cut: JobCut) -> Iterator[Edit]:
+    """Yield the edit by which the framework's own program stands for the launch's."""
+    if cut.program and launch.words:
+        module = launch.words[0]
+        yield edit_word(launch, module, f"-m {cut.program}" if module.text.endswith(".py") else cut.program)
 
 
 def _add_remarks(cut: JobCut, remarks: tuple[str, ...]) -> JobCut:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -60,6 +61,9 @@ def install(folder: str) -> None:
     if driver == "openrlhf":
         callbacks["openrlhf.utils.utils"] = take_over_openrlhf
         callbacks["ray"] = do_not_start_ray
+    if driver == "trl":
+        callbacks["transformers.generation.utils"] = functools.partial(_drive_trl, "replace_generation")
+        callbacks["trl.trainer.grpo_trainer"] = functools.partial(_drive_trl, "take_over")
     if os.environ.get("ATTNCHECK_DOCUMENTS"):
         callbacks["openrlhf"] = stand_in_for_vllm
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
@@ -128,6 +132,11 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
                 setattr(module, name, _call_before(getattr(module, name), recorder.take_gradients))
     optimizer.register_optimizer_step_pre_hook(lambda *arguments: recorder.take_gradients())
     optimizer.register_optimizer_step_post_hook(lambda *arguments: recorder.end_step())
+
+
+def _drive_trl(name: str, module: Any) -> None:
+    """Call a function of TRL's driver with a module, both of the process that trains."""
+    getattr(importlib.import_module("attncheck_drivers.trl"), name)(module)
 
 
 def note_data_parallel(folder: str, module: Any) -> None:

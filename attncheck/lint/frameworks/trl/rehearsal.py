@@ -1,11 +1,11 @@
-"""How a launch of TRL's SFT or DPO is cut small, and what it optimises.
+"""How a launch of TRL's SFT, DPO or GRPO is cut small, and what it optimises.
 
 Sources, trl 1.16.0: scripts/sft.py (`load_dataset(dataset_name)`, which takes a folder), trainer/sft_trainer.py (a
 conversational row's `messages`; `completion_only_loss` is on where rows have a `completion`; the loss is divided by
 the batch's `num_items_in_batch`, which transformers' Trainer gathers over batches and ranks). trainer/dpo_trainer.py
 (`prompt`, `chosen` and `rejected` of messages; `_compute_loss`: the mean over a batch's pairs; `loss_is_scaled_for_ga`
 is off, and base_trainer.py has transformers' Trainer divide by the accumulation; `precompute_ref_log_probs` and an
-adapter change where the reference's log-probabilities come from, not what they are).
+adapter change where the reference's log-probabilities come from, not what they are). GRPO is in `policy_rehearsal`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from attncheck.lint.fields.rehearsing import (
     list_left_out,
 )
 from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.frameworks.trl.policy_rehearsal import cut_policy, list_policy_remarks, read_policy
 
 REFACTORED = "0.29"  # DPOTrainer was written anew (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
 # Settings of DPO that weigh tokens or pairs by what the model makes of them, or add another loss.
@@ -35,10 +36,11 @@ MENDS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one 
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `trl sft`, `trl dpo` or of TRL's script."""
-    if job.trainer not in ("sft", "dpo"):
-        return f"TRL's {job.trainer} is not rehearsed yet: sft and dpo are"
-    reading = _read_dpo(job) if job.trainer == "dpo" else _read_sft(job)
+    """Return the cut of a launch of `trl sft`, `trl dpo`, `trl grpo` or of such a script, or of its configuration."""
+    if job.trainer not in ("sft", "dpo", "grpo"):
+        return f"TRL's {job.trainer} is not rehearsed yet: sft, dpo and grpo are"
+    is_policy = job.trainer == "grpo"
+    reading = read_policy(launch, job) if is_policy else _read_dpo(job) if job.trainer == "dpo" else _read_sft(job)
     if isinstance(reading, str):
         return reading
     form, objective = reading
@@ -54,6 +56,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "dataset_num_proc": DROP,
         "max_length": str(materials.max_length),
     }
+    if is_policy:
+        sets |= cut_policy(job, materials)
+        del sets["max_length"]
     if not materials.real_data:
         sets |= dict.fromkeys(("dataset_config", "dataset_train_split"), DROP)
     if not (materials.full_model or materials.real_data):  # of whose tokenizer they are
@@ -64,11 +69,17 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets,
         form,
         objective,
+        command=("trl", job.trainer, "--config", "{file}"),
+        driver="trl" if is_policy else "",
         data=named if job.trainer == "sft" else "",
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=(*attention.remarks, *list_left_out(job, materials)),
-        mends=MENDS if job.trainer == "sft" else DPO_MENDS,
-        rank_mends=TRAINER_RANK_MENDS if objective.preference is None else (),
+        remarks=(
+            *(list_policy_remarks(job) if is_policy else ()),
+            *attention.remarks,
+            *list_left_out(job, materials),
+        ),
+        mends={"sft": MENDS, "dpo": DPO_MENDS}.get(job.trainer, ()),
+        rank_mends=TRAINER_RANK_MENDS if job.trainer == "sft" else (),
         whole_rows=WHOLE_ROWS,
     )
 
