@@ -203,6 +203,7 @@ class JobCut:
     emulates_flash_attn: bool = False  # flash-attn 2 in plain torch, which the launch's processes find as `flash_attn`
     model_alias: str = ""  # a path that is to lead to the model too: what a framework reads in its name stays so
     program: str = ""  # the framework's own, which stands for the launch's
+    foreign: tuple[str, ...] = ()  # keys of the launch's file that the framework's program does not take
     driver: str = ""  # the module of `attncheck.rehearsal.drivers` that takes the launch over once it is configured
     remarks: tuple[str, ...] = ()  # what stands for something else here
     ring_size: int = 1  # ranks that share a row here

@@ -60,14 +60,15 @@ def read_launches(
 
 
 def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
-    """Yield the unknown names that are proven to be refused, and those of the framework's own program.
+    """Yield the unknown names that are proven to be refused, and those of the framework's own program, or of a file.
 
     If its source was not found, its release decides; if that has gaps, only what it has renamed is known to be refused.
     """
     launch, own_programs = recognised.launch, recognised.framework.own_programs
-    is_own = release.is_known and proof.starts_one_of(own_programs, launch)
+    is_own = release.is_known and (not launch.words or proof.starts_one_of(own_programs, launch))
     for unknown in proof.settle_names(job, launch, own_programs, release).unknown_settings:
-        if unknown.proof or (is_own and (unknown.now or (launch.program is None and not unknown.dropped))):
+        decides = launch.program is None or not launch.words  # a file's keys are all its framework's
+        if unknown.proof or (is_own and (unknown.now or (decides and not unknown.dropped))):
             yield replace(unknown, near="")
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from attncheck.core.facts import Known
@@ -16,6 +16,7 @@ from attncheck.core.launch import Edit, Launch, SourceLocation, Word
 from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.fields.effect_cuts import cut_effects
+from attncheck.lint.files import editing
 from attncheck.lint.launchers import containers, ray, srun
 from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
@@ -190,10 +191,12 @@ def cut_launch(
     """
     launch, processes = read.recognised.launch, materials.processes
     try:
-        edits = (*_edit_program(launch, cut), *_edit_options(launch, cut), *_edit_launcher(launch, processes))
+        edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+        edits += (*_edit_program(launch, cut), *_remove_foreign(launch, cut))
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
-    rewritten = rewrite(read, {**cut.sets, **sets}, edits, list_corrections(read, cut))
+    corrections = list_corrections(read, cut)
+    rewritten = rewrite(read, _rename_sets({**cut.sets, **sets}, corrections), edits, corrections)
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
@@ -235,6 +238,16 @@ def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...
     return tuple(replace(unknown, near="") for unknown in read.job.unknown_settings)
 
 
+def _rename_sets(sets: Mapping[str, str], corrections: Iterable[UnknownSetting]) -> dict[str, str]:
+    """Return settings under the names that are corrected."""
+    renamed = dict(sets)
+    for unknown in corrections:
+        old, new = (name.lstrip("-+~").replace("-", "_") for name in (unknown.name, *unknown.now[:1], "")[:2])
+        if old in renamed and new:
+            renamed.setdefault(re.split("[= ]", new)[0], renamed.pop(old))
+    return renamed
+
+
 def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
     """Return what is corrected, "" if nothing is."""
     corrections = list_corrections(read, cut)
@@ -250,6 +263,13 @@ def _edit_program(launch: Launch, cut: JobCut) -> Iterator[Edit]:
     if cut.program and launch.words:
         module = launch.words[0]
         yield edit_word(launch, module, f"-m {cut.program}" if module.text.endswith(".py") else cut.program)
+
+
+def _remove_foreign(launch: Launch, cut: JobCut) -> Iterator[Edit]:
+    """Yield the edits that take the keys out which the framework's program does not take."""
+    for entry in launch.entries:
+        if launch.file is not None and entry.name in cut.foreign:
+            yield editing.remove_setting(launch.file, entry.span)
 
 
 def _add_remarks(cut: JobCut, remarks: tuple[str, ...]) -> JobCut:

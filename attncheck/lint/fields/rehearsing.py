@@ -116,7 +116,7 @@ def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
 
     Without a GPU what needs one is left out: `list_left_out` says so.
     """
-    without_gpu = {"use_cpu": "true", "tf32": DROP, **dict.fromkeys(_list_gpu_settings(job), DROP)}
+    without_gpu = {"use_cpu": "true", "tf32": DROP, "ddp_backend": DROP, **dict.fromkeys(_list_gpu_settings(job), DROP)}
     optimizer = get_setting(job, "optim")
     if optimizer is not None and any(word in optimizer.lower() for word in GPU_OPTIMIZERS):
         without_gpu["optim"] = "adamw_torch"

@@ -312,4 +312,7 @@ def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary
             "conversations": [{"from": names[message["role"]], "value": message["content"]} for message in messages]
         },
     }
-    return {name: value for part in forms.values() for name, value in part.items()} if form == "every" else forms[form]
+    if form != "every":
+        return forms[form]
+    columns = dict.fromkeys(PROMPT_COLUMNS, prompt) | dict.fromkeys(ANSWER_COLUMNS, answer)
+    return columns | {name: value for part in forms.values() for name, value in part.items()}

@@ -10,6 +10,8 @@ adapter change where the reference's log-probabilities come from, not what they 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
@@ -25,7 +27,9 @@ from attncheck.lint.fields.rehearsing import (
     is_on,
     list_left_out,
 )
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields.releases import is_at_least, list_releases
+from attncheck.lint.fields.script_options import stand_in
+from attncheck.lint.frameworks.trl import tables
 from attncheck.lint.frameworks.trl.policy_rehearsal import cut_policy, list_policy_remarks, read_policy
 
 REFACTORED = "0.29"  # DPOTrainer was written anew (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
@@ -46,6 +50,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     form, objective = reading
     named = get_setting(job, "dataset_name") or ""
     attention = cut_attention(job, materials)
+    program = launch.words[0].text if launch.words else "trl"
     sets = {
         **cut_training_arguments(job, materials),
         **attention.sets,
@@ -63,13 +68,16 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets |= dict.fromkeys(("dataset_config", "dataset_train_split"), DROP)
     if not (materials.full_model or materials.real_data):  # of whose tokenizer they are
         sets |= dict.fromkeys(("eos_token", "chat_template_path"), DROP)
+    foreign = () if launch.words else tuple(_iter_foreign(launch, job))
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
     return JobCut(
         sets,
         form,
         objective,
+        environ={} if program.startswith("trl") else stand_in(materials),
         command=("trl", job.trainer, "--config", "{file}"),
+        foreign=foreign,
         driver="trl" if is_policy else "",
         data=named if job.trainer == "sft" else "",
         emulates_flash_attn=attention.emulates_flash_attn,
@@ -77,11 +85,21 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             *(list_policy_remarks(job) if is_policy else ()),
             *attention.remarks,
             *list_left_out(job, materials),
+            *([f"left out, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
         ),
         mends={"sft": MENDS, "dpo": DPO_MENDS}.get(job.trainer, ()),
         rank_mends=TRAINER_RANK_MENDS if job.trainer == "sft" else (),
         whole_rows=WHOLE_ROWS,
     )
+
+
+def _iter_foreign(launch: Launch, job: Job) -> Iterator[str]:
+    """Yield the keys of a configuration that a program of the user's own takes, and TRL's command does not."""
+    known = tables.load_parser_options(job.trainer, job.version, list_releases("transformers")[-1]).current
+    renamed = {unknown.name for unknown in job.unknown_settings}
+    for name in (entry.name for entry in launch.entries):
+        if name.partition(".")[0] not in {*known, *renamed, *tables.read_launcher_options(), "env"}:
+            yield name
 
 
 def _read_sft(job: Job) -> tuple[DataForm, Objective]:
