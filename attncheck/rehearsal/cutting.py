@@ -207,7 +207,7 @@ def cut_launch(
             f"{read.job.location}: the launch needs {', '.join(plain.needed)}, which only its script knows: set the "
             "variable in front of attncheck, or let commands run with --run-substitutions"
         )
-    guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
+    guarded, cut = _find_files_here(plain.launch, folder), _add_remarks(cut, plain.remarks)
     command, files = format_with_files(guarded, folder)
     if is_file:
         path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
@@ -229,6 +229,22 @@ def cut_launch(
     text = _limit_processes(command.text, processes)
     cut = replace(cut, environ={**cut.environ, **environ})
     return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
+
+
+def _find_files_here(launch: Launch, folder: str) -> Launch:
+    """Return a launch whose files that another machine has by an absolute path are those of such a name near it."""
+    places = dict.fromkeys((os.getcwd(), os.path.dirname(os.path.abspath(launch.source.name))))
+
+    def find(word: Word) -> Word:
+        before, equals, path = word.text.rpartition("=")
+        if not (word.known and path.startswith("/") and "." in os.path.basename(path)) or path.startswith(folder):
+            return word
+        parts = () if os.path.exists(path) else path.split(os.sep)[1:]
+        tails = [os.path.join(place, *parts[first:]) for first in range(len(parts)) for place in places]
+        here = next(filter(os.path.isfile, tails), None)
+        return replace(word, text=f"{before}{equals}{here}", shell="") if here else word
+
+    return replace(launch, whole=tuple(map(find, launch.whole)))
 
 
 def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from attncheck.core.io.errors import Unanswered
@@ -37,6 +39,19 @@ def test_a_configuration_alone_is_started_by_its_framework() -> None:
     launch = cut_text(text, "yaml", verl="0.9.1")[1]
     assert launch.command.endswith("-m verl.trainer.main_ppo --config-dir /stage --config-name rehearsed_x")
     assert read_file(launch)["defaults"] == '["ppo_trainer", "_self_"]'
+
+
+def test_a_configuration_keeps_what_its_framework_takes() -> None:
+    """Keys of a program of the user's own go, old names are new ones, and what is set goes by those."""
+    keys = (
+        "dataset_mixer:\n  a/b: 1.0\nsystem_prompt: hey\nmax_seq_length: 4096\nuse_liger: true\ntorch_dtype: bfloat16\n"
+    )
+    text = f"model_name_or_path: a/b\ndataset_name: c/d\nlearning_rate: 1.0e-5\noutput_dir: o\npacking: true\n{keys}"
+    cut, launch = cut_text(text, "yaml", trl="1.16.0")
+    entries = read_file(launch)
+    assert not entries.keys() & {"system_prompt", "max_seq_length", "use_liger", "use_liger_kernel", "torch_dtype"}
+    assert (entries["max_length"], entries["dtype"]) == ("256", "bfloat16")
+    assert any("does not know them: dataset_mixer.a/b, system_prompt" in remark for remark in cut.remarks)
 
 
 @pytest.mark.parametrize(
@@ -124,3 +139,15 @@ def test_another_main_of_verls_shape_stands_for_verls(main: str) -> None:
     cut, launch = cut_text(text, verl="0.9.1")
     assert "python3 -m verl.trainer.main_ppo " in launch.command and "own_key" not in launch.command
     assert any(remark.startswith(f"{main} is not run") for remark in cut.remarks)
+
+
+def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By as much of its path as is here; one that is not stays as it is written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "acc.yaml").touch()
+    (tmp_path / "train_sft.py").touch()
+    start = "accelerate launch --config_file /root/own/configs/acc.yaml /root/own/train_sft.py --own=/root/none.txt"
+    options = f"{TRL.removeprefix('trl sft ')} --per_device_train_batch_size 2"
+    command = cut_text(f"{start} {options}\n")[1].command
+    assert f"--config_file {tmp_path}/configs/acc.yaml {tmp_path}/train_sft.py --own=/root/none.txt" in command

@@ -11,7 +11,6 @@ tokens' mean), grpo_config.py; 0.24.0, 0.21.0, 0.19.1 and 0.16.1 (the loss and i
 from __future__ import annotations
 
 from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, Materials, Normalisation, Objective, PolicyGradient
 from attncheck.lint.fields.rehearsing import get_setting, is_number
 from attncheck.lint.fields.releases import is_at_least
@@ -39,9 +38,10 @@ TERMS = {  # that are off, and what they are
 }
 
 
-def cut_policy(job: Job, materials: Materials) -> dict[str, str]:
-    """Return the settings of a launch of `trl grpo` that say how much is generated, and what is left out."""
-    written = [name for name in (*LEFT_OUT, *TERMS) if get_setting(job, name) is not None]
+def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str, str]:
+    """Return the settings of a launch of GRPO that say how much is generated, and what is left out."""
+    names = (*LEFT_OUT, *TERMS, *(() if is_own_script else ("reward_funcs",)))  # a script may look its own up
+    written = [name for name in names if get_setting(job, name) is not None]
     iterations = {"num_iterations": "1"} if get_setting(job, "num_iterations") is not None else {}
     return {
         **dict.fromkeys(written, DROP),
@@ -58,7 +58,7 @@ def list_policy_remarks(job: Job) -> tuple[str, ...]:
     return (STANDS_FOR, *(f"the loss is judged without {TERMS[name]} ({name}), which is off here" for name in left_out))
 
 
-def read_policy(launch: Launch, job: Job) -> tuple[DataForm, Objective] | str:
+def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | str:
     """Return the data's form and what the policy's update optimises at its first step, or why it is not rehearsed."""
     loss = get_setting(job, "loss_type") or _name_default(job.version)
     if loss not in NORMALISATIONS:
@@ -76,8 +76,7 @@ def read_policy(launch: Launch, job: Job) -> tuple[DataForm, Objective] | str:
     temperature = float(get_setting(job, "temperature") or default) if divides else 1.0
     policy = PolicyGradient(of_ratio=loss != "cispo", divisor=divisor, temperature=temperature)
     source = f"trl {job.version} trainer/grpo_trainer.py: {loss}"
-    program = launch.words[0].text if launch.words else "trl"
-    form: DataForm = "prompts" if program == "trl" or "trl/scripts/" in program else "prompt_texts"
+    form: DataForm = "prompt_texts" if is_own_script else "prompts"
     return form, Objective("assistant", (NORMALISATIONS[loss],), source, policy)
 
 

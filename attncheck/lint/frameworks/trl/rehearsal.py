@@ -44,13 +44,16 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if job.trainer not in ("sft", "dpo", "grpo"):
         return f"TRL's {job.trainer} is not rehearsed yet: sft, dpo and grpo are"
     is_policy = job.trainer == "grpo"
-    reading = read_policy(launch, job) if is_policy else _read_dpo(job) if job.trainer == "dpo" else _read_sft(job)
+    program = launch.words[0].text if launch.words else "trl"
+    is_own_script = program != "trl" and "trl/scripts/" not in program
+    reading = (
+        read_policy(job, is_own_script) if is_policy else _read_dpo(job) if job.trainer == "dpo" else _read_sft(job)
+    )
     if isinstance(reading, str):
         return reading
     form, objective = reading
     named = get_setting(job, "dataset_name") or ""
     attention = cut_attention(job, materials)
-    program = launch.words[0].text if launch.words else "trl"
     sets = {
         **cut_training_arguments(job, materials),
         **attention.sets,
@@ -62,7 +65,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "max_length": str(materials.max_length),
     }
     if is_policy:
-        sets |= cut_policy(job, materials)
+        sets |= cut_policy(job, materials, is_own_script)
         del sets["max_length"]
     if not materials.real_data:
         sets |= dict.fromkeys(("dataset_config", "dataset_train_split"), DROP)
@@ -75,7 +78,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets,
         form,
         objective,
-        environ={} if program.startswith("trl") else stand_in(materials),
+        environ=stand_in(materials) if is_own_script else {},
         command=("trl", job.trainer, "--config", "{file}"),
         foreign=foreign,
         driver="trl" if is_policy else "",
