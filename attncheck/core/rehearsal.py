@@ -21,8 +21,10 @@ DataForm = Literal[
     "every",
     "preference",  # a prompt, a chosen and a rejected answer, each a list of messages
     "preference_text",  # the same as texts
+    "prompts",  # of such pairs the prompt, a list of messages; what answers it is generated
+    "prompt_texts",  # the same as a text, under each name that scripts read it by
 ]
-PAIRED_FORMS: tuple[DataForm, ...] = ("preference", "preference_text")
+PAIRED_FORMS: tuple[DataForm, ...] = ("preference", "preference_text", "prompts", "prompt_texts")
 # What the loss of a step is the mean of. Each is a weight for every target token.
 Normalisation = Literal[
     "step_tokens",  # all targets of the step, over batches and ranks
@@ -202,7 +204,8 @@ class JobCut:
     """How a framework's launch is cut small: settings in its own names, and what its data must look like.
 
     `sets` maps a setting's name to its value, or to `core.job.DROP`. `command` starts the framework on a configuration
-    file where the launch is nothing but that file; "{file}" stands for it.
+    file where the launch is nothing but that file; "{file}" stands for it, "{folder}" and
+    "{stem}" for its parts.
     """
 
     sets: Mapping[str, str]
@@ -214,6 +217,8 @@ class JobCut:
     options: Mapping[str, str] = field(default_factory=dict)  # of the user's own script, as the launch writes them
     emulates_flash_attn: bool = False  # flash-attn 2 in plain torch, which the launch's processes find as `flash_attn`
     model_alias: str = ""  # a path that is to lead to the model too: what a framework reads in its name stays so
+    program: str = ""  # the framework's own, which stands for the launch's
+    foreign: tuple[str, ...] = ()  # keys of the launch's file that the framework's program does not take
     driver: str = ""  # the module of `attncheck.rehearsal.drivers` that takes the launch over once it is configured
     remarks: tuple[str, ...] = ()  # what stands for something else here
     ring_size: int = 1  # ranks that share a row here

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.job import Job
+from attncheck.core.job import Job, UnknownSetting
 from attncheck.core.launch import Edit, Launch, Source, Word
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint import frameworks
+from attncheck.lint import frameworks, proof
 from attncheck.lint import run as lint
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
-from attncheck.lint.release import choose_release
+from attncheck.lint.release import ChosenRelease, choose_release
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class ReadLaunch:
     job: Job
     snapshot: Snapshot  # with the launch's model
     read_file: lint.ReadFile
+    corrections: tuple[UnknownSetting, ...] = ()  # names that what runs refuses, each with its new one if it has one
 
 
 def read_launches(
@@ -60,12 +61,26 @@ def read_launches(
         lint.remember_secrets(launch, job)
         program = programs.read(launch, framework.entries(launch), framework.distribution, release.version)
         recognised = replace(recognised, launch=replace(launch, program=program))
-        launches.append(ReadLaunch(recognised, job, model_snapshot, read_file))
+        corrections = tuple(_iter_corrections(recognised, job, release))
+        launches.append(ReadLaunch(recognised, job, model_snapshot, read_file, corrections))
     return launches
 
 
 def _read_no_script(read_file: lint.ReadFile, path: str) -> Source | None:
     return None if path.endswith(".py") else read_file(path)
+
+
+def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
+    """Yield the unknown names that are proven to be refused, and those of the framework's own program, or of a file.
+
+    If its source was not found, its release decides; if that has gaps, only what it has renamed is known to be refused.
+    """
+    launch, own_programs = recognised.launch, recognised.framework.own_programs
+    is_own = release.is_known and (not launch.words or proof.starts_one_of(own_programs, launch))
+    for unknown in proof.settle_names(job, launch, own_programs, release).unknown_settings:
+        decides = launch.program is None or not launch.words  # a file's keys are all its framework's
+        if unknown.proof or (is_own and (unknown.now or (decides and not unknown.dropped))):
+            yield replace(unknown, near="")
 
 
 def _find_launches(
@@ -102,10 +117,15 @@ class Rewritten:
     diff: str
 
 
-def rewrite(read: ReadLaunch, sets: Mapping[str, str], more_edits: tuple[Edit, ...] = ()) -> Rewritten:
+def rewrite(
+    read: ReadLaunch,
+    sets: Mapping[str, str],
+    more_edits: tuple[Edit, ...] = (),
+    corrections: tuple[UnknownSetting, ...] = (),
+) -> Rewritten:
     """Return a launch with settings changed: `Key`s or the framework's own names. Raises `Unanswered`."""
     original = read.recognised.launch
-    job = replace(read.job, unknown_settings=())
+    job = replace(read.job, unknown_settings=corrections)
     try:
         edits = (*read.recognised.framework.write(original, job, sets), *more_edits)
         rewritten = lint.reread_launch(read.recognised, edits, read.read_file) if edits else original

@@ -6,15 +6,17 @@ import contextlib
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
+from attncheck.core.job import UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation, Word
 from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.fields.effect_cuts import cut_effects
+from attncheck.lint.files import editing
 from attncheck.lint.launchers import containers, ray, srun
 from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
@@ -39,7 +41,6 @@ HOST_OPTIONS = (
 )  # mpirun's, deepspeed's
 # Of a model that is trained on from its own weights: at the small model's rate it would lose what it knows.
 RATES = ("learning_rate", "optim.lr", "adam.lr")
-ARGUMENTS = ("$@", "$*")  # of the script, which is rehearsed without any
 
 
 class NothingToRehearse(Unanswered):
@@ -196,26 +197,28 @@ def cut_launch(
     launch, processes = read.recognised.launch, materials.processes
     try:
         edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+        edits += (*_edit_program(launch, cut), *_remove_foreign(launch, cut))
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
-    rewritten = rewrite(read, {**cut.sets, **sets}, edits)
+    corrections = list_corrections(read, cut)
+    rewritten = rewrite(read, _rename_sets({**cut.sets, **sets}, corrections), edits, corrections)
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
     guarded = drop_guarded(_run_here(rewritten.launch, read.job.location))
-    if not runs_substitutions:
-        plain = leave_out(guarded)
-        if plain.needed:
-            raise Unanswered(
-                f"{read.job.location}: the launch runs a command to make {', '.join(plain.needed)}: write its value "
-                "there, or let it run with --run-substitutions"
-            )
-        guarded, cut = plain.launch, _add_remarks(cut, plain.remarks)
+    plain = leave_out(guarded, (*os.environ, *GUARDED), runs_substitutions)
+    if plain.needed:
+        raise Unanswered(
+            f"{read.job.location}: the launch needs {', '.join(plain.needed)}, which only its script knows: set the "
+            "variable in front of attncheck, or let commands run with --run-substitutions"
+        )
+    guarded, cut = _find_files_here(plain.launch, folder), _add_remarks(cut, plain.remarks)
     command, files = format_with_files(guarded, folder)
     if is_file:
-        path = os.path.join(folder, os.path.basename(launch.source.name))
+        path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
         files = {path: rewritten.launch.source.text}
-        text = shlex.join(word.replace("{file}", path) for word in cut.command)
+        stem = os.path.splitext(os.path.basename(path))[0]
+        text = shlex.join(word.format(file=path, folder=folder, stem=stem) for word in cut.command)
         if not text:
             raise Unanswered(
                 f"{read.job.location}: a configuration file alone: give the command that reads it after --"
@@ -226,14 +229,68 @@ def cut_launch(
     if services:  # what they set, which is left out with them
         cut = _add_remarks(cut, tuple(f"{name} is left out: processes start in the sandbox" for name in services))
         environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
-    known = (*os.environ, *environ, *ARGUMENTS, *GUARDED)
-    missing = [name for name in command.variables if name not in known]
-    if missing or not command.text:
-        names = ", ".join(missing) or "another machine's shell"
-        raise Unanswered(f"{read.job.location}: the launch needs what only its script knows: {names}")
+    if not command.text:
+        raise Unanswered(f"{read.job.location}: the launch runs in another machine's shell")
     text = _limit_processes(command.text, processes)
     cut = replace(cut, environ={**cut.environ, **environ})
     return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
+
+
+def _find_files_here(launch: Launch, folder: str) -> Launch:
+    """Return a launch whose files that another machine has by an absolute path are those of such a name near it."""
+    places = dict.fromkeys((os.getcwd(), os.path.dirname(os.path.abspath(launch.source.name))))
+
+    def find(word: Word) -> Word:
+        before, equals, path = word.text.rpartition("=")
+        if not (word.known and path.startswith("/") and "." in os.path.basename(path)) or path.startswith(folder):
+            return word
+        parts = () if os.path.exists(path) else path.split(os.sep)[1:]
+        tails = [os.path.join(place, *parts[first:]) for first in range(len(parts)) for place in places]
+        here = next(filter(os.path.isfile, tails), None)
+        return replace(word, text=f"{before}{equals}{here}", shell="") if here else word
+
+    return replace(launch, whole=tuple(map(find, launch.whole)))
+
+
+def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...]:
+    """Return the names that are corrected: those that what runs refuses, all that the framework's own does not know."""
+    if not cut.program:
+        return read.corrections
+    return tuple(replace(unknown, near="") for unknown in read.job.unknown_settings)
+
+
+def _rename_sets(sets: Mapping[str, str], corrections: Iterable[UnknownSetting]) -> dict[str, str]:
+    """Return settings under the names that are corrected."""
+    renamed = dict(sets)
+    for unknown in corrections:
+        old, new = (name.lstrip("-+~").replace("-", "_") for name in (unknown.name, *unknown.now[:1], "")[:2])
+        if old in renamed and new:
+            renamed.setdefault(re.split("[= ]", new)[0], renamed.pop(old))
+    return renamed
+
+
+def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
+    """Return what is corrected, "" if nothing is."""
+    corrections = list_corrections(read, cut)
+    names = [f"{name.name} is {name.now[0]}" if name.now else f"without {name.name}" for name in corrections]
+    if not names:
+        return ""
+    refuses = f"{read.job.framework} {read.job.version} refuses the launch as it is written"
+    return f"{refuses}; rehearsed with these corrections: {'; '.join(dict.fromkeys(names))}"
+
+
+def _edit_program(launch: Launch, cut: JobCut) -> Iterator[Edit]:
+    """Yield the edit by which the framework's own program stands for the launch's."""
+    if cut.program and launch.words:
+        module = launch.words[0]
+        yield edit_word(launch, module, f"-m {cut.program}" if module.text.endswith(".py") else cut.program)
+
+
+def _remove_foreign(launch: Launch, cut: JobCut) -> Iterator[Edit]:
+    """Yield the edits that take the keys out which the framework's program does not take."""
+    for entry in launch.entries:
+        if launch.file is not None and entry.name in cut.foreign:
+            yield editing.remove_setting(launch.file, entry.span)
 
 
 def _add_remarks(cut: JobCut, remarks: tuple[str, ...]) -> JobCut:

@@ -11,7 +11,10 @@ from attncheck.rehearsal.execution import Execution
 
 ERROR_LINES = 4
 # The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed.
-ERROR_LINE = re.compile(r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: ")
+ERROR_LINE = re.compile(
+    r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: |: can't open file "
+    r"|: No module named "
+)
 KILLED = (-9, 137)  # SIGKILL, as a process and its shell end with it
 SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or is not there
 # Errors of what a rehearsal does not let a launch do.
@@ -39,7 +42,8 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     notes = tuple(line.strip()[:300] for line in lines)
     if refusal := explain_refusal(ended, lines):
         return CheckResult("run", "skipped", f"{refusal} (status {ended.returncode})", notes=notes)
-    first = f"it ended with status {ended.returncode} after {ended.steps} steps{f': {error.strip()}' if error else ''}"
+    end = f"ended with status {ended.returncode} after {ended.steps} steps"
+    first = f"{error.strip()[:340]} ({end})" if error else f"it {end}"
     if ended.returncode in KILLED:
         first = f"it was killed after {ended.steps} steps (status {ended.returncode}), as where memory runs out"
     return CheckResult("run", violations=(first[:400],), notes=(*filter(None, (remark,)), *notes))

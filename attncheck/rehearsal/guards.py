@@ -47,6 +47,7 @@ OURS = tuple(
     f"ATTNCHECK_{name}"
     for name in (
         *("WATCH", "FOLDER", "SUPERVISOR", "REMOTE_CODE", "EMULATED", "DRIVER", "DOCUMENTS", "STEPS", "MAX_WEIGHTS"),
+        *("MODEL", "ROWS", "WITHOUT_GPU"),
         *("NO_CACHE", "WITHOUT_CUDA", "VERL_DEVICE"),
     )
 )

@@ -142,7 +142,7 @@ def run(
 ) -> Report:
     """Return the report on every launch of the request.
 
-    Raises `NothingToRehearse` where there is none that can be cut, `Unanswered` where one cannot be run here.
+    Raises `NothingToRehearse` where there is none that can be cut, `Unanswered` where none can be run here.
     """
     began = time.monotonic()
     launches = [read for source in request.sources for read in _read_source(snapshot, request, source)]
@@ -154,15 +154,31 @@ def run(
         )
     sections = []
     findings: list[Finding] = []
+    errors: list[Unanswered] = []
     for read in launches:
-        section, launch_findings = _rehearse(read, request, target, report_progress)
+        try:
+            section, launch_findings = _rehearse(read, request, target, report_progress)
+        except Unanswered as error:
+            errors.append(error)
+            section, launch_findings = _make_refused(read, str(error)), []
         sections.append(section)
         findings += launch_findings
+    if len(errors) == len(launches):
+        raise errors[0]
     section = sections[0]
     for other in sections[1:]:
         section = section.merge(other)
     measured_on = replace(section.measured_on, seed=request.seed, seconds=round(time.monotonic() - began, 3))
     return Report("smoke", snapshot, tuple(findings), sections={"rehearsal": replace(section, measured_on=measured_on)})
+
+
+def _make_refused(read: ReadLaunch, reason: str) -> RehearsalSection:
+    """Return the section of a launch that cannot be run, among others."""
+    job = read.job
+    result = CheckResult("run", "skipped", reason.removeprefix(f"{job.location}: "))
+    names = (str(job.location), job.framework, job.version, job.trainer, job.model)
+    launch = RehearsedLaunch(*names, "not run", "", "", (result,), ranks=0)
+    return RehearsalSection(verdicts=(_make_verdict(launch, result),), launches=(launch,))
 
 
 def _rehearse(
@@ -292,6 +308,9 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     printed = mask_secrets(hide_environment("\n".join(ended.lines), {**os.environ, **environ}))  # before lines are cut
     ended = replace(ended, lines=tuple(printed.split("\n")))
     results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
+    correction = cutting.describe_corrections(stage.read, cut)
+    if correction:
+        results[0] = replace(results[0], reservations=(correction, *results[0].reservations))
     if ranks:
         results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:

@@ -1,7 +1,8 @@
-"""Command substitutions of a launch, which a rehearsal does not run: a few are computed, the rest is left out.
+"""What only a launch's script knows: commands in its words and exports, and variables that it does not set.
 
-`$(pwd)`, `$(dirname X)`, `$(cd X && pwd)` and their like are computed here without a shell. Exports that hold another
-one are left out. A word that holds one, or refers to such an export, is needed: then the user is asked.
+`$(pwd)`, `$(dirname X)`, `$(cd X && pwd)` and their like are computed here without a shell. Options, exports and
+folders that hold something else are left out: what a rehearsal needs, its cut has set by then. The program, and the
+configuration that it reads, are needed: then the user is asked.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from attncheck.core.launch import Launch, Word
+from attncheck.core.launch import Assignment, Launch, Word
+from attncheck.core.program import Program
+from attncheck.lint.arguments import is_option
+from attncheck.lint.fields.effect_cuts import is_override, split_options
 
+Compute = Callable[[str], str]
 INNERMOST = re.compile(r"\$\(([^()`$]*)\)|`([^`$()]*)`")
 PLAIN = re.compile(r"[\w@%+=:,./-]+")  # a path that needs no quotes
 SINGLE_QUOTED = re.compile(r"\\.|\"(?:[^\"\\]|\\.)*\"|\$?'[^']*'", re.DOTALL)
@@ -24,11 +29,18 @@ ARITHMETIC = re.compile(r"\$\(\(|\$\[")
 EXPANDS_AGAIN = re.compile(rf"{ARITHMETIC.pattern}|\$\{{!|\$\{{\w+(?:\[|:(?![-=?+]))")
 TERMS = r"[\w\s+*/%<>=!&|^~?:,${}.-]"
 PLAIN_ARITHMETIC = re.compile(rf"\$\(\((?:{TERMS}|\({TERMS}*\))*\)\)|\$\[{TERMS}*\]")  # unbalanced, it is a command
+REFERENCE = re.compile(r"\$(?:\{[#!]?)?(\w+)(?!\w*:?[-=+])")  # not `${X:-1}`, which says what it is without X
+# Variables that every shell holds.
+HELD = frozenset(("HOME", "PWD", "USER", "PATH", "HOSTNAME", "RANDOM", "SHELL", "UID", "OLDPWD", "LANG", "0"))
+NEEDED = ("config", "config_file", "config_path", "config_name")  # options of a program that say what it trains
+ARGUMENTS = re.compile(r"\$\{?\w*(ARG|OPT|FLAG|EXTRA)\w*(\[@\])?\}?", re.IGNORECASE)  # behind an option, not its value
+# Of exports, names that programs want to find, whatever they hold.
+WANTED = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|NAME|PROJECT|ENTITY|USER")
 
 
 @dataclass(frozen=True)
 class PlainLaunch:
-    """A launch whose shell text runs no command: names of exports that were left out, and words that were needed."""
+    """A launch of what is known here alone: what was left out of it, and what cannot be."""
 
     launch: Launch
     left_out: tuple[str, ...] = ()
@@ -36,43 +48,109 @@ class PlainLaunch:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is reported of the exports that were left out."""
-        names = ", ".join(self.left_out)
-        return (f"{names}: set by a command, which was not run (--run-substitutions runs it)",) if names else ()
+        """What is reported of what was left out."""
+        names = ", ".join(dict.fromkeys(self.left_out))
+        return (f"left out, because it is not known here: {names}",) if names else ()
 
 
-def leave_out(launch: Launch) -> PlainLaunch:
-    """Return a launch without command substitutions, as far as it can be without."""
-    whole = tuple(replace(word, shell=compute(word.shell)) if word.shell else word for word in launch.whole)
-    exports = tuple(replace(assignment, shell=compute(assignment.shell)) for assignment in launch.exports)
-    directories = tuple(map(compute, launch.directories))
-    values = (*(assignment.shell for assignment in exports), *launch.environ.values())
-    hides_command = any(map(RUNS.search, values))  # in single quotes too
-    running = {assignment.name for assignment in exports if runs_command(assignment.shell)}
-    kept = tuple(assignment for assignment in exports if assignment.name not in running)
-    texts = [*directories, *(assignment.shell for assignment in kept), *(word.shell for word in whole)]
-    needed = [*_iter_needed(whole), *(text for text in directories if runs_command(text))]
-    needed += [f"${name}" for name in sorted(running) if any(re.search(rf"\$\{{?{name}\b", text) for text in texts)]
-    if hides_command:
-        needed += [text for text in texts if EXPANDS_AGAIN.search(text)]
-    changed = replace(launch, whole=whole, exports=kept, directories=directories)
-    return PlainLaunch(changed, tuple(sorted(running)), tuple(dict.fromkeys(needed)))
+class _Unknown:
+    """Says of a shell's text whether it can be expanded here."""
+
+    def __init__(self, held: Collection[str], runs_commands: bool) -> None:
+        self.held, self.runs_commands = {*held, *HELD}, runs_commands
+
+    def __call__(self, shell: str) -> bool:
+        if not self.runs_commands and runs_command(shell):
+            return True
+        return any(match[1] not in self.held for match in REFERENCE.finditer(_drop_literals(shell)))
 
 
-def _iter_needed(whole: tuple[Word, ...]) -> Iterator[str]:
-    """Yield the words that run a command, each with the option before it."""
-    for previous, word in zip((None, *whole), whole):
-        if runs_command(word.shell):
-            is_value = previous is not None and previous.text.startswith("-") and not word.text.startswith("-")
-            yield f"{previous.text} {word.shell}" if is_value and previous is not None else word.shell
+def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = False) -> PlainLaunch:
+    """Return a launch without what cannot be known here; `held` are the variables of the shell that runs it."""
+    known = (lambda shell: shell) if runs_commands else compute
+    whole = tuple(replace(word, shell=known(word.shell)) if word.shell else word for word in launch.whole)
+    inherited = launch.environ.keys() - {export.name for export in launch.exports}
+    is_unknown = _Unknown((*held, *inherited), runs_commands)
+    exports, left_out = _keep_exports(launch, known, is_unknown)
+    first = len(launch.launcher_words)
+    launcher = tuple(_keep_known(whole[:first], None, is_unknown, left_out))
+    words = tuple(_keep_known(whole[first:], launch.program, is_unknown, left_out, NEEDED))
+    directories = tuple(_iter_folders(map(known, launch.directories), is_unknown, left_out))
+    texts = [*directories, *(export.shell for export in exports), *(word.shell for word in (*launcher, *words))]
+    needed = [word.shell for word in (*launcher, *words) if is_unknown(word.shell)]
+    if not runs_commands:
+        needed += [text for text in texts if runs_command(text)]
+        values = (*(export.shell for export in launch.exports), *launch.environ.values())
+        if any(map(RUNS.search, values)):  # in single quotes too
+            needed += [text for text in texts if EXPANDS_AGAIN.search(text)]
+    environ = {name: value for name, value in launch.environ.items() if name in is_unknown.held}
+    changed = replace(launch, whole=(*launcher, *words), exports=exports, directories=directories, environ=environ)
+    return PlainLaunch(changed, tuple(left_out), tuple(dict.fromkeys(needed)))
+
+
+def _keep_exports(launch: Launch, known: Compute, is_unknown: _Unknown) -> tuple[tuple[Assignment, ...], list[str]]:
+    """Return the exports whose values are known, and the names of the others, which the shell does not hold then."""
+    kept: list[Assignment] = []
+    left_out: list[str] = []
+    for export in launch.exports:
+        shell = known(export.shell)
+        was_held = export.name in is_unknown.held
+        is_unknown.held.add(export.name)  # `PYTHONPATH=$PYTHONPATH:x` needs none before
+        if not is_unknown(shell) and (was_held or shell.strip('"{}$') != export.name):
+            kept.append(replace(export, shell=shell))
+            continue
+        left_out.append(export.name)
+        if WANTED.search(export.name):
+            kept.append(replace(export, shell="unknown"))
+        elif not was_held:
+            is_unknown.held.discard(export.name)
+    return tuple(kept), left_out
+
+
+def _keep_known(
+    words: Sequence[Word],
+    program: Program | None,
+    is_unknown: _Unknown,
+    left_out: list[str],
+    keeps: Collection[str] = (),
+) -> Iterator[Word]:
+    """Yield the words of a command without the options and other words that are not known; those named stay."""
+    for group in split_options(words, program):
+        name = group[0].text.partition("=")[0]
+        unknown = [word for word in group if is_unknown(word.shell)]
+        is_setting = is_option(name) or is_override(group[0].text)
+        if not unknown or group[0] is words[0] or name.lstrip("-+").replace("-", "_") in keeps:
+            yield from group
+        elif is_setting and all(ARGUMENTS.fullmatch(word.shell) for word in unknown):
+            yield from (word for word in group if word not in unknown)
+            left_out += (word.shell for word in unknown)
+        else:
+            left_out.append(name if is_setting else group[0].shell)
+
+
+def _iter_folders(folders: Iterable[str], is_unknown: _Unknown, left_out: list[str]) -> Iterator[str]:
+    """Yield the folders that the script enters, without those that are not here."""
+    place = os.getcwd()
+    for folder in folders:
+        path = os.path.expanduser(os.path.expandvars(folder.strip("'\"")))
+        if is_unknown(folder) or not ("$" in path or os.path.isdir(os.path.join(place, path))):
+            left_out.append(f"cd {folder}")
+        else:
+            place = os.path.join(place, path)
+            yield folder
 
 
 def runs_command(shell: str) -> bool:
     """Return whether a shell that expands this text runs a command."""
-    text = SINGLE_QUOTED.sub(lambda match: match[0] if match[0].startswith('"') else " ", shell)
-    text = re.sub(r"\\.", " ", text)
+    text = _drop_literals(shell)
     arithmetic = PLAIN_ARITHMETIC.sub(" ", text)
     return bool(RUNS.search(text) or ARITHMETIC.search(arithmetic))
+
+
+def _drop_literals(shell: str) -> str:
+    """Return a shell's text without what it does not expand: single quotes, and what a backslash precedes."""
+    text = SINGLE_QUOTED.sub(lambda match: match[0] if match[0].startswith('"') else " ", shell)
+    return re.sub(r"\\.", " ", text)
 
 
 def compute(shell: str) -> str:

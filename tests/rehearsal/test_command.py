@@ -152,17 +152,8 @@ def test_a_python_that_cannot_be_watched_is_said(
     [
         ("echo hello\n", "launch.sh: starts no training that attncheck knows"),
         (
-            "python train.py --output_dir out --per_device_train_batch_size 8\n",
-            "which option of train.py names the model",
-        ),
-        (
-            "python train.py --output_dir out --per_device_train_batch_size 8 --model_name_or_path x\n",
-            "which option of train.py names the data",
-        ),
-        pytest.param(
-            f"python train.py {OPTIONS} --attn_implementation $UNSET_ATTENTION\n",
-            "the launch needs what only its script knows: UNSET_ATTENTION",
-            marks=pytest.mark.nightly,
+            "trl sft --dataset_name a/b --output_dir out --config $UNSET\n",
+            "the launch needs $UNSET, which only its script knows",
         ),
     ],
 )

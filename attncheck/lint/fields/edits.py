@@ -10,7 +10,6 @@ from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Edit, Launch, Setting, Source
 from attncheck.lint.files import editing
 from attncheck.lint.files.configuration import Entry
-from attncheck.lint.files.edit_text import quote_value
 
 OptionFormatter = Callable[[str, str], str]  # a field and its value -> an option of the command, ready to paste
 
@@ -89,10 +88,7 @@ def _edit_entry(source: Source, entry: Entry, name: str, value: str) -> Iterator
     if new_key != key:
         yield Edit(source.name, (start, start + len(key)), new_key)
     if value != entry.value:
-        if entry.value_span == NOWHERE or entry.value_span[0] < start + len(key):
-            raise ValueError(f"the value of {entry.name} stands nowhere")
-        blank = " " if entry.value_span[0] == entry.value_span[1] else ""
-        yield Edit(source.name, entry.value_span, blank + quote_value(value, entry.kind))
+        yield entry.replace_value(value)
 
 
 def _add_field(launch: Launch, name: str, value: str, format_option: OptionFormatter) -> Iterator[Edit]:

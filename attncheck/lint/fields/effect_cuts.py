@@ -60,9 +60,11 @@ def cut_effects(launch: Launch, sets: Mapping[str, str], materials: Materials) -
     cutter = _Cutter({_normalise(name): value for name, value in sets.items()}, materials)
     command = _Command(cutter, launch.program)
     first = len(launch.launcher_words)
-    before = [word for group in _split(launch.launcher_words, None) for word in command.cut(group, LAUNCHER_EFFECTS)]
+    before = [
+        word for group in split_options(launch.launcher_words, None) for word in command.cut(group, LAUNCHER_EFFECTS)
+    ]
     program = launch.whole[first:] or launch.words  # with what the shell adds, "$@", which `words` leaves out
-    words = [word for group in _split(program, launch.program) for word in command.cut(group)]
+    words = [word for group in split_options(program, launch.program) for word in command.cut(group)]
     words += command.list_defaults(launch) if words and words[0].text.endswith(".py") else ()
     file = cutter.cut_file(launch.file, launch.entries) if launch.file is not None else None
     changed = replace(launch, words=tuple(words), whole=(*before, *words) if launch.whole else launch.whole[:first])
@@ -162,7 +164,7 @@ class _Command:
     def cut(self, group: Sequence[Word], effects: Sequence[str] = ()) -> Sequence[Word]:
         """Return an option with its values, an override, or any other word, as it may stay; () where it may not."""
         written, _, value = group[0].text.partition("=")
-        if not is_option(written) and not _is_override(group[0].text):
+        if not is_option(written) and not is_override(group[0].text):
             return group
         name, option = _find_option(self.program, written)
         if len(group) > 1:
@@ -175,8 +177,8 @@ class _Command:
         if effect == "place":
             return self._set_value(group, value, self.cutter.redirect(name, value))
         self.cutter.left_out.append(written)
-        is_override = not is_option(written)
-        return self._set_value(group, value, "false") if is_override and value.lower() in ON_VALUES else ()
+        keeps = not is_option(written) and value.lower() in ON_VALUES
+        return self._set_value(group, value, "false") if keeps else ()
 
     @staticmethod
     def _set_value(group: Sequence[Word], old: str, new: str) -> Sequence[Word]:
@@ -235,7 +237,7 @@ def is_harmless(value: str) -> bool:
     return all(word in HARMLESS for word in words)
 
 
-def _split(words: Sequence[Word], program: Program | None) -> Iterator[Sequence[Word]]:
+def split_options(words: Sequence[Word], program: Program | None) -> Iterator[Sequence[Word]]:
     """Yield the words of a command, each option with its values; a switch that is known to be one has none."""
     index = 0
     while index < len(words):
@@ -261,10 +263,10 @@ def _is_value(text: str, place: int, written: str, program: Program | None) -> b
     if effect in SWITCH_EFFECTS or (option is not None and option.kind in SWITCH_KINDS):
         return place == 1 and text.lower() in TRUTH
     many = option is None or option.nargs in ("*", "+") or option.kind == "list"
-    return place == 1 or (many and effect not in ("", "place") and not _is_override(text))
+    return place == 1 or (many and effect not in ("", "place") and not is_override(text))
 
 
-def _is_override(text: str) -> bool:
+def is_override(text: str) -> bool:
     """Return whether a word is `key=value`, as Hydra and OmegaConf take it."""
     return "=" in text and not text.startswith("~") and OVERRIDE.fullmatch(text) is not None
 

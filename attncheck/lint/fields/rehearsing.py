@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,15 +32,20 @@ GPU_SETTINGS = (
     *("quantization_bit", "quantization_method", "quant_bits", "quant_method", "load_in_4bit", "load_in_8bit"),
 )
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb", "fused")
+VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 OFF_VALUES = ("false", "0", "no", "off", "none", "null", "", "[]")
 ON_VALUES = ("true", "1", "yes", "on", "")
 
 
 def get_setting(job: Job, *names: str) -> str | None:
-    """Return the value of a job's setting that has one of these names, None where none is written."""
+    """Return the value of a job's setting that has one of these names, None if none is written.
+
+    One that a variable holds is this shell's; without one it is left out.
+    """
     for setting in reversed(job.settings):
         if setting.name.lstrip("-").replace("-", "_") in names:
-            return setting.value
+            variable = None if setting.known else VARIABLE.fullmatch(setting.value)
+            return os.environ.get(variable[1]) if variable else setting.value
     return None
 
 
@@ -109,7 +116,7 @@ def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
 
     Without a GPU what needs one is left out: `list_left_out` says so.
     """
-    without_gpu = {"use_cpu": "true", "tf32": DROP, **dict.fromkeys(_list_gpu_settings(job), DROP)}
+    without_gpu = {"use_cpu": "true", "tf32": DROP, "ddp_backend": DROP, **dict.fromkeys(_list_gpu_settings(job), DROP)}
     optimizer = get_setting(job, "optim")
     if optimizer is not None and any(word in optimizer.lower() for word in GPU_OPTIMIZERS):
         without_gpu["optim"] = "adamw_torch"

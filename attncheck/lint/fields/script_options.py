@@ -14,21 +14,33 @@ LENGTH_OPTIONS = ("max_length", "max_seq_length", "model_max_length", "block_siz
 PACKING_SWITCHES = ("packing", "use_packing", "enable_packing", "pack_sequences")  # without a value
 
 
-def point_to_materials(launch: Launch, materials: Materials) -> dict[str, str] | str:
+def point_to_materials(launch: Launch, materials: Materials) -> dict[str, str]:
     """Return the options that name the model, its tokenizer, the data and the length, with what is put in their place.
 
-    A text says which of them is not known.
+    What the program names itself is replaced in its process: `stand_in`.
     """
-    script = launch.words[0].text if launch.words else "the launch"
-    model = find_options(launch, MODEL_OPTIONS)
-    data = find_data_option(launch)
-    if not model:
-        return f"which option of {script} names the model is not known (--model_name_or_path would be)"
-    if not data:
-        return f"which option of {script} names the data is not known (--data_path or --dataset_name would be)"
-    options = dict.fromkeys((model[0], *find_options(launch, TOKENIZER_OPTIONS)), materials.model)
-    options[data] = _choose_data(data, get_option(launch, data), materials)
+    model, data = find_options(launch, MODEL_OPTIONS), find_data_option(launch)
+    options = dict.fromkeys((*model[:1], *find_options(launch, TOKENIZER_OPTIONS)), materials.model)
+    if data:
+        options[data] = _choose_data(data, get_option(launch, data), materials)
     return options | dict.fromkeys(find_options(launch, LENGTH_OPTIONS), str(materials.max_length))
+
+
+def stand_in(materials: Materials) -> dict[str, str]:
+    """Return the variables by which models and data sets that a program names itself are those of the rehearsal."""
+    environ = {} if materials.uses_gpu else {"ATTNCHECK_WITHOUT_GPU": "1"}
+    if materials.full_model or materials.real_data:
+        return environ
+    return {**environ, "ATTNCHECK_MODEL": materials.model, "ATTNCHECK_ROWS": materials.data_file}
+
+
+def list_stand_ins(launch: Launch) -> tuple[str, ...]:
+    """Return the remark on what no option of the launch names."""
+    names = [
+        *([] if find_options(launch, MODEL_OPTIONS) else ["model"]),
+        *([] if find_data_option(launch) else ["data"]),
+    ]
+    return (f"no option names the {' or the '.join(names)}: the program is given the rehearsal's",) if names else ()
 
 
 def find_data_option(launch: Launch) -> str:

@@ -10,6 +10,7 @@ from attncheck.core.launch import NOWHERE, Edit, Setting, Source, Span
 from attncheck.lint.files import configuration, python
 from attncheck.lint.files.edit_text import find_line_bounds, quote_value
 
+DOCUMENT_MARKER = re.compile(r"^(?:---|\.\.\.)(?=\s|\Z)", re.MULTILINE)
 TRAILING_COMMENT = re.compile(r"[ \t]*(#.*)?")
 
 
@@ -86,13 +87,11 @@ def _add_to_yaml(source: Source, entries: Sequence[Setting], path: Sequence[str]
 
 def _find_document_end(text: str) -> tuple[int, str]:
     """Return the offset for a new last line, before the marker of another document, and the newline it needs."""
-    next_marker = re.search(r"^(?:---|\.\.\.)", text[1:], re.MULTILINE) if text.strip() else None
+    next_marker = DOCUMENT_MARKER.search(text, 1) if text.strip() else None
     first_marker = re.match(r"(?:[ \t]*(?:#.*)?\n|%.*\n)*---.*\n", text)
     if first_marker:
-        next_marker = re.compile(r"^(?:---|\.\.\.)", re.MULTILINE).search(text, first_marker.end())
-        end = next_marker.start() if next_marker else len(text)
-    else:
-        end = next_marker.start() + 1 if next_marker else len(text)
+        next_marker = DOCUMENT_MARKER.search(text, first_marker.end())
+    end = next_marker.start() if next_marker else len(text)
     return end, "" if end == 0 or text[end - 1] == "\n" else "\n"
 
 

@@ -14,7 +14,7 @@ from attncheck.core.io.visible import show_on_one_line
 from attncheck.core.launch import COMMAND, NOWHERE, Edit, Launch, Setting, Source, Span, Word
 from attncheck.lint.files import edit_files
 from attncheck.lint.files.configuration import Entry
-from attncheck.lint.files.edit_text import find_line_bounds, quote_value
+from attncheck.lint.files.edit_text import find_line_bounds
 from attncheck.lint.sources import MAX_BYTES
 
 CLOSING_CHARACTERS = ('"', "'", ")", "`", ";", "&", "|")
@@ -54,12 +54,11 @@ def replace_value(setting: Setting, value: str | Sequence[str]) -> Edit:
 
     Raises `ValueError` for a setting that stands nowhere (`span` is `NOWHERE`).
     """
-    if setting.span == NOWHERE or (isinstance(setting, Entry) and setting.value_span == NOWHERE):
-        raise ValueError(f"{setting.name} is put together from several places")
     joined = value if isinstance(value, str) else " ".join(value)
     if isinstance(setting, Entry):
-        blank = " " if setting.value_span[0] == setting.value_span[1] else ""
-        return Edit(setting.location.source, setting.value_span, blank + quote_value(joined, setting.kind))
+        return setting.replace_value(joined)
+    if setting.span == NOWHERE:
+        raise ValueError(f"{setting.name} is put together from several places")
     text = shlex.quote(value) if isinstance(value, str) else shlex.join(value)
     if setting.value_span != NOWHERE:
         return Edit(setting.location.source, setting.value_span, text)

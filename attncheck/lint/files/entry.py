@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attncheck.core.launch import NOWHERE, Kind, Setting, Source, Span
+from attncheck.core.launch import NOWHERE, Edit, Kind, Setting, Source, Span
+from attncheck.lint.files.edit_text import quote_value
 
 RUNTIME_VALUE = re.compile(r"\$\{|\{\{|^\?\?\?$")  # interpolation (Hydra, Jinja) and Hydra's "must be given"
 MAX_DEPTH = 60  # tables within tables
@@ -18,6 +19,13 @@ class Entry(Setting):
     """One key of a configuration file of `kind` (YAML, JSON or TOML) with its value and their spans."""
 
     kind: Kind = "yaml"
+    separator: str = ""  # before another value: this one's span begins right behind the colon
+
+    def replace_value(self, value: str) -> Edit:
+        """Return the edit that gives the key another value. Raises `ValueError` if its own stands nowhere."""
+        if NOWHERE in (self.span, self.value_span):
+            raise ValueError(f"{self.name} is put together from several places")
+        return Edit(self.location.source, self.value_span, self.separator + quote_value(value, self.kind))
 
 
 @dataclass(frozen=True)
@@ -29,8 +37,14 @@ class Configuration:
 
 
 def make_entry(
-    source: Source, path: Sequence[str], value: str, offset: int, span: Span = NOWHERE, value_span: Span = NOWHERE
+    source: Source,
+    path: Sequence[str],
+    value: str,
+    offset: int,
+    span: Span = NOWHERE,
+    value_span: Span = NOWHERE,
+    separator: str = "",
 ) -> Entry:
     """Return the entry whose nested keys are `path` and whose last key stands at `offset`."""
     known = not RUNTIME_VALUE.search(value)
-    return Entry(".".join(path), value, source.location(offset), span, value_span, known, source.kind)
+    return Entry(".".join(path), value, source.location(offset), span, value_span, known, source.kind, separator)

@@ -21,6 +21,7 @@ MAX_CHARACTERS = 1 << 18  # characters: ruamel.yaml reads some 300 kB a second
 MAX_LIST_CHARACTERS = 1 << 16
 MAX_DOCUMENTS = 100
 INTEGER = re.compile(r"[-+]?(?:0|[1-9][\d_]*)")
+COMMENTS_BEHIND = re.compile(r"(?:\s*\n[ \t]*(?:#[^\n]*)?)+\Z|\s+\Z")
 REAL = re.compile(r"[-+]?(?:\d[\d_]*)?\.?\d+(?:[eE][-+]?\d+)?|[-+]?\d+\.")
 
 
@@ -113,7 +114,8 @@ class _NodeReader:
         if has_spans:
             value_span = NOWHERE if is_aliased else self._find_value_span(value, key)
             span = NOWHERE if is_aliased else (start, value_span[1])
-        yield make_entry(self.source, path, self._format_value(value), start, span, value_span)
+        separator = " " if self.source.text[value_span[0] - 1 : value_span[0]] == ":" else ""
+        yield make_entry(self.source, path, self._format_value(value), start, span, value_span, separator)
 
     def _is_alias(self, key: ScalarNode) -> bool:
         """Return whether the value of the key is written as an alias, whatever node that stands for."""
@@ -121,13 +123,18 @@ class _NodeReader:
         return re.match(r"\s*:[ \t]+\*\S", after) is not None
 
     def _find_value_span(self, value: Any, key: ScalarNode) -> Span:
-        """Return the span of a value; that of an empty one is (n, n), behind the colon of its key."""
+        """Return the span of a value; that of an empty one, or of a list in lines, begins behind the colon of its key.
+
+        In such a list's place another value could be too far to the left.
+        """
         start, end = value.start_mark.index, value.end_mark.index
         text = self.source.text[start:end]
-        if text.strip():
-            return (start, start + len(text.rstrip()))
         colon = self.source.text.find(":", key.end_mark.index) + 1
-        return (colon, colon)
+        if not text.strip():
+            return (colon, colon)
+        if isinstance(value, SequenceNode) and not value.flow_style:
+            return (colon, start + len(COMMENTS_BEHIND.sub("", text)))
+        return (start, start + len(text.rstrip()))
 
     def _iter_merged(self, value: Any, path: Sequence[str], own_keys: set[str]) -> Iterator[Entry]:
         nodes = value.value if isinstance(value, SequenceNode) else [value]

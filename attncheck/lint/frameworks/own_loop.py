@@ -31,7 +31,9 @@ from attncheck.lint.fields.script_options import (
     LENGTH_OPTIONS,
     MODEL_OPTIONS,
     find_data_option,
+    list_stand_ins,
     point_to_materials,
+    stand_in,
 )
 from attncheck.lint.frameworks import Framework
 
@@ -116,8 +118,6 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of such a script."""
     script = launch.words[0].text
     options = point_to_materials(launch, materials)
-    if isinstance(options, str):
-        return options
     outputs = [name for name in find_options(launch, OUTPUT_OPTIONS) if is_folder(get_option(launch, name))]
     if not outputs and not names_place(launch):
         return (
@@ -136,10 +136,11 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         {},
         "every",
         OBJECTIVE,
+        environ=stand_in(materials),
         options=options,
         data=get_option(launch, find_data_option(launch)),
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=attention.remarks,
+        remarks=(*list_stand_ins(launch), *attention.remarks),
     )
 
 

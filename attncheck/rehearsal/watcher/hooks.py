@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch, keep_off_absent_devices
 from .fsdp import watch_fsdp
 from .recorder import Recorder
+from .stand_ins import find_rows, find_small_model, use_gloo_without_gpu
 from .takeover import do_not_start_ray, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, stand_on_cpu, use_gloo
 
@@ -59,12 +61,20 @@ def install(folder: str) -> None:
         callbacks["verl.plugin.platform.platform_cuda"] = register_cpu
         callbacks["verl.utils.device"] = stand_on_cpu
         callbacks["verl.utils.distributed"] = use_gloo
+    if os.environ.get("ATTNCHECK_ROWS"):
+        callbacks["transformers.utils.hub"] = find_small_model
+        callbacks["datasets.load"] = find_rows
+    if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
+        callbacks["torch.distributed.distributed_c10d"] = use_gloo_without_gpu
     driver = os.environ.get("ATTNCHECK_DRIVER")  # of the process that the launch starts; not of the ranks
     if driver == "verl":
         callbacks["verl.utils.config"] = take_over_verl
     if driver == "openrlhf":
         callbacks["openrlhf.utils.utils"] = take_over_openrlhf
         callbacks["ray"] = do_not_start_ray
+    if driver == "trl":
+        callbacks["transformers.generation.utils"] = functools.partial(_drive_trl, "replace_generation")
+        callbacks["trl.trainer.grpo_trainer"] = functools.partial(_drive_trl, "take_over")
     if os.environ.get("ATTNCHECK_DOCUMENTS"):
         callbacks["openrlhf"] = stand_in_for_vllm
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
@@ -164,6 +174,11 @@ def watch_logs(recorder: Recorder, trainer: Any) -> None:
         return original(self, logs, *arguments, **options)
 
     trainer.Trainer.log = log
+
+
+def _drive_trl(name: str, module: Any) -> None:
+    """Call a function of TRL's driver with a module, both of the process that trains."""
+    getattr(importlib.import_module("attncheck_drivers.trl"), name)(module)
 
 
 def note_data_parallel(folder: str, module: Any) -> None:

@@ -37,6 +37,9 @@ PAD, BEGIN, END = "<pad>", "<s>", "</s>"
 MAX_TOKENS = 4096
 MAX_PARAMETERS = 1_000_000_000
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
+# By which scripts that train policies read a problem, and the answer that their rewards compare with.
+PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
+ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
 REJECTED_WORDS = 8  # of the language, that rejected answers are made of
 
 
@@ -275,6 +278,9 @@ def make_pair_row(
     row = {"prompt": [prompt], "chosen": [answer], "rejected": [make_messages(rejected, vocabulary)[-1]]}
     if form == "preference":
         return row
+    if form in ("prompts", "prompt_texts"):
+        names = dict.fromkeys(PROMPT_COLUMNS, prompt["content"]) | dict.fromkeys(ANSWER_COLUMNS, answer["content"])
+        return names if form == "prompt_texts" else {"prompt": row["prompt"]}
     texts = {name: messages[0]["content"] for name, messages in row.items()}
     if vocabulary is MADE:
         return {**texts, "prompt": f"{texts['prompt']} "}
@@ -306,4 +312,7 @@ def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary
             "conversations": [{"from": names[message["role"]], "value": message["content"]} for message in messages]
         },
     }
-    return {name: value for part in forms.values() for name, value in part.items()} if form == "every" else forms[form]
+    if form != "every":
+        return forms[form]
+    columns = dict.fromkeys(PROMPT_COLUMNS, prompt) | dict.fromkeys(ANSWER_COLUMNS, answer)
+    return columns | {name: value for part in forms.values() for name, value in part.items()}

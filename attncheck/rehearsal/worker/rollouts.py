@@ -95,10 +95,10 @@ def _limit(evidence: Evidence) -> float:
     return max(FP32_NATS, ROUNDING_MULTIPLE * max(errors, default=0.0))
 
 
-def list_rewarded_means(evidence: Evidence) -> list[float]:
-    """Return for each step the mean log-probability of a token of the responses that it was to make more likely."""
+def list_means(evidence: Evidence, sign: int) -> list[float]:
+    """Return for each step the mean log-probability of a token of the responses whose advantage has this sign."""
     means = []
     for rollouts in evidence.rollouts:
-        values = [value for rollout in rollouts if rollout.advantage > 0 for value in rollout.log_probabilities]
+        values = [value for rollout in rollouts if rollout.advantage * sign > 0 for value in rollout.log_probabilities]
         means.append(sum(values) / max(len(values), 1))
     return means

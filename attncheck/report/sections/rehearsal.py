@@ -55,7 +55,8 @@ def describe_launch(launch: RehearsedLaunch) -> str:
 def describe_isolation(launch: RehearsedLaunch) -> Iterator[str]:
     """Yield how the launch was isolated, and what it wrote outside its folder, or tried to."""
     isolation = launch.isolation
-    yield isolation.text
+    if launch.command:  # it was run
+        yield isolation.text
     for what, paths in (
         ("wrote outside its folder, kept from your files", isolation.written),
         ("removed outside its folder, kept from your files", isolation.removed),

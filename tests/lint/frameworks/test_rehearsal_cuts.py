@@ -193,7 +193,7 @@ def test_llamafactory_reads_our_data_under_its_own_template() -> None:
     """The file's keys are cut in place; no is text for PyYAML; what needs a GPU is left out, and said."""
     cut, launch = cut_text(LLAMAFACTORY, "yaml")
     keys = read_file(launch)
-    assert launch.command == f"llamafactory-cli train {STAGE}/x.yaml"
+    assert launch.command == f"llamafactory-cli train {STAGE}/rehearsed_x.yaml"
     assert keys["model_name_or_path"] == f"{STAGE}/model" and keys["dataset_dir"] == f"{STAGE}/data"
     assert keys["template"] == "qwen" and keys["save_strategy"] == "no" and keys["max_steps"] == "30"
     assert 'save_strategy: "no"' in next(iter(launch.files.values()))  # PyYAML reads a bare no as false
@@ -230,7 +230,7 @@ def test_axolotl_keeps_its_prompts_and_leaves_the_gpus_settings_out() -> None:
     """The data set's type stays, its entry is ours; QLoRA becomes LoRA, an 8-bit optimiser torch's."""
     cut, launch = cut_text(AXOLOTL, "yaml")
     keys = read_file(launch)
-    assert launch.command == f"axolotl train {STAGE}/x.yaml" and cut.form == "instruction"
+    assert launch.command == f"axolotl train {STAGE}/rehearsed_x.yaml" and cut.form == "instruction"
     assert json.loads(keys["datasets"]) == [{"path": f"{STAGE}/data/train.jsonl", "ds_type": "json", "type": "alpaca"}]
     assert keys["adapter"] == "lora" and keys["load_in_4bit"] == "false" and keys["optimizer"] == "adamw_torch"
     assert keys["lora_mlp_kernel"] == "false" and keys["liger_rope"] == "false" and keys["sample_packing"] == "true"
@@ -249,7 +249,7 @@ def test_axolotl_starts_the_ranks_of_a_row_as_its_release_does(version: str, set
     """Before 0.12 `axolotl train` has no --launcher."""
     text = AXOLOTL.replace("micro_batch_size: 2", "micro_batch_size: 1")
     cut, launch = cut_text(f"{text}flash_attention: true\n{setting}: 2\n", "yaml", axolotl=version)
-    assert launch.command == command.replace("FILE", f"{STAGE}/x.yaml") and cut.ring_size == 2
+    assert launch.command == command.replace("FILE", f"{STAGE}/rehearsed_x.yaml") and cut.ring_size == 2
 
 
 @pytest.mark.parametrize(

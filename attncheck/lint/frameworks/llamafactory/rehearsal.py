@@ -5,6 +5,7 @@ Sources, llamafactory 0.9.5: hparams/data_args.py (`dataset`, `dataset_dir` with
 template's end token after an answer is), hparams/model_args.py. The loss is transformers' Trainer's. Of `stage: dpo`:
 data/converter.py (`ranking`: a prompt, a chosen and a rejected answer of text), train/dpo/trainer.py (`losses.mean()`
 over a batch's pairs, `model_accepts_loss_kwargs` off: divided by the accumulation), hparams/finetuning_args.py.
+launcher.py: torchrun starts NPROC_PER_NODE processes, by default one for each GPU, which is none on a CPU.
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets,
         "messages" if objective.preference is None else "preference_text",
         objective,
+        environ={} if materials.uses_gpu else {"NPROC_PER_NODE": str(materials.processes)},
         command=("llamafactory-cli", "train", "{file}"),
         files={"dataset_info.json": json.dumps(information)},
         emulates_flash_attn=attention.emulates_flash_attn,

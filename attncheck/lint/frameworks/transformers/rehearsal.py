@@ -21,14 +21,17 @@ from attncheck.lint.fields.rehearsing import (
     keep_taken,
     list_left_out,
 )
-from attncheck.lint.fields.script_options import PACKING_SWITCHES, find_data_option, point_to_materials
+from attncheck.lint.fields.script_options import (
+    PACKING_SWITCHES,
+    find_data_option,
+    list_stand_ins,
+    point_to_materials,
+    stand_in,
+)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of such a script."""
-    options = point_to_materials(launch, materials)
-    if isinstance(options, str):
-        return options
     attention = cut_attention(job, materials)
     source = f"transformers {job.version} trainer.py: the mean over num_items_in_batch"
     sets = keep_taken(launch, cut_training_arguments(job, materials)) | dict(attention.sets)
@@ -36,10 +39,11 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets,
         "every",
         Objective("labelled", TRAINER_NORMALISATIONS, source),
-        options=options,
+        environ=stand_in(materials),
+        options=point_to_materials(launch, materials),
         data=get_option(launch, find_data_option(launch)),
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=(*attention.remarks, *list_left_out(job, materials)),
+        remarks=(*list_stand_ins(launch), *attention.remarks, *list_left_out(job, materials)),
         mends=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),
         rank_mends=TRAINER_RANK_MENDS,
         whole_rows=WHOLE_ROWS,

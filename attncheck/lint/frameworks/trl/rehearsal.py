@@ -1,14 +1,16 @@
-"""How a launch of TRL's SFT or DPO is cut small, and what it optimises.
+"""How a launch of TRL's SFT, DPO or GRPO is cut small, and what it optimises.
 
 Sources, trl 1.16.0: scripts/sft.py (`load_dataset(dataset_name)`, which takes a folder), trainer/sft_trainer.py (a
 conversational row's `messages`; `completion_only_loss` is on where rows have a `completion`; the loss is divided by
 the batch's `num_items_in_batch`, which transformers' Trainer gathers over batches and ranks). trainer/dpo_trainer.py
 (`prompt`, `chosen` and `rejected` of messages; `_compute_loss`: the mean over a batch's pairs; `loss_is_scaled_for_ga`
 is off, and base_trainer.py has transformers' Trainer divide by the accumulation; `precompute_ref_log_probs` and an
-adapter change where the reference's log-probabilities come from, not what they are).
+adapter change where the reference's log-probabilities come from, not what they are). GRPO is in `policy_rehearsal`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
@@ -25,7 +27,10 @@ from attncheck.lint.fields.rehearsing import (
     is_on,
     list_left_out,
 )
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields.releases import is_at_least, list_releases
+from attncheck.lint.fields.script_options import stand_in
+from attncheck.lint.frameworks.trl import tables
+from attncheck.lint.frameworks.trl.policy_rehearsal import cut_policy, list_policy_remarks, read_policy
 
 REFACTORED = "0.29"  # DPOTrainer was written anew (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
 # Settings of DPO that weigh tokens or pairs by what the model makes of them, or add another loss.
@@ -35,10 +40,15 @@ MENDS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one 
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `trl sft`, `trl dpo` or of TRL's script."""
-    if job.trainer not in ("sft", "dpo"):
-        return f"TRL's {job.trainer} is not rehearsed yet: sft and dpo are"
-    reading = _read_dpo(job) if job.trainer == "dpo" else _read_sft(job)
+    """Return the cut of a launch of `trl sft`, `trl dpo`, `trl grpo` or of such a script, or of its configuration."""
+    if job.trainer not in ("sft", "dpo", "grpo"):
+        return f"TRL's {job.trainer} is not rehearsed yet: sft, dpo and grpo are"
+    is_policy = job.trainer == "grpo"
+    program = launch.words[0].text if launch.words else "trl"
+    is_own_script = program != "trl" and "trl/scripts/" not in program
+    reading = (
+        read_policy(job, is_own_script) if is_policy else _read_dpo(job) if job.trainer == "dpo" else _read_sft(job)
+    )
     if isinstance(reading, str):
         return reading
     form, objective = reading
@@ -54,23 +64,45 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "dataset_num_proc": DROP,
         "max_length": str(materials.max_length),
     }
+    if is_policy:
+        sets |= cut_policy(job, materials, is_own_script)
+        del sets["max_length"]
     if not materials.real_data:
         sets |= dict.fromkeys(("dataset_config", "dataset_train_split"), DROP)
     if not (materials.full_model or materials.real_data):  # of whose tokenizer they are
         sets |= dict.fromkeys(("eos_token", "chat_template_path"), DROP)
+    foreign = () if launch.words else tuple(_iter_foreign(launch, job))
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
     return JobCut(
         sets,
         form,
         objective,
+        environ=stand_in(materials) if is_own_script else {},
+        command=("trl", job.trainer, "--config", "{file}"),
+        foreign=foreign,
+        driver="trl" if is_policy else "",
         data=named if job.trainer == "sft" else "",
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=(*attention.remarks, *list_left_out(job, materials)),
-        mends=MENDS if job.trainer == "sft" else DPO_MENDS,
-        rank_mends=TRAINER_RANK_MENDS if objective.preference is None else (),
+        remarks=(
+            *(list_policy_remarks(job) if is_policy else ()),
+            *attention.remarks,
+            *list_left_out(job, materials),
+            *([f"left out, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
+        ),
+        mends={"sft": MENDS, "dpo": DPO_MENDS}.get(job.trainer, ()),
+        rank_mends=TRAINER_RANK_MENDS if job.trainer == "sft" else (),
         whole_rows=WHOLE_ROWS,
     )
+
+
+def _iter_foreign(launch: Launch, job: Job) -> Iterator[str]:
+    """Yield the keys of a configuration that a program of the user's own takes, and TRL's command does not."""
+    known = tables.load_parser_options(job.trainer, job.version, list_releases("transformers")[-1]).current
+    renamed = {unknown.name for unknown in job.unknown_settings}
+    for name in (entry.name for entry in launch.entries):
+        if name.partition(".")[0] not in {*known, *renamed, *tables.read_launcher_options(), "env"}:
+            yield name
 
 
 def _read_sft(job: Job) -> tuple[DataForm, Objective]:

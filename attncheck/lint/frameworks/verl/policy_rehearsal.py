@@ -49,12 +49,13 @@ GPU_SETTINGS = {  # that are off where no GPU is, and what they are
     f"{ACTOR}.fsdp_config.optimizer_offload": "FSDP's offload of the optimiser",
     f"{ACTOR}.fsdp_config.offload_policy": "FSDP's offload",
 }
+MAIN = "verl.trainer.main_ppo"
 STANDS_FOR = "verl's actor alone is updated, with made-up rollouts: no rollout engine, no reward, no Ray"
 
 
 def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `verl.trainer.main_ppo`, or why there is none."""
-    refusal = _refuse(launch, job)
+    """Return the cut of a launch of `verl.trainer.main_ppo`, of another main of its shape, or why there is none."""
+    refusal = _refuse(job)
     if refusal:
         return refusal
     attention = cut_attention(job, materials)
@@ -65,7 +66,14 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         **dict.fromkeys(off, "False"),
         **_cut_sizes(job, materials),
     }
-    remarks = [STANDS_FOR, *_list_terms_left_out(job), *attention.remarks]
+    program = launch.words[0].text if launch.words else MAIN
+    if program.removesuffix(".py").replace("/", ".") == MAIN:
+        program = ""
+    if not launch.words:
+        defaults = get_setting(job, "defaults") or ""
+        sets["defaults"] = defaults if "ppo_trainer" in defaults else '["ppo_trainer", "_self_"]'
+    other = f"{program} is not run: {MAIN} stands for it, with the settings that it knows"
+    remarks = [STANDS_FOR, *([other] if program else []), *_list_terms_left_out(job), *attention.remarks]
     remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and none is here: it is off" for name in off]
     if not materials.uses_gpu:
         sets |= {"trainer.device": "cpu", f"{ACTOR}.strategy": "fsdp2", f"{ACTOR}.use_torch_compile": "False"}
@@ -77,17 +85,16 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "messages",
         _define_objective(job),
         environ={} if materials.uses_gpu else {**WITHOUT_CUDA, **CPU_PLATFORM},
+        command=("python", "-m", MAIN, "--config-dir", "{folder}", "--config-name", "{stem}"),
+        program=MAIN if program and launch.words else "",
         emulates_flash_attn=not materials.uses_gpu,  # flash_attention_2 is the engine's default
         driver="verl",
         remarks=tuple(remarks),
     )
 
 
-def _refuse(launch: Launch, job: Job) -> str:
+def _refuse(job: Job) -> str:
     """Return why the actor's update is not rehearsed, "" where it is."""
-    program = launch.words[0].text if launch.words else ""
-    if program not in ("verl.trainer.main_ppo", "verl/trainer/main_ppo.py"):
-        return f"{program or 'a configuration file'} is not rehearsed yet: python -m verl.trainer.main_ppo is"
     if not is_at_least(job.version, SINCE):
         return f"verl {job.version}'s actor is not rehearsed: that of {SINCE} and later is"
     strategy = get_setting(job, f"{ACTOR}.strategy") or "fsdp"

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from attncheck.core.results.smoke import CheckResult, Step
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
-from attncheck.rehearsal.worker.rollouts import list_rewarded_means
+from attncheck.rehearsal.worker.rollouts import list_means
 from attncheck.smoke.worker.data.language import language_entropy
 
 MIN_STEPS = 20  # of which a verdict on learning can be given
 LAST_STEPS = 5
 FALL = 0.9  # the last losses must be below this share of the first
+GROWTH = 1.0  # nats a token between rewarded responses and others, by which it is learnt which is which
 NEAR_ONE = 0.01  # the loss is a mean in nats a token, and no multiple of one
 UNJUDGED = "not judged: whether it learns, for the weights are trained ones, at the launch's own rate"
 UNKNOWN = "not judged: whether the loss is below what can be known, for the entropy of your data is not known"
@@ -59,14 +60,19 @@ def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> Che
 
 
 def _judge_rewarded(evidence: Evidence) -> CheckResult:
-    """Judge −log p of the responses that are rewarded, in nats a token, over the steps."""
-    losses = [-mean for mean in list_rewarded_means(evidence)]
+    """Judge −log p of the responses that are rewarded, in nats a token, over the steps.
+
+    It may rise where as many are punished, if theirs rises faster.
+    """
+    rewarded = list_means(evidence, 1)
+    losses, margins = [-mean for mean in rewarded], [a - b for a, b in zip(rewarded, list_means(evidence, -1))]
     steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
     floor, bound = _floor(evidence), FALL * losses[0]
-    violations = tuple(
-        text.replace("the loss", "-log p of the rewarded responses", 1)
-        for text in _find_violations(losses, floor, bound, [1] * len(losses), "they become no likelier")
-    )
+    if sum(margins[-LAST_STEPS:]) / LAST_STEPS > margins[0] + GROWTH:
+        faults = _find_impossible(losses, floor)
+    else:
+        faults = _find_violations(losses, floor, bound, [1] * len(losses), "they become no likelier")
+    violations = tuple(text.replace("the loss", "-log p of the rewarded responses", 1) for text in faults)
     if len(losses) < MIN_STEPS and not violations:
         return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
     return CheckResult("learning", violations=violations, steps=steps, floor=floor, bound=bound)

@@ -1,0 +1,87 @@
+"""How a launch of TRL's GRPO is cut to the policy's update, and what that optimises.
+
+The launch runs whole, but for generation and rewards: `attncheck.rehearsal.drivers.trl` hands its own trainer made-up
+completions, two to a prompt, of which one is rewarded.
+
+Sources, trl 1.16.0 trainer/grpo_trainer.py (`_compute_loss`: `loss_type`; at the first step ratios are 1 and the
+reference is the policy, so that clipping and the KL term have no gradient; a sequence's ratio has the gradients of its
+tokens' mean), grpo_config.py; 0.24.0, 0.21.0, 0.19.1 and 0.16.1 (the loss and its default).
+"""
+
+from __future__ import annotations
+
+from attncheck.core.job import DROP, Job
+from attncheck.core.rehearsal import DataForm, Materials, Normalisation, Objective, PolicyGradient
+from attncheck.lint.fields.rehearsing import get_setting, is_number
+from attncheck.lint.fields.releases import is_at_least
+
+STANDS_FOR = "TRL's policy alone is updated, with made-up completions and rewards: nothing is generated"
+COMPLETIONS = 2  # to a prompt
+MAX_COMPLETION = 64  # tokens: none that is made up has more
+NORMALISATIONS: dict[str, Normalisation] = {
+    "grpo": "document_tokens",
+    "bnpo": "batch_tokens",
+    "dr_grpo": "document_sums",
+    "dapo": "step_tokens",
+    "cispo": "step_tokens",
+}
+LEFT_OUT = (
+    *("use_vllm", "use_transformers_paged", "use_transformers_continuous_batching", "generation_batch_size"),
+    *("steps_per_generation", "num_generations_eval", "max_prompt_length", "reward_weights", "log_completions"),
+    *("reward_model_name_or_path", "num_completions_to_print", "vllm_mode", "vllm_server_host"),
+)
+TERMS = {  # that are off, and what they are
+    "top_entropy_quantile": "its mask of tokens of low entropy",
+    "entropy_coef": "its entropy bonus",
+    "use_adaptive_entropy": "its adaptive entropy bonus",
+    "off_policy_mask_threshold": "its mask of what is off the policy",
+}
+
+
+def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str, str]:
+    """Return the settings of a launch of GRPO that say how much is generated, and what is left out."""
+    names = (*LEFT_OUT, *TERMS, *(() if is_own_script else ("reward_funcs",)))  # a script may look its own up
+    written = [name for name in names if get_setting(job, name) is not None]
+    iterations = {"num_iterations": "1"} if get_setting(job, "num_iterations") is not None else {}
+    return {
+        **dict.fromkeys(written, DROP),
+        **iterations,
+        "num_generations": str(COMPLETIONS),
+        "max_completion_length": str(MAX_COMPLETION),
+        "per_device_train_batch_size": str(max(materials.batch, COMPLETIONS)),
+    }
+
+
+def list_policy_remarks(job: Job) -> tuple[str, ...]:
+    """Return the remarks on what is not rehearsed of a launch of `trl grpo`."""
+    left_out = (name for name in TERMS if get_setting(job, name) is not None)
+    return (STANDS_FOR, *(f"the loss is judged without {TERMS[name]} ({name}), which is off here" for name in left_out))
+
+
+def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | str:
+    """Return the data's form and what the policy's update optimises at its first step, or why it is not rehearsed."""
+    loss = get_setting(job, "loss_type") or _name_default(job.version)
+    if loss not in NORMALISATIONS:
+        return f"TRL's GRPO loss {loss} is not rehearsed yet: {', '.join(NORMALISATIONS)} are"
+    for name in ("temperature", "epsilon", "epsilon_high"):
+        if not is_number(get_setting(job, name) or "1"):
+            return (
+                f"{name} {get_setting(job, name)}: what is optimised is rehearsed if it is known before the launch runs"
+            )
+    divisor = float(MAX_COMPLETION) if loss == "dr_grpo" else 1.0
+    if loss == "cispo":  # the weight of log p is the ratio, cut at epsilon_high
+        divisor = 1 / min(1.0, float(get_setting(job, "epsilon_high") or get_setting(job, "epsilon") or "0.2"))
+    default = "1" if is_at_least(job.version, "0.17") else "0.9"
+    divides = is_at_least(job.version, "0.16")  # logits by the temperature
+    temperature = float(get_setting(job, "temperature") or default) if divides else 1.0
+    policy = PolicyGradient(of_ratio=loss != "cispo", divisor=divisor, temperature=temperature)
+    source = f"trl {job.version} trainer/grpo_trainer.py: {loss}"
+    form: DataForm = "prompt_texts" if is_own_script else "prompts"
+    return form, Objective("assistant", (NORMALISATIONS[loss],), source, policy)
+
+
+def _name_default(version: str) -> str:
+    """Return the loss of a release that is given none: a mean of rows, then of a batch's tokens, then of the step's."""
+    if is_at_least(version, "0.22"):
+        return "dapo"
+    return "bnpo" if is_at_least(version, "0.16") else "grpo"

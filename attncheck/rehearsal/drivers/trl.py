@@ -1,0 +1,150 @@
+"""Updates TRL's policy with made-up completions: its own trainer, data path and loss; nothing is generated.
+
+Sources: trl 1.16.0 trainer/grpo_trainer.py. `_generate_single_turn` calls the model's `generate`, and keeps what comes
+after the prompt, up to its end token; `compute_loss` gets a batch's `prompt_ids`, `completion_ids`, masks and
+`advantages`. It is so in 0.16.1 to 0.27.0, where `_get_per_token_logps` has other names. transformers 5.17.0
+generation/utils.py: `GenerationMixin.generate`, which PEFT's models call too.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from attncheck_drivers.rollouts import Rollout, RolloutRecord, read_documents  # type: ignore[import-not-found]
+
+LOG_PROBABILITIES = ("_get_per_token_logps_and_entropies", "_get_per_token_logps")
+WORD = re.compile(r"w(\d+)")  # decoded without blanks by some classes of tokenizers
+
+
+class Completions:
+    """The made-up completions: a rewarded one, then one that is not, to each prompt; known by their words."""
+
+    def __init__(self, documents: list[Mapping[str, Any]]) -> None:
+        turns = [document["turns"] for document in documents]
+        self.numbers = {(*question, *answer): number for number, ((_, question), (_, answer)) in enumerate(turns)}
+        self.rewarded = {tuple(answer) for (_, (_, answer)) in turns[::2]}
+        self.largest = max(word for ((_, question), _) in turns for word in question)
+        self._answers: dict[tuple[int, ...], list[list[int]]] = {}
+        for (_, question), (_, answer) in turns:
+            self._answers.setdefault(tuple(question), []).append(answer)
+        self._given: Counter[tuple[int, ...]] = Counter()
+
+    def read(self, tokens: list[int]) -> tuple[int, ...]:
+        """Return the words among tokens: a word is the token of its own number."""
+        return tuple(token for token in tokens if token <= self.largest)
+
+    def next(self, prompt: list[int]) -> list[int]:
+        """Return the next completion of a prompt of tokens; of one that is no document's, nothing."""
+        question = self.read(prompt)
+        answers = self._answers.get(question, [[]])
+        self._given[question] += 1
+        return answers[(self._given[question] - 1) % len(answers)]
+
+    def reward(self, prompts: Any, completions: Any, **columns: Any) -> list[float]:
+        """Return 1 for each completion that is the rewarded one of its prompt, else 0."""
+        texts = [text if isinstance(text, str) else text[-1]["content"] for text in completions]
+        return [float(tuple(map(int, WORD.findall(text))) in self.rewarded) for text in texts]
+
+
+COMPLETIONS = Completions(read_documents())
+
+
+def replace_generation(module: Any) -> None:
+    """Let models generate the made-up completions, each with its end token, padded on the right."""
+
+    def generate(model: Any, inputs: Any = None, generation_config: Any = None, **options: Any) -> Any:
+        prompts = options.get("input_ids", inputs)
+        config = generation_config or model.generation_config
+        ends, pad = config.eos_token_id, config.pad_token_id
+        end = ends[0] if isinstance(ends, (list, tuple)) else ends
+        rows = [torch.tensor([*COMPLETIONS.next(prompt.tolist()), int(end)]) for prompt in prompts]
+        answers = torch.nn.utils.rnn.pad_sequence(
+            rows, batch_first=True, padding_value=int(end if pad is None else pad)
+        )
+        return torch.cat([prompts, answers.to(prompts.device)], dim=1)
+
+    module.GenerationMixin.generate = generate
+
+
+def take_over(module: Any) -> None:
+    """Let a module's trainer of policies reward what is made up, and record what its loss is computed of."""
+    for trainer in (getattr(module, name, None) for name in ("GRPOTrainer", "RLOOTrainer")):
+        if trainer is not None:
+            _replace_rewards(trainer)
+            _record_losses(trainer)
+
+
+def _replace_rewards(trainer: Any) -> None:
+    original = trainer.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def initialize(self: Any, *arguments: Any, **options: Any) -> None:
+        bound = signature.bind(self, *arguments, **options)
+        bound.arguments["reward_funcs"] = COMPLETIONS.reward
+        for name in ("reward_processing_classes", "rollout_func"):
+            bound.arguments.pop(name, None)
+        if bound.arguments.get("args") is not None:
+            bound.arguments["args"].reward_weights = None
+        original(*bound.args, **bound.kwargs)
+
+    trainer.__init__ = initialize
+
+
+def _record_losses(trainer: Any) -> None:
+    """Record of each step the completions, their advantages and log-probabilities."""
+    seen: list[Any] = []  # log-probabilities that have gradients
+    step: list[tuple[Rollout, list[float]]] = []
+    records: list[RolloutRecord] = []
+    for name in LOG_PROBABILITIES:
+        if name in vars(trainer):
+            setattr(trainer, name, _keep_result(vars(trainer)[name], seen))
+    original = trainer.compute_loss
+
+    @functools.wraps(original)
+    def compute_loss(self: Any, model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        seen.clear()
+        loss = original(self, model, inputs, *arguments, **options)
+        if seen and torch.is_grad_enabled():
+            step.extend(_list_rollouts(inputs, seen[-1]))
+            if self.accelerator.sync_gradients:
+                if not records:
+                    records.append(RolloutRecord(self.accelerator.process_index))
+                records[0].add_step([rollout for rollout, _ in step], [values for _, values in step])
+                step.clear()
+        return loss
+
+    trainer.compute_loss = compute_loss
+
+
+def _keep_result(function: Any, seen: list[Any]) -> Any:
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        result = function(*arguments, **options)
+        values = result[0] if isinstance(result, tuple) else result
+        if isinstance(values, dict):
+            values = values.get("logps")
+        if torch.is_tensor(values) and values.requires_grad:
+            seen.append(values.detach())
+        return result
+
+    return call
+
+
+def _list_rollouts(inputs: Any, log_probabilities: Any) -> list[tuple[Rollout, list[float]]]:
+    """Return the rows of a batch that are documents, each with the log-probabilities of its completion's tokens."""
+    rollouts = []
+    for row, advantage in enumerate(inputs["advantages"].flatten().tolist()):
+        mask = inputs["completion_mask"][row].bool()
+        tokens = [*inputs["prompt_ids"][row].tolist(), *inputs["completion_ids"][row][mask].tolist()]
+        number = COMPLETIONS.numbers.get(COMPLETIONS.read(tokens))
+        if number is not None:
+            values = log_probabilities[row][mask].float().tolist()
+            rollouts.append((Rollout(number, (), (), advantage), values))
+    return rollouts

@@ -1,0 +1,153 @@
+"""Launches as people write them are cut: lists at column 0, unknown variables, old names, files alone, other mains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.io.errors import Unanswered
+from attncheck.core.rehearsal import PolicyGradient
+from attncheck.rehearsal import cutting
+from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, VERL_GRPO, cut_text, read_file
+
+TRL = "trl sft --model_name_or_path Qwen/Qwen2.5-7B --dataset_name own/data --output_dir out --max_length 4096"
+SFT = TRL.replace("trl sft", "sft.py")
+GRPO = "trl grpo --model_name_or_path Qwen/Qwen2.5-7B --dataset_name own/data --output_dir out --num_generations 8"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("model_name_or_path: a/b\ndataset_name: c/d\nreport_to:\n- wandb\n# tracked\noutput_dir: o\n", "report_to"),
+        ("base_model: a/b\ndatasets:\n- path: c/d\n  type: alpaca\n\noutput_dir: o\nmicro_batch_size: 2\n", "datasets"),
+        ("#--------\nmodel_name_or_path: a/b\ndataset_name: c/d\nbf16: true\noutput_dir: o\n", "max_steps"),
+    ],
+)
+def test_a_yaml_file_is_cut_by_its_nodes(text: str, name: str) -> None:
+    """A list in the column of its key, as PyYAML writes it, and a first line that looks like a document's marker."""
+    launch = cut_text(text, "yaml")[1]
+    entries = read_file(launch)
+    assert name in entries and len(entries) > 10
+    assert ("# tracked" in text) == ("# tracked" in "".join(launch.files.values()))
+
+
+def test_a_configuration_alone_is_started_by_its_framework() -> None:
+    text = "model_name_or_path: a/b\ndataset_name: c/d\nlearning_rate: 1.0e-5\noutput_dir: o\npacking: true\n"
+    assert cut_text(text, "yaml")[1].command == "trl sft --config /stage/rehearsed_x.yaml"
+    text = "actor_rollout_ref:\n  model:\n    path: a/b\n  rollout:\n    n: 4\ntrainer:\n  logger: wandb\n"
+    launch = cut_text(text, "yaml", verl="0.9.1")[1]
+    assert launch.command.endswith("-m verl.trainer.main_ppo --config-dir /stage --config-name rehearsed_x")
+    assert read_file(launch)["defaults"] == '["ppo_trainer", "_self_"]'
+
+
+def test_a_configuration_keeps_what_its_framework_takes() -> None:
+    """Keys of a program of the user's own go, old names are new ones, and what is set goes by those."""
+    keys = (
+        "dataset_mixer:\n  a/b: 1.0\nsystem_prompt: hey\nmax_seq_length: 4096\nuse_liger: true\ntorch_dtype: bfloat16\n"
+    )
+    text = f"model_name_or_path: a/b\ndataset_name: c/d\nlearning_rate: 1.0e-5\noutput_dir: o\npacking: true\n{keys}"
+    cut, launch = cut_text(text, "yaml", trl="1.16.0")
+    entries = read_file(launch)
+    assert not entries.keys() & {"system_prompt", "max_seq_length", "use_liger", "use_liger_kernel", "torch_dtype"}
+    assert (entries["max_length"], entries["dtype"]) == ("256", "bfloat16")
+    assert any("does not know them: dataset_mixer.a/b, system_prompt" in remark for remark in cut.remarks)
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out", "kept"),
+    [
+        (f"{TRL} --seed $SEED --packing\n", "--seed", "--packing"),
+        (f"export WANDB_API_KEY=$KEY LIMIT=$N\n{TRL}\n", "LIMIT=", "WANDB_API_KEY="),
+        (f"export PYTHONPATH=$PYTHONPATH:src\n{TRL}\n", "nothing", "PYTHONPATH=$PYTHONPATH:src"),
+        (f"cd /no/such/folder\n{TRL}\n", "cd ", "trl sft"),
+        (f"{TRL} --bf16 $EXTRA_ARGS\n", "EXTRA_ARGS", "--bf16"),
+        (f"{TRL} --seed $(date +%s) --packing\n", "date", "--packing"),
+        (
+            f"torchrun --nproc_per_node $N --master_port $PORT {TRL.replace('trl sft', 'sft.py')}\n",
+            "master_port",
+            "sft",
+        ),
+    ],
+)
+def test_what_only_the_script_knows_is_left_out(
+    text: str, left_out: str, kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An option whose value is not known has its default; a key is found, whatever it is."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    _, launch = cut_text(text)
+    assert left_out not in launch.command and kept in launch.command, launch.command
+    assert left_out == "nothing" or any("not known here" in remark for remark in launch.cut.remarks)
+
+
+@pytest.mark.parametrize("text", [f"{TRL} --config $CONFIG\n", f"{TRL} --config $(find . -name x.yaml)\n"])
+def test_a_configuration_that_only_the_script_knows_is_needed(text: str) -> None:
+    with pytest.raises(Unanswered, match=r"needs \$.*, which only its script knows"):
+        cut_text(text)
+
+
+def test_a_variable_of_this_shell_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPERATURE", "0.7")
+    cut, launch = cut_text(f"{GRPO} --temperature $TEMPERATURE\n", trl="1.16.0")
+    assert cut.objective.policy == PolicyGradient(temperature=0.7)
+    assert "$TEMPERATURE" in launch.command
+    monkeypatch.delenv("TEMPERATURE")
+    cut, launch = cut_text(f"{GRPO} --temperature $TEMPERATURE\n", trl="1.16.0")
+    assert cut.objective.policy == PolicyGradient() and "temperature" not in launch.command
+
+
+def test_names_that_the_installed_release_refuses_are_corrected() -> None:
+    command = cut_text(f"{TRL} --evaluation_strategy no --torch_dtype bfloat16\n", trl="1.16.0")[1].command
+    assert "--dtype bfloat16" in command and "--torch_dtype" not in command
+    command = cut_text(OPENRLHF.replace("--data.max_len", "--max_len"), openrlhf="0.11.2")[1].command
+    assert "--data.max_len 256" in command and " --max_len" not in command
+
+
+@pytest.mark.parametrize(
+    ("options", "normalisation", "policy"),
+    [
+        ("", "step_tokens", PolicyGradient()),
+        ("--loss_type grpo --beta 0.04 --temperature 0.9", "document_tokens", PolicyGradient(temperature=0.9)),
+        ("--loss_type dr_grpo", "document_sums", PolicyGradient(divisor=64.0)),
+        ("--loss_type cispo --epsilon_high 5", "step_tokens", PolicyGradient(of_ratio=False)),
+        ("--loss_type bnpo --use_vllm true --vllm_mode colocate", "batch_tokens", PolicyGradient()),
+    ],
+)
+def test_trl_grpo_is_cut_to_its_update(options: str, normalisation: str, policy: PolicyGradient) -> None:
+    cut, launch = cut_text(f"{GRPO} {options}\n", trl="1.16.0")
+    assert cut.objective.policy == policy and cut.objective.normalisations == (normalisation,)
+    assert cut.form == "prompts" and cut.environ["ATTNCHECK_DRIVER"] == "trl"
+    assert "--num_generations 2" in launch.command and "vllm" not in launch.command
+
+
+def test_older_trl_has_other_defaults() -> None:
+    cut = cut_text(f"python grpo.py {GRPO.removeprefix('trl grpo ')}\n", trl="0.16.1")[0]
+    assert (cut.form, cut.objective.normalisations) == ("prompt_texts", ("batch_tokens",))
+    assert cut.objective.policy == PolicyGradient(temperature=0.9)
+
+
+def test_losses_of_grpo_that_nobody_has_watched_are_refused() -> None:
+    with pytest.raises(cutting.NothingToRehearse, match="GRPO loss luspo is not rehearsed yet"):
+        cut_text(f"{GRPO} --loss_type luspo\n", trl="1.16.0")
+
+
+@pytest.mark.parametrize("main", ["recipe.dapo.main_dapo", "recipe/dapo/main_dapo.py", "own.verl.trainer.main_ppo"])
+def test_another_main_of_verls_shape_stands_for_verls(main: str) -> None:
+    """Its settings that verl does not know are left out, which is reported."""
+    start = f"-m {main}" if "/" not in main else main
+    text = VERL_GRPO.replace("-m verl.trainer.main_ppo", start).replace("trainer.nnodes=2", "data.own_key=3")
+    cut, launch = cut_text(text, verl="0.9.1")
+    assert "python3 -m verl.trainer.main_ppo " in launch.command and "own_key" not in launch.command
+    assert any(remark.startswith(f"{main} is not run") for remark in cut.remarks)
+
+
+def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By as much of its path as is here; one that is not stays as it is written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "acc.yaml").touch()
+    (tmp_path / "train_sft.py").touch()
+    start = "accelerate launch --config_file /root/own/configs/acc.yaml /root/own/train_sft.py --own=/root/none.txt"
+    options = f"{TRL.removeprefix('trl sft ')} --per_device_train_batch_size 2"
+    command = cut_text(f"{start} {options}\n")[1].command
+    assert f"--config_file {tmp_path}/configs/acc.yaml {tmp_path}/train_sft.py --own=/root/none.txt" in command

@@ -1,0 +1,115 @@
+"""What a script names itself is the rehearsal's: its model, its data, the completions that it would generate."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import attncheck.rehearsal.drivers.rollouts as rollouts
+from attncheck.rehearsal.execution import WATCHER
+from tests.rehearsal.staging import make_materials
+
+DATASETS = "def load_dataset(path, *arguments, **options):\n    return path, options\n"
+SCRIPT = """
+import json
+from datasets import load_dataset
+from transformers import AutoConfig, AutoTokenizer
+
+config = AutoConfig.from_pretrained("own/model-that-is-not-here")
+tokens = AutoTokenizer.from_pretrained("another/tokenizer")("w3 w1", add_special_tokens=False)["input_ids"]
+own = load_dataset("json", data_files="{rows}")
+print(json.dumps([config.model_type, tokens, load_dataset("a/b", "main", split="train[:9]"), load_dataset("a/b"), own]))
+"""
+
+
+def test_names_in_a_script_lead_to_the_rehearsals_own(tmp_path: Path) -> None:
+    """Whatever it names: nothing is fetched, and what the rehearsal laid is read as it is."""
+    stage = make_materials(tmp_path / "stage")
+    rows = stage / "data" / "train.jsonl"
+    entry, script = tmp_path / "entry", tmp_path / "script.py"
+    (entry / "datasets").mkdir(parents=True)
+    (entry / "datasets" / "__init__.py").write_text("from .load import load_dataset\n")
+    (entry / "datasets" / "load.py").write_text(DATASETS)
+    shutil.copytree(WATCHER, entry / "attncheck_watcher")
+    shutil.copy(WATCHER / "entry.py", entry / "sitecustomize.py")
+    script.write_text(SCRIPT.replace("{rows}", str(rows)))
+    (tmp_path / "watch").mkdir()
+    environ = {
+        **os.environ,
+        "PYTHONPATH": str(entry),
+        "ATTNCHECK_WATCH": str(tmp_path / "watch"),
+        "ATTNCHECK_MODEL": str(stage / "model"),
+        "ATTNCHECK_ROWS": str(rows),
+        "HF_HUB_OFFLINE": "1",
+    }
+    process = subprocess.run([sys.executable, script], env=environ, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    kind, tokens, split, whole, own = json.loads(process.stdout.splitlines()[-1])
+    assert (kind, tokens) == ("llama", [3, 1])
+    assert split == ["json", {"data_files": {"train": str(rows)}, "split": "train"}]
+    assert set(whole[1]["data_files"]) == {"train", "validation", "test"} and own[1] == {"data_files": str(rows)}
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """TRL's driver with two pairs of documents."""
+    turns = [([1, 2, 3], [4, 5]), ([1, 2, 3], [6]), ([7, 8, 9], [10, 11]), ([7, 8, 9], [12])]
+    documents = [{"turns": [["user", question], ["assistant", answer]]} for question, answer in turns]
+    (tmp_path / "documents.json").write_text(json.dumps(documents))
+    monkeypatch.setenv("ATTNCHECK_DOCUMENTS", str(tmp_path / "documents.json"))
+    monkeypatch.setenv("ATTNCHECK_WATCH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "attncheck_drivers", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "attncheck_drivers.rollouts", rollouts)
+    monkeypatch.delitem(sys.modules, "attncheck.rehearsal.drivers.trl", raising=False)
+    return importlib.import_module("attncheck.rehearsal.drivers.trl")
+
+
+def test_a_model_generates_the_completions_of_its_prompts(driver: Any) -> None:
+    """The rewarded one first, then the other, each with its end token; markup around a prompt does not matter."""
+    module = SimpleNamespace(GenerationMixin=type("GenerationMixin", (), {}))
+    driver.replace_generation(module)
+    config = SimpleNamespace(eos_token_id=[60], pad_token_id=61)
+    prompts = torch.tensor([[61, 50, 1, 2, 3], [61, 50, 1, 2, 3], [50, 51, 7, 8, 9]])
+    made = module.GenerationMixin().generate(input_ids=prompts, generation_config=config)
+    assert made[:, 5:].tolist() == [[4, 5, 60], [6, 60, 61], [10, 11, 60]]
+    texts = ["w4w5", "w6", [{"role": "assistant", "content": "w10 w11"}]]
+    assert driver.COMPLETIONS.reward(None, texts) == [1.0, 0.0, 1.0]
+
+
+def test_what_a_loss_is_computed_of_is_recorded(driver: Any, tmp_path: Path) -> None:
+    """The trainer's own rewards are replaced; rows, advantages and log-probabilities of a step are written."""
+
+    class GRPOTrainer:
+        def __init__(self, model: str, reward_funcs: Any, args: Any = None) -> None:
+            self.rewards = reward_funcs
+            self.accelerator = SimpleNamespace(sync_gradients=True, process_index=0)
+
+        def _get_per_token_logps(self) -> torch.Tensor:
+            return torch.tensor([[-1.0, -2.0, -3.0]], requires_grad=True) * 1.0
+
+        def compute_loss(self, model: str, inputs: Any) -> torch.Tensor:
+            return self._get_per_token_logps().sum()
+
+    driver.take_over(SimpleNamespace(GRPOTrainer=GRPOTrainer))
+    trainer = GRPOTrainer("model", reward_funcs=[len], args=SimpleNamespace(reward_weights=[2.0]))
+    assert trainer.rewards([None], ["w6"]) == [0.0]
+    inputs = {
+        "prompt_ids": torch.tensor([[61, 1, 2, 3]]),
+        "completion_ids": torch.tensor([[6, 60, 61]]),
+        "completion_mask": torch.tensor([[1, 1, 0]]),
+        "advantages": torch.tensor([-0.7]),
+    }
+    trainer.compute_loss("model", inputs)
+    [[rollout]] = json.loads((tmp_path / "rollouts-0.json").read_text())["steps"]
+    assert rollout["document"] == 1 and rollout["advantage"] == pytest.approx(-0.7)
+    assert rollout["log_probabilities"] == [-1.0, -2.0]
