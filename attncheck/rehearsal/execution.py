@@ -26,7 +26,7 @@ from attncheck.workers.scratch import remove_folder
 WATCHER = Path(__file__).parent / "watcher"
 DRIVERS = Path(__file__).parent / "drivers"
 EMULATED = Path(__file__).parent / "emulated"
-EMULATION = Path(__file__).parent.parent / "ring" / "emulated_flash_attn"
+EMULATION = Path(__file__).parent.parent / "attention" / "emulated_flash_attn"
 FLASH_ATTN_METADATA = {
     "METADATA": "Metadata-Version: 2.1\nName: flash-attn\nVersion: 2.8.3\n",
     "top_level.txt": "flash_attn\n",

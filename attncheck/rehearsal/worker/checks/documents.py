@@ -48,8 +48,8 @@ def run(evidence: Evidence) -> CheckResult:
         return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
     violations += inferred if beyond else ()
     notes += [*_tell_whole_rows(evidence), *(() if beyond else inferred)]
-    meant, random = _list_random(evidence)
-    notes += meant
+    expected, random = _list_random(evidence)
+    notes += expected
     reservations = (*_tell_weights(evidence), *random)
     return CheckResult("documents", "ok", "", (measure,), violations, reservations, tuple(notes))
 
