@@ -104,3 +104,9 @@ def test_the_image_is_built_from_what_the_wheel_is_and_runs_without_root() -> No
     last_stage = instructions[max(number for number, (name, _) in enumerate(instructions) if name == "FROM") :]
     users = [rest for name, rest in last_stage if name == "USER"]
     assert users == ["1000"] and dict(last_stage)["ENTRYPOINT"] == '["attncheck"]'
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
+    paths = [path for path in (ROOT / "attncheck").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    with zipfile.ZipFile(wheel) as archive:
+        assert {str(path.relative_to(ROOT)) for path in paths} <= set(archive.namelist())

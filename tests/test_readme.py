@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from attncheck import __version__
 from attncheck.cli.app import command_names
 from attncheck.doctor import rule_list
 from attncheck.doctor.engine import all_rules
+from tests.snippets import find_argument_error
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -78,3 +80,19 @@ def test_nothing_promises_a_package_index_that_does_not_have_it() -> None:
         assert not re.search(
             r"(pip|pipx|uv tool) install attncheck\b|uvx attncheck\b", page.read_text(encoding="utf-8")
         )
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_codes_and_commands_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    codes = {rule.code for rule in all_rules()[0]}
+    assert set(re.findall(r"\bATN\d{3}\b", text)) <= codes
+    if page.stem in ("quickstart", "troubleshooting"):
+        commands = re.findall(r"`attncheck ([^`]+)`", text)
+        assert commands and not [error for command in commands for error in find_argument_error(shlex.split(command))]
+
+
+def test_a_role_of_the_quickstart_is_at_most_sixty_lines() -> None:
+    roles = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    assert len(roles) == 3 and all(len(role.splitlines()) <= 60 for role in roles)
+    assert all(f"](walks/{path.name})" in "".join(roles) for path in (ROOT / "docs" / "walks").iterdir())

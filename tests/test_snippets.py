@@ -19,6 +19,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from attncheck.cli.app import command_names
+from attncheck.cli.commands.demo import INPUTS
 from attncheck.core import codec
 from attncheck.gate.policy import load_policy
 from attncheck.report import formats
@@ -258,6 +259,16 @@ def run_hook(workshop: Workshop, folder: Path, arguments: list[str]) -> subproce
     environ = {**os.environ, "PATH": f"{workshop.own}:{os.environ['PATH']}", "VIRTUAL_ENV": str(workshop.own.parent)}
     words = [*hook["entry"].split(), *arguments, *files]
     return subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, timeout=120)
+
+
+def test_the_hook_as_documented_stops_a_launch_that_trains_wrongly(workshop: Workshop, project: Path) -> None:
+    """At fca601f the documented arguments let README's wrong launch pass, and pre-commit hid the warning."""
+    shutil.copy(INPUTS / "train.sh", project / "train.sh")
+    block = YAML(typ="safe").load(find_snippet("yaml", "- repo:").text)
+    done = run_hook(workshop, project, block[0]["hooks"][0]["args"])
+    assert done.returncode == 1 and "ATN444" in done.stdout, done.stdout + done.stderr
+    (hook,) = YAML(typ="safe").load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    assert hook["verbose"] is True
 
 
 def test_the_hook_still_finds_what_the_launch_itself_proves(workshop: Workshop, project: Path) -> None:

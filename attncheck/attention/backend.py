@@ -55,6 +55,15 @@ class Outputs:
     operators: tuple[str, ...] = ()  # operators that the backend itself knows to have run, such as an autograd node
 
 
+@dataclass(frozen=True)
+class SinksArgument:
+    """How a function takes attention sinks: the argument's name, its dtype, and whether it returns their gradient."""
+
+    name: str
+    dtype: str = "float32"
+    has_gradient: bool = True
+
+
 def no_extra_roundings(case: Case, device: Device) -> tuple[float, float]:
     """Return (0, 0): a kernel's gradients are rounded once, at the end."""
     return 0.0, 0.0

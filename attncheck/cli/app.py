@@ -17,17 +17,41 @@ from typer.core import TyperCommand, TyperGroup
 from attncheck import __version__
 from attncheck.cli import commands
 from attncheck.cli.commands import PASSED_COMMAND, Command
-from attncheck.cli.options import expand_groups
+from attncheck.cli.options import OUTPUT, expand_groups
 from attncheck.core.io.errors import BadUsage
 
-CONTEXT = {"help_option_names": ["-h", "--help"]}
-EPILOG = (
-    "Begin with `attncheck doctor`; `attncheck doctor --lane static` only reads files. "
-    "In front of a job: `attncheck run -- torchrun … train.py`."
-)
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+MOST_USED = "Most used"
+EPILOG = "Begin with `attncheck demo` or `attncheck doctor`; before a job: `attncheck run -- torchrun … train.py`."
 
 
-class PassThroughCommand(TyperCommand):
+class SectionedCommand(TyperCommand):
+    """A command whose help is plain text: examples, then options under headings. No name is cut at any width."""
+
+    record: Command
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples, the arguments, the most used options and the others, each under its heading."""
+        with formatter.section("Examples"):
+            for example in self.record.examples:
+                formatter.write(f"{'':{formatter.current_indent}}attncheck {example}\n")
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], MOST_USED: []}
+        params: list[Any] = self.get_params(ctx)
+        for name in self.record.most_used:
+            sections[MOST_USED] += [param.get_help_record(ctx) for param in params if name in param.opts]
+        for param in params:
+            name, text = param.get_help_record(ctx)
+            if param.param_type_name == "argument":
+                sections["Arguments"].append((name.partition(" <")[0], text))
+            elif not set(self.record.most_used) & set(param.opts):
+                sections.setdefault(getattr(param, "rich_help_panel", None) or OUTPUT, []).append((name, text))
+        for heading, rows in sections.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+class PassThroughCommand(SectionedCommand):
     """A command that takes another one after `--`, untouched: it stands in `context.meta[PASSED_COMMAND]`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -35,7 +59,12 @@ class PassThroughCommand(TyperCommand):
         if "--" in args:
             ctx.meta[PASSED_COMMAND] = tuple(args[args.index("--") + 1 :])
             args = args[: args.index("--")]
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # Typer's, of a click of its own since 0.29
+            if "unexpected extra argument" not in str(getattr(error, "message", "")):
+                raise
+            raise BadUsage(f"put -- before the command: attncheck {ctx.info_name} -- torchrun … train.py") from None
 
 
 def command_names() -> list[str]:
@@ -69,11 +98,13 @@ class CommandGroup(TyperGroup):
         if cmd_name not in command_names():
             return None
         record = load_command(cmd_name)
-        single = typer.Typer(add_completion=False)
-        kind = PassThroughCommand if record.passes_through else TyperCommand
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        kind = PassThroughCommand if record.passes_through else SectionedCommand
         register = single.command(cmd_name, cls=kind, context_settings=CONTEXT, rich_help_panel=record.panel)
         register(expand_groups(record.function))
-        return typer.main.get_command(single)
+        command: Any = typer.main.get_command(single)
+        command.record = record
+        return command
 
 
 app = typer.Typer(cls=CommandGroup, context_settings=CONTEXT, epilog=EPILOG, pretty_exceptions_enable=False)

@@ -181,6 +181,7 @@ ListFormat = Annotated[
     option(
         OUTPUT,
         "--format",
+        metavar="FORMAT",
         help="Print in this format: text or json. Default: text.",
         autocompletion=complete_from(("text", "json")),
     ),

@@ -1,8 +1,10 @@
-"""Shows on standard error what is being done: one line that changes, on a terminal only, and lines that stay."""
+"""Shows on standard error what is being done: one line that changes on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from attncheck.core.io.streams import print_message
 from attncheck.core.io.visible import show_line_ends
 
 T = TypeVar("T")
+SILENT_SECONDS = 14.0  # without a line; CI logs and people take longer silence for a hang
 INTERRUPTED = "interrupted; nothing is left running"
 
 
@@ -30,10 +33,14 @@ class ProgressDisplay:
 
 
 @contextmanager
-def progress_line() -> Iterator[ProgressDisplay]:
-    """Yield what shows progress; the line that changes is silent where standard error is not a terminal."""
+def progress_line(quiet: bool = False) -> Iterator[ProgressDisplay]:
+    """Yield what shows progress. If standard error is not a terminal, that is a line every `SILENT_SECONDS`."""
+    if quiet:
+        yield ProgressDisplay(lambda text: None, lambda text: None)
+        return
     if sys.stderr is None or not sys.stderr.isatty():
-        yield ProgressDisplay(lambda text: None, print_message)
+        with _repeated_lines() as display:
+            yield display
         return
     from rich.console import Console
     from rich.text import Text
@@ -48,13 +55,31 @@ def progress_line() -> Iterator[ProgressDisplay]:
         )
 
 
-def with_progress(work: Callable[[ProgressDisplay], T]) -> T:
+@contextmanager
+def _repeated_lines() -> Iterator[ProgressDisplay]:
+    """Yield what keeps the latest text, which a thread prints with the seconds so far."""
+    began, ended, texts = time.monotonic(), threading.Event(), ["starting"]
+
+    def print_latest() -> None:
+        while not ended.wait(SILENT_SECONDS):
+            print_message(f"attncheck: {time.monotonic() - began:.0f} s: {texts[-1]}")
+
+    thread = threading.Thread(target=print_latest, daemon=True)
+    thread.start()
+    try:
+        yield ProgressDisplay(lambda text: texts.__setitem__(-1, text), print_message)
+    finally:
+        ended.set()
+        thread.join()  # no line comes after the report, and `attncheck run` replaces this process
+
+
+def with_progress(work: Callable[[ProgressDisplay], T], quiet: bool = False) -> T:
     """Run `work(report_progress)` with a line of progress; an interrupt ends it cleanly, as `Interrupted`.
 
     One that brings the report of what was measured, an `InterruptedRun`, passes through.
     """
     try:
-        with progress_line() as report_progress:
+        with progress_line(quiet) as report_progress:
             return work(report_progress)
     except KeyboardInterrupt as interrupt:
         if hasattr(interrupt, "report"):  # of what was measured by then: it is the caller's to write

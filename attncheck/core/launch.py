@@ -127,6 +127,11 @@ class Launch:
     variables: tuple[Setting, ...] = ()  # `environ` with where each stands; what may not reach the job is not known
 
     @property
+    def starts_written_script(self) -> bool:
+        """Say whether its settings are written out in the script that it starts: options of the command set none."""
+        return self.file is not None and self.file.kind == "python"
+
+    @property
     def launcher_words(self) -> tuple[Word, ...]:
         """Return the words before those of the program: its launchers with their options."""
         first = self.whole.index(self.words[0]) if self.words and self.words[0] in self.whole else 0

@@ -9,6 +9,8 @@ import traceback
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 from attncheck.core import registry
 from attncheck.core.environment import PackageGaps
@@ -23,6 +25,7 @@ from attncheck.doctor import rules
 from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.needs import Need
 from attncheck.doctor.rules import Rule
+from attncheck.doctor.target import NOT_IN_FILES
 
 CRASH = "ATN901"  # a rule raised
 GAPS = "ATN905"  # the packages are not known, or not all of them
@@ -32,7 +35,7 @@ GAPS = "ATN905"  # the packages are not known, or not all of them
 def all_rules() -> tuple[tuple[Rule, ...], tuple[registry.Broken, ...]]:
     """Return every rule, sorted by code, with name and page filled in, and the ones that could not be loaded."""
     extensions, broken = registry.load(rules, "attncheck.rules", families=True)
-    rules_by_code: dict[str, Rule] = {}
+    rules_by_code = {rule.code: rule for rule in map(_read_page, Path(rules.__path__[0]).glob("*/*.md"))}
     for extension in extensions:
         rule = getattr(extension.module, "RULE", None)
         if not isinstance(rule, Rule):
@@ -45,6 +48,15 @@ def all_rules() -> tuple[tuple[Rule, ...], tuple[registry.Broken, ...]]:
             page = (extension.module.__doc__ or "").strip()
             rules_by_code[rule.code] = replace(rule, name=extension.name.replace("_", "-"), page=page)
     return tuple(rules_by_code[code] for code in sorted(rules_by_code)), tuple(broken)
+
+
+def _read_page(path: Path) -> Rule:
+    """Return the rule of one page: its front matter is the code and the severity."""
+    front_matter, _, page = path.read_text(encoding="utf-8").removeprefix("---\n").partition("---\n")
+    fields: dict[str, Any] = dict(line.split(": ", 1) for line in front_matter.splitlines())
+    return Rule(
+        **fields, check=lambda snapshot: (), by_engine=True, name=path.stem.replace("_", "-"), page=page.strip()
+    )
 
 
 def check_codes(codes: Iterable[str]) -> None:
@@ -208,7 +220,7 @@ def _describe_gaps(gaps: PackageGaps) -> Problem:
             Fix(
                 "name what the job will have",
                 "manual",
-                "--target h100x8,requirements.txt",
+                f"--target h100x8,requirements.txt{',PACKAGE=VERSION' * (gaps.reason == NOT_IN_FILES)}",
             ),
             Fix("or the environment that trains", "manual", "--python /path/to/env/bin/python"),
         ),

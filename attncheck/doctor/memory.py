@@ -5,8 +5,6 @@ read is noted by field; of the host by its field ("host.glibc"), of the variable
 these differ from machine to machine in what few rules read; of a small question by its answer (`noted_by_answer`).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields

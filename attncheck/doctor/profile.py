@@ -1,7 +1,5 @@
 """What the user's job needs, so that only rules that matter to it are run."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 from attncheck.core.job import Job

@@ -1,7 +1,5 @@
 """The list of rules, as text, JSON and the README's table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

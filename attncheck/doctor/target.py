@@ -5,8 +5,6 @@ does not name is neither there nor missing. Packages of this environment count b
 none of its files: those describe another environment.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re
@@ -28,6 +26,7 @@ from attncheck.doctor.target_files.collector import PackageList
 NOT_PROBED = "judged for a target, which nobody has looked at"
 NOT_INSTALLED = "none"  # as a version: the package is not there
 NOT_NAMED = "the target names only some, and nobody looked at it"
+NOT_IN_FILES = "the target's files name only some, and nobody looked at it"
 NO_ENVIRONMENT = "this environment is attncheck's own, with nothing of the training stack in it"
 NO_MACHINE = "the machine that trains was not named: --target h100x8"
 
@@ -156,7 +155,7 @@ def apply_target(snapshot: Snapshot, target: Target) -> Snapshot:
         changed = forget_environment(changed, NOT_NAMED)
     elif target.files:
         changed = _forget_packages(changed, NOT_NAMED)
-    changed = replace(changed, gaps=PackageGaps(NOT_NAMED))
+    changed = replace(changed, gaps=PackageGaps(NOT_IN_FILES if target.files else NOT_NAMED))
     if isinstance(changed.torch, Absent):
         changed = replace(changed, torch=Unreadable(NOT_NAMED))
     if target.gpus_per_node is not None:

@@ -236,6 +236,8 @@ class CheckRunner:
 
     def _run_smoke(self) -> Iterator[Report]:
         models = tuple(name for name in self._model_names() if name is not None)
+        if not models and self._job is not None and (shape := smoke.find_shape(self._job.model)):
+            models = (shape,)  # instead of the launch's model, which is not cached
         request = smoke.Request(plan=self.plan(), models=models or smoke.DEFAULT_MODELS, ring=self._make_ring())
         smoke.validate_request(request)
         if "/" in request.plan.attn_implementation and not self._plans_the_command():

@@ -11,10 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from attncheck.core.facts import Known
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.files import make_write_error
 from attncheck.core.io.visible import show_on_one_line
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.probes.model import read_model
 from attncheck.gate.inputs import read_small_file
 from attncheck.gate.policy import POLICY_FILE, PYPROJECT_FILE, parse_policy, parse_toml
 from attncheck.lint import frameworks
@@ -57,14 +59,17 @@ class Project:
     frameworks: tuple[str, ...]
     gpus: tuple[str, ...]
     launch: tuple[str, ...]
-    models: tuple[str, ...]
+    models: tuple[str, ...]  # that can be read here
+    uncached_models: tuple[str, ...] = ()
 
 
 def inspect_project(folder: Path, snapshot: Snapshot) -> Project:
     """Return the project in `folder`, in the environment that `snapshot` shows. Nothing in the folder is run."""
     text_by_path = dict(_iter_launch_files(folder))
     models = dict.fromkeys(name for text in text_by_path.values() for name in _MODEL_NAME.findall(text))
-    known_models = [name for name in models if "/" in name or (folder / name / "config.json").is_file()]
+    local_models = [name for name in models if (folder / name / "config.json").is_file()]
+    hub_models = [name for name in models if "/" in name and name not in local_models]
+    cached_models = [name for name in hub_models if isinstance(read_model(name), Known)]
     return Project(
         tuple(f"{name} {_installed_version(snapshot, name)}" for name in STACK_DISTRIBUTIONS if snapshot.has(name)),
         tuple(
@@ -74,7 +79,8 @@ def inspect_project(folder: Path, snapshot: Snapshot) -> Project:
         ),
         tuple(device.name for device in snapshot.visible_devices()),
         tuple(text_by_path)[:MAX_LISTED],
-        tuple(known_models)[:MAX_LISTED],
+        (*local_models, *cached_models)[:MAX_LISTED],
+        tuple(name for name in hub_models if name not in cached_models)[:MAX_LISTED],
     )
 
 
@@ -147,7 +153,14 @@ def _input_lines(project: Project) -> Iterator[str]:
     yield f"launch = {_toml_array(project.launch)}" if project.launch else '# launch = ["run.sh", "config.yaml"]'
     yield ""
     yield "# Models whose own heads, sizes and windows are judged and measured: folders, or names in the Hub's cache."
-    yield f"{'models' if project.models else '# models'} = {_toml_array(project.models or ['meta-llama/Llama-3.1-8B'])}"
+    if project.models:
+        yield f"models = {_toml_array(project.models)}"
+    for name in project.uncached_models:
+        is_path = name.startswith((".", "/", "~"))
+        remedy = "not found" if is_path else f"not cached: hf download {name} config.json"
+        yield f"# models = {_toml_array([name])}  # {remedy}"
+    if not project.models and not project.uncached_models:
+        yield '# models = ["meta-llama/Llama-3.1-8B"]'
     yield ""
     yield "# cuda: without a visible GPU the gate does not pass. auto takes one where there is one."
     yield f'device = "{"cuda" if project.gpus else "auto"}"'

@@ -13,7 +13,16 @@ from attncheck.core import registry
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.io.errors import AttncheckError, BadUsage
 from attncheck.core.launch import Launch, Setting, Source, Word
-from attncheck.lint import arguments, called_scripts, deepspeed_config, launchers, open_ends, python_scripts
+from attncheck.lint import (
+    arguments,
+    called_scripts,
+    config_parents,
+    deepspeed_config,
+    launchers,
+    open_ends,
+    python_scripts,
+    training_scripts,
+)
 from attncheck.lint.embedded import EmbeddedScript
 from attncheck.lint.files import configuration
 from attncheck.lint.launchers import Launcher, ParsedLauncher, accelerate, options
@@ -55,11 +64,15 @@ def find_launches(
     """
     finder = _LaunchFinder(read_file, starts_training)
     if source.kind == "python":
+        own = training_scripts.read_launch(source)
+        if own is not None:
+            return [deepspeed_config.attach_config(own, read_file)]
         return finder.find_embedded(source, python_scripts.find_scripts(source))
     if source.kind not in ("yaml", "json", "toml"):
         return list(finder.find_in_script(source, commands.ScriptStart()))
     parsed_file = configuration.parse_configuration(source)
     launch = Launch(source, entries=parsed_file.entries, file=source, notes=parsed_file.notes)
+    launch = config_parents.attach_parents(launch, read_file)
     launch = deepspeed_config.attach_config(launch, read_file)
     if source.kind != "yaml" or starts_training(launch):
         return [launch]
@@ -120,6 +133,7 @@ class _LaunchFinder:
                     is_nested=bool(command.shell),
                     is_remote=any(number < 0 for number in command.shell),
                 )
+                launch = training_scripts.attach_script(config_parents.attach_parents(launch, files.read), files.read)
                 launch = deepspeed_config.attach_config(launch, files.read)
                 yield launch
                 if not self.starts_training(launch):

@@ -51,13 +51,17 @@ def _find_unread_files(notes: Sequence[str]) -> Iterator[str]:
 def soften_problems(job: Job, launch: Launch) -> Job:
     """Return the job with the problems that rest on what was not read as warnings that say so."""
     unresolved = [setting for setting in job.settings if not setting.known]
-    return replace(job, problems=tuple(_soften_problem(problem, unresolved, launch) for problem in job.problems))
+    problems = tuple(_soften_problem(problem, unresolved, launch) for problem in job.problems)
+    return replace(job, problems=tuple(problem for problem in problems if problem is not None))
 
 
-def _soften_problem(problem: SettingProblem, unresolved: Sequence[Setting], launch: Launch) -> SettingProblem:
+def _soften_problem(problem: SettingProblem, unresolved: Sequence[Setting], launch: Launch) -> SettingProblem | None:
+    """Return a problem as mild as its evidence; None if it names what a training script only computes."""
     if problem.universal or problem.mild:
         return problem
     named = [setting for setting in unresolved if _is_named(setting.name, problem.message)]
+    if named and launch.starts_written_script:
+        return None
     if named:
         reason = "; ".join(describe_unresolved(setting) for setting in named[:MAX_SHOWN])
     elif launch.open_ends and not problem.location.source:
@@ -85,14 +89,19 @@ def describe_open_ends(launch: Launch) -> str:
     return f"not read, and may set it: {shown}{more}"
 
 
-def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding:
-    """Return a finding about a launch as a warning where it rests on what was not read."""
-    if finding.severity != "error" or not finding.locations:
+def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None:
+    """Return a finding about a launch as a warning where it rests on what was not read.
+
+    None if it rests on a value that a training script computes: most of them are not variables of the user's.
+    """
+    if not launch.starts_written_script and (finding.severity != "error" or not finding.locations):
         return finding
     unresolved = [setting for setting in job.settings if not setting.known and setting.location in finding.locations]
+    if unresolved and launch.starts_written_script:
+        return None if finding.code != "ATN448" else finding
     if unresolved:
         reason = describe_unresolved(unresolved[0])
-    elif launch.open_ends and set(finding.locations) == {job.location}:
+    elif launch.open_ends and finding.severity == "error" and set(finding.locations) == {job.location}:
         reason = describe_open_ends(launch)
     else:
         return finding

@@ -18,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 from attncheck.core.job import Job, SettingProblem, UnknownSetting
 from attncheck.core.launch import Launch, Setting
 from attncheck.core.program import Program, ProgramOption
+from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.open_ends import COULD_NOT_BE_READ
 from attncheck.lint.release import ChosenRelease
 
@@ -65,6 +66,7 @@ def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], rele
 def starts_one_of(own_programs: Sequence[str], launch: Launch) -> bool:
     """Say whether a launch starts the framework's own command or module, and not a script or a module of the user's."""
     name = launch.words[0].text.rsplit("/", 1)[-1] if launch.words else ""
+    name = read_settings_class(launch.file) or name  # whose arguments are the framework's own
     return any(name.startswith(program) if program.endswith(".") else name == program for program in own_programs)
 
 

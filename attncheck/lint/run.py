@@ -40,6 +40,7 @@ from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.script_links import ScriptLinks
 from attncheck.lint.time_limit import TimeLimit, time_limit
+from attncheck.lint.training_scripts import find_missing_script
 
 MAX_LAUNCHES = 200  # of one file: each is corrected, and the whole file read again
 MAX_WORDS = 10_000  # of one command
@@ -293,8 +294,9 @@ def _lint_launch(
         located_job = _locate_in_host(job, launch)
         job_snapshot = variables.set_environment(replace(model_snapshot, job=Known(located_job)), launch, located_job)
         report = engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore, memory)
-        findings = tuple(open_ends.soften_finding(finding, located_job, launch) for finding in report.findings)
-        return job, replace(report, findings=gravest_first(findings))
+        softened = (open_ends.soften_finding(finding, located_job, launch) for finding in report.findings)
+        findings = gravest_first(finding for finding in softened if finding is not None)
+        return job, replace(report, findings=findings)
 
     job, report = judge(found_launch.launch)
     sets: dict[str, str] = {}
@@ -512,12 +514,15 @@ def _format_unwritten(launch: Launch, key: str, value: str) -> str:
 
 def _make_unknown_finding(source: Source, names: list[str], read_file: ReadFile) -> Finding:
     """Return the note that a source was not linted; a file that it names and that could not be read may be why."""
-    notes = (note for launch in launches.find_launches(source, read_file, _starts_training) for note in launch.notes)
+    started = launches.find_launches(source, read_file, _starts_training)
+    notes = (note for launch in started for note in launch.notes)
     unreadable = dict.fromkeys(note for note in notes if open_ends.COULD_NOT_BE_READ in note)
+    missing = next(filter(None, (find_missing_script(launch, read_file) for launch in started)), "")
+    reason = f"{missing}: no such file" if missing else "no known trainer is started"
     return engine.make_finding_by_code(
         "ATN454",
         Problem(
-            message=f"{source.name} is not linted: no known trainer is started",
+            message=f"{source.name} is not linted: {reason}",
             evidence=(f"no command or key in it is one of {', '.join(names)}", *unreadable),
             subject=source.name,
         ),

@@ -76,7 +76,8 @@ def requested_model(snapshot: Snapshot) -> Model | None:
         return model
     if isinstance(snapshot.model, Absent):
         return None
-    raise Unanswered(f"the model cannot be read: {snapshot.model.reason}")
+    next_step = "hf download MODEL config.json, or leave MODEL out"
+    raise Unanswered(f"the model cannot be read: {snapshot.model.reason.rstrip('.')}; {next_step}")
 
 
 def list_backends(target: ExecutionTarget) -> list[BackendState]:

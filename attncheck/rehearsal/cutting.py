@@ -103,6 +103,11 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         raise NothingToRehearse(
             f"{read.job.location}: launches of {framework.name} are not rehearsed yet; lint reads them"
         )
+    if read.recognised.launch.starts_written_script:
+        raise NothingToRehearse(
+            f"{read.job.location}: the script sets its own model, data and output. Make them options "
+            "(--model_name_or_path, --dataset_name, --output_dir), or test the plan: attncheck smoke MODEL --packing …"
+        )
     cut = framework.cut(read.recognised.launch, read.job, materials)
     if not isinstance(cut, str) and materials.uses_gpu:  # on a CPU it is emulated
         cut = explain_uncached_kernel(read.snapshot, read.job.plan.attn_implementation) or cut

@@ -33,7 +33,7 @@ from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
 from attncheck.rehearsal.options import add_options
-from attncheck.smoke.run import collect_evidence, summarize_training
+from attncheck.smoke.run import collect_evidence, find_shape, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
@@ -73,7 +73,6 @@ CPU_PROCESSES = 2
 MAX_LINES = 6  # of a finding's evidence
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
-SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # smoke's, by a part of a model's name
 
 
 @dataclass(frozen=True)
@@ -255,8 +254,7 @@ def _choose_model(read: ReadLaunch) -> tuple[str, str]:
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if isinstance(read.snapshot.model, Known) and name:
         return name, ""
-    text = name.lower().replace("-", "").replace("_", "").replace(".", "")
-    shape = next((shape for shape in SHAPES if shape.replace("_", "") in text), "llama")
+    shape = find_shape(name) or "llama"
     return shape, f"{name or 'the model'} is not here: a small {shape} stands for it"
 
 

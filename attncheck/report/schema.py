@@ -1,13 +1,8 @@
-"""The JSON schema of the report and the snapshot, derived from the types that are written.
-
-`python -m attncheck.report.schema` prints it; the copy in `attncheck/report/report.schema.json` is what a release
-promises, and a test keeps the two the same.
-"""
+"""The JSON schema of the report and the snapshot, derived from the types that are written."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -103,7 +98,3 @@ def _schema_of_tuple(arguments: tuple[Any, ...], definitions: dict[str, Any]) ->
         return {"type": "array", "items": _schema_of_type(arguments[0], definitions)}
     items = [_schema_of_type(argument, definitions) for argument in arguments]
     return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
-
-
-if __name__ == "__main__":
-    print(json.dumps(make_report_schema(), indent=2))

@@ -5,8 +5,6 @@ only where every one of at least three exchanges of it reaches at most half of t
 part: noise of 15 % brings a single one down so far seldom, and three of one rank, spread over the check, never.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ flash-attn would leave each of n ranks. A scheme's parity on the same shape is m
 timed, and never recommended.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ Each exchange is an item with its own deadline, so that a rank that hangs, dies 
 in another group.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The check that ranks can communicate, before anything is computed over them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace

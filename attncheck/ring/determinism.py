@@ -1,7 +1,5 @@
 """Determinism over ranks: every scheme of context parallelism, repeated on a ring of n processes."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

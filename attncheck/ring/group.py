@@ -1,7 +1,5 @@
 """The requested ring, and what everything that is measured on it shares."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ the matrix shows it for all. Windows and sinks are findings where the model has 
 findings are one step milder, since nothing here may use them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Ranks are numbered node by node, as torchrun and srun's block distribution do. W
 measured than meant here, and the report counts those that were.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

@@ -4,8 +4,6 @@ The requested ring gets the whole suite; the smaller powers of two get the probl
 size, so that the report can say how the error grows. Under a launcher outside there is the one ring that it started.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Sequence

@@ -11,8 +11,6 @@ measured copy rate. Ring Attention (arXiv 2310.01889) has the condition under wh
 Attention (arXiv 2311.09431) the imbalance.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

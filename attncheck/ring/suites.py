@@ -5,8 +5,6 @@ are chosen by where they end: one document, many, one longer than a shard, one t
 the same problem at every ring size, so that errors can be compared across them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -4,10 +4,12 @@ Answers: would attncheck notice? A fault belongs to a family: a healthy state in
 check that a user would run there. The family without any fault is its control, in which nothing may be found. The
 environment that is examined is never changed.
 
-To add a fault: an entry in `FAULTS` of a module in `faults/`, or a module of its own; what no fault covers is listed
-by `attncheck selftest --list`.
+Only what another machine can break is here: kernels, ranks, trainings, imports, nodes. Rules over facts are proven by
+tests, which inject their faults by the same machinery.
 
-Read first: `faults/__init__.py` (the records), `faults/environment.py` (the stub environments), then `run.py`.
+To add a fault: an entry in `FAULTS` of a module in `faults/`, or a module of its own.
+
+Read first: `faults/__init__.py` (the records), `faults/kernels.py` (wrong backends), then `run.py`.
 
 Imports: any room but `cli` and `gate`; torch never.
 """

@@ -4,8 +4,6 @@ family -> control (nothing injected: silent) and faults (injected: the expected 
 own command line in a child, in a temporary folder that is always removed afterwards.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import shutil
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from attncheck.core.io import interrupts
-from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, BadUsage, Unanswered
+from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, BadUsage, Interrupted, Unanswered
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.probes.collect import collect_snapshot
@@ -68,6 +66,7 @@ class SelftestResult:
     results: tuple[FaultResult, ...]
     controls: tuple[ControlResult, ...]
     seconds: float
+    interrupted: bool = False
 
     def count_status(self, status: Status) -> int:
         """Return how many faults have this status."""
@@ -75,7 +74,9 @@ class SelftestResult:
 
     @property
     def exit_code(self) -> int:
-        """0 where every fault was caught and every control silent, 1 where not, 3 where nothing could run."""
+        """0 if every fault was caught and every control silent, 1 if not, 3 if nothing could run, 130 after Ctrl-C."""
+        if self.interrupted:
+            return Interrupted.exit_code
         if self.count_status("missed") or any(control.status == "alarm" for control in self.controls):
             return FOUND
         return CLEAN if self.count_status("caught") else UNANSWERED
@@ -95,14 +96,8 @@ def select_faults(codes: Iterable[str]) -> tuple[Fault, ...]:
     engine.check_codes(prefixes)
     for prefix in prefixes:
         if not any(code.startswith(prefix) for fault in all_faults for code in fault.codes):
-            raise Unanswered(f"no fault is planted for {prefix}; `attncheck selftest --list` says which codes have one")
+            raise Unanswered(f"no fault is planted for {prefix}; `attncheck selftest --list` lists the faults")
     return tuple(fault for fault in all_faults if any(code.startswith(prefixes) for code in fault.codes))
-
-
-def uncovered_rules() -> tuple[tuple[str, str], ...]:
-    """Return (code, name) of every rule for which there is no fault."""
-    covered = {code for fault in faults.load()[0] for code in fault.codes}
-    return tuple((rule.code, rule.name) for rule in engine.all_rules()[0] if rule.code not in covered)
 
 
 def run(
@@ -123,14 +118,24 @@ def run_faults(
     possible = [fault for fault in selected if not missing[fault.name]]
     with throwaway_folder() as folder:
         tasks = list(_plan_tasks(possible, folder, python or sys.executable, capabilities))
-        outcomes = run_tasks(tasks, timeout, report_progress)
+        outcomes: dict[str, CheckOutcome] = {}
+        interrupted = False
+        try:
+            run_tasks(tasks, timeout, report_progress, outcomes)
+        except KeyboardInterrupt:
+            if not outcomes:
+                raise
+            interrupted = True
+    tasks = [task for task in tasks if task.name in outcomes]
     by_fault = {fault.name: (task, outcomes[task.name]) for task in tasks for fault in task.faults}
+    missing |= {fault.name: "not reached: interrupted" for fault in possible if fault.name not in by_fault}
     results = [
         _skip_fault(fault, reason) if (reason := missing[fault.name]) else _judge_fault(fault, *by_fault[fault.name])
         for fault in selected
     ]
-    controls = [_judge_control(task, outcomes[task.name]) for task in tasks if not task.faults]
-    return SelftestResult(tuple(results), tuple(controls), round(time.monotonic() - began, 1))
+    known = (*faults.load()[0], *selected)
+    controls = [_judge_control(task, outcomes[task.name], known) for task in tasks if not task.faults]
+    return SelftestResult(tuple(results), tuple(controls), round(time.monotonic() - began, 1), interrupted)
 
 
 @contextlib.contextmanager
@@ -202,14 +207,22 @@ def _start_task(task: Task) -> CheckProcess:
     return running.start_check(sandbox)
 
 
-def run_tasks(tasks: Sequence[Task], timeout: float, report_progress: Callable[[str], None]) -> dict[str, CheckOutcome]:
-    """Return how every run ended, by task name; heavy ones go beside light ones, which use what they leave idle."""
+def run_tasks(
+    tasks: Sequence[Task],
+    timeout: float,
+    report_progress: Callable[[str], None],
+    outcomes: dict[str, CheckOutcome] | None = None,
+) -> dict[str, CheckOutcome]:
+    """Return how every run ended, by task name, and put it into `outcomes` as soon as it is known.
+
+    Heavy runs go together with light ones, which use the cores that they leave idle.
+    """
     waiting = {
         True: sorted((task for task in tasks if task.family.heavy), key=lambda task: -len(task.faults)),  # the longest
         False: [task for task in tasks if not task.family.heavy],
     }
     active: dict[str, tuple[Task, CheckProcess]] = {}
-    outcomes: dict[str, CheckOutcome] = {}
+    outcomes = {} if outcomes is None else outcomes
     cores = count_cores()
     try:
         while waiting[True] or waiting[False] or active:
@@ -278,9 +291,9 @@ def _contains_all(finding: dict[str, Any], words: Sequence[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _judge_control(task: Task, outcome: CheckOutcome) -> ControlResult:
-    """Return whether the check is silent where nothing is injected: no code that the family's faults expect."""
-    codes = tuple(sorted({code for fault in faults.load()[0] if fault.family is task.family for code in fault.codes}))
+def _judge_control(task: Task, outcome: CheckOutcome, known: Iterable[Fault]) -> ControlResult:
+    """Return whether the check is silent if nothing is injected: no code of the `known` faults of its family."""
+    codes = tuple(sorted({code for fault in known if fault.family is task.family for code in fault.codes}))
     status: ControlStatus = "silent"
     because = "none of these codes"
     if outcome.findings is None:

@@ -4,8 +4,6 @@ A change that fixes one check is accepted, and every check is run again under it
 taken up. The plan that the search ends with has been run with all checks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Runs smoke's check that takes a group of ranks: model, plan -> ranks -> does training over ranks equal one rank's."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

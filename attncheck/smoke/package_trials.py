@@ -3,8 +3,6 @@
 Workers find that folder before the environment's packages; the environment itself is never touched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial

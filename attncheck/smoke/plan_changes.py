@@ -1,7 +1,5 @@
 """Changes of a plan that several checks propose, as a user writes them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

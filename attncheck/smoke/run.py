@@ -4,8 +4,6 @@ First every check is run under the plan as given; then, for each check that fail
 every check again under the plan with all accepted changes. The report ends with that plan, ready to paste.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +46,7 @@ from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
 DOES_NOT_RUN = "ATN347"  # the code of errors in which no check's question could be asked
 DEFAULT_MODELS = ("llama", "qwen2")  # shapes trained where no model is named
+SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # by a part of a model's name
 
 
 @dataclass(frozen=True)
@@ -128,6 +127,12 @@ def _make_measured_on(request: Request, plan: Plan, runner: TrialRunner, began: 
         ring_size=plan.ring_size if plan.ring_size > 1 else 0,
         emulated=plan.ring_size > 1 and request.ring is not None and request.ring.is_emulated(target),
     )
+
+
+def find_shape(name: str) -> str:
+    """Return the small architecture whose name is part of a model's name, "" if none is."""
+    text = name.lower().replace("-", "").replace("_", "").replace(".", "")
+    return next((shape for shape in SHAPES if shape.replace("_", "") in text), "")
 
 
 def restrict_to_rank(request: Request, rank_env: RankEnv | None) -> Request:

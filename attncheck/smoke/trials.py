@@ -1,7 +1,5 @@
 """Runs checks of plans in workers: trials (model, plan) -> plan runs with a result for each check."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Runs attncheck's payload under a Python interpreter: a child process with a deadline that leaves nothing behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

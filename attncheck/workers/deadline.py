@@ -1,7 +1,5 @@
 """A deadline over work that has none of its own: it ends it as Ctrl-C would, so that no child is left behind."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

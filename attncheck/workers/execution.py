@@ -1,7 +1,5 @@
 """What every measuring command shares: the target interpreter and device, progress, and the record of the machine."""
 
-from __future__ import annotations
-
 import glob
 import os
 import time

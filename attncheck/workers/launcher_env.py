@@ -1,7 +1,5 @@
 """The rank that an outside launcher assigned to this process: rank, world size and master address (torchrun, srun)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

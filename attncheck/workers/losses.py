@@ -6,8 +6,6 @@ item that has it survived; where no single one does, two together are looked for
 then only an item that has them all is held back, and what happens to the others decides between them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations

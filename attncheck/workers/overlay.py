@@ -3,8 +3,6 @@
 The environment itself is never written to: the installer gets a folder (`--target`), no dependencies and no build.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -87,16 +85,21 @@ def _install_packages(
     options: Sequence[str],
 ) -> Path:
     names, reasons = " ".join(map(_describe_package, packages)), []
-    for number, installer in enumerate(_iter_installers(python)):
+    for number, command in enumerate(_iter_installers(python)):
         target = folder / f"packages-{number}"
         scratch = folder / "scratch"
         scratch.mkdir(exist_ok=True)
-        arguments = [*installer, *INSTALL_OPTIONS, *options, "--target", str(target), *packages]
-        reason = _run_installer(python, arguments, scratch, names, report_progress, deadline)
+        arguments = [*command, *INSTALL_OPTIONS, *options, "--target", str(target), *packages]
+        seconds = deadline - time.monotonic()
+        doing = f"installing {names} into a temporary folder"
+        installer = _run_installer(python, arguments, scratch, doing, seconds, report_progress)
         shutil.rmtree(scratch, ignore_errors=True)
-        if not reason:
+        if installer is None:
+            reasons.append(f"it took longer than {seconds:.0f} s; take a faster index, or install it by hand")
+        elif installer.returncode:
+            reasons.append(_explain_failure(installer.final_stderr()))
+        else:
             return target
-        reasons.append(reason)
     raise Unanswered(f"{names} cannot be installed beside the environment: {reasons[0]}")
 
 
@@ -116,23 +119,19 @@ def resolve_with_uv(
     if not uv or not os.path.isabs(uv):
         return ""
     command = [uv, "pip", "install", "--dry-run", "--python", python, "--no-progress", "--only-binary", ":all:"]
-    began = time.monotonic()
     lock = Path(python).parent.parent / ".lock"  # uv leaves one in a virtual environment, of a dry run too
     had_lock = lock.exists()
-    scratch = Path(make_folder())
-    installer = _Installer(python, ["-c", EXEC_SCRIPT, *command, *requirements], scratch)
+    arguments = ["-c", EXEC_SCRIPT, *command, *requirements]
     try:
-        while not installer.wait_for_exit(POLL_SECONDS):
-            interrupts.raise_if_interrupted()
-            if time.monotonic() - began > seconds:
-                raise Unanswered(f"uv's dry run took longer than {seconds:.0f} s")
-            report_progress(f"uv resolves it, changing nothing ({time.monotonic() - began:.0f} s)")
-        return installer.final_stderr()
+        with scratch_folder() as scratch:
+            doing = "uv resolves it, changing nothing"
+            installer = _run_installer(python, arguments, Path(scratch), doing, seconds, report_progress)
     finally:
-        installer.kill()
-        remove_folder(str(scratch))
         if not had_lock:
             _remove_lock(lock)
+    if installer is None:
+        raise Unanswered(f"uv's dry run took longer than {seconds:.0f} s")
+    return installer.final_stderr()
 
 
 def _remove_lock(lock: Path) -> None:
@@ -168,22 +167,24 @@ def resolve_with_pip(
     It asks the package index unless `options` forbid it, builds nothing and changes nothing. Raises `Unanswered` where
     pip finds no solution, is missing or older than 22.2, or gives no answer in time.
     """
-    began = time.monotonic()
+    names = " ".join(map(_describe_package, requirements))
     with scratch_folder() as scratch:
         answer = Path(scratch) / "report.json"
         command = ["-m", "pip", "install", "--dry-run", "--report", str(answer), "--only-binary", ":all:", *options]
-        names = " ".join(map(_describe_package, requirements))
-        installer = _Installer(python, [*command, *requirements], Path(scratch), {"PIP_BREAK_SYSTEM_PACKAGES": "1"})
-        try:
-            while not installer.wait_for_exit(POLL_SECONDS):
-                interrupts.raise_if_interrupted()
-                if time.monotonic() - began > seconds:
-                    raise Unanswered(f"pip's dry run of {names} took longer than {seconds:.0f} s")
-                report_progress(f"pip resolves {names}, changing nothing ({time.monotonic() - began:.0f} s)")
-            if installer.returncode:
-                raise Unanswered(f"pip cannot resolve {names}: {_explain_failure(installer.final_stderr())}")
-        finally:
-            installer.kill()
+        doing = f"pip resolves {names}, changing nothing"
+        installer = _run_installer(
+            python,
+            [*command, *requirements],
+            Path(scratch),
+            doing,
+            seconds,
+            report_progress,
+            {"PIP_BREAK_SYSTEM_PACKAGES": "1"},
+        )
+        if installer is None:
+            raise Unanswered(f"pip's dry run of {names} took longer than {seconds:.0f} s")
+        if installer.returncode:
+            raise Unanswered(f"pip cannot resolve {names}: {_explain_failure(installer.final_stderr())}")
         return _read_pip_report(answer)
 
 
@@ -237,20 +238,21 @@ def _run_installer(
     python: str,
     arguments: Sequence[str],
     scratch: Path,
-    names: str,
+    doing: str,
+    seconds: float,
     report_progress: Callable[[str], None],
-    deadline: float,
-) -> str:
-    """Run the installer; return "" where it succeeds, else why it failed."""
+    variables: Mapping[str, str] | None = None,
+) -> _Installer | None:
+    """Run an installer to its end and return it; None if it took longer than `seconds`."""
     began = time.monotonic()
-    installer = _Installer(python, arguments, scratch)
+    installer = _Installer(python, arguments, scratch, variables)
     try:
         while not installer.wait_for_exit(POLL_SECONDS):
             interrupts.raise_if_interrupted()
-            if time.monotonic() > deadline:
-                return f"it took longer than {deadline - began:.0f} s; take a faster index, or install it by hand"
-            report_progress(f"installing {names} into a temporary folder ({time.monotonic() - began:.0f} s)")
-        return _explain_failure(installer.final_stderr()) if installer.returncode else ""
+            if time.monotonic() - began > seconds:
+                return None
+            report_progress(f"{doing} ({time.monotonic() - began:.0f} s)")
+        return installer
     finally:
         installer.kill()
 

@@ -4,8 +4,6 @@ Linux's /proc says it (proc_pid_stat(5)): a process that is asleep and used no p
 busy the machine is; one that wants to run and gets little is starved. Elsewhere nothing is known.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable

@@ -8,8 +8,6 @@ its processor, and that spinning costs several times the work itself; passive th
 OMP_WAIT_POLICY). What the user has set stays as it is.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Mapping

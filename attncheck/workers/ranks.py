@@ -9,8 +9,6 @@ group is stopped, the first rank at fault is named with its last line on standar
 rest. An item that ran out of time while its ranks were awake is tried once more with more time, after all others.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -4,8 +4,6 @@ What can be had of that depends on the kernel (`sandbox/supervisor.py` tries); `
 `ATTNCHECK_ISOLATION` in our own environment limits what is tried: "landlock" without namespaces, "none".
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ from all others that may share the folder above; START is when the kernel starte
 can tell the folders of processes that are gone from those of processes that still run, and removes them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Reads stacks as faulthandler prints them: where a process died, whether a rank is stuck or waits for its peers."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -40,7 +40,7 @@ LONG = [
     ["determinism", "--device", "cpu", "--backend", "eager"],
     ["bench", "--device", "cpu", "--backend", "eager"],
     ["parity", "--device", "cpu", "--ring-size", "2", "--suite", "quick", "--budget", "60"],
-    ["selftest", "--device", "cpu", "--inject", "ATN140"],
+    ["selftest", "--device", "cpu", "--inject", "ATN102"],
 ]
 
 

@@ -21,13 +21,10 @@ torch = pytest.importorskip("torch")
 
 from attncheck.attention.backend import Backend, Device, Refused  # noqa: E402
 from attncheck.attention.backends import (  # noqa: E402
+    flash_attention_2,
     flash_attention_3,
-    flash_attention_3_varlen,
     flash_attention_4,
-    flash_attention_4_varlen,
-    hub_flash_attn_2,
-    hub_flash_attn_3,
-    hub_vllm_flash_attn_3,
+    load,
     xformers_cutlass,
     xformers_flash,
 )
@@ -39,18 +36,18 @@ from attncheck.core.cases import Case, with_name  # noqa: E402
 from attncheck.core.verdicts import Run, judge_run  # noqa: E402
 from tests.attention import optional_stubs as stubs  # noqa: E402
 
-MODULES = (
-    flash_attention_3,
-    flash_attention_3_varlen,
-    flash_attention_4,
-    flash_attention_4_varlen,
-    hub_flash_attn_2,
-    hub_flash_attn_3,
-    hub_vllm_flash_attn_3,
-    xformers_cutlass,
-    xformers_flash,
+NAMES = (
+    "flash_attention_3",
+    "flash_attention_3_varlen",
+    "flash_attention_4",
+    "flash_attention_4_varlen",
+    "hub_flash_attn_2",
+    "hub_flash_attn_3",
+    "hub_vllm_flash_attn_3",
+    "xformers_cutlass",
+    "xformers_flash",
 )
-BACKENDS: dict[str, Backend] = {module.BACKEND.name: module.BACKEND for module in MODULES}
+BACKENDS: dict[str, Backend] = {name: load()[0][name] for name in NAMES}
 LOAD = hub_kernels.load
 HOPPER = Device("cuda", "H200", (9, 0), (2, 11))
 PLAIN = Case("test", (150, 150), (150, 150), num_kv_heads=2)
@@ -92,9 +89,9 @@ def _stub_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
     kernels = {
-        hub_flash_attn_2.REPOSITORY: stubs.fa2_hub(),
-        hub_flash_attn_3.REPOSITORY: stubs.fa3_main("flash_attn3"),
-        hub_vllm_flash_attn_3.REPOSITORY: stubs.fa3_vllm(),
+        flash_attention_2.HUB: stubs.fa2_hub(),
+        flash_attention_3.HUB: stubs.fa3_main("flash_attn3"),
+        flash_attention_3.VLLM_HUB: stubs.fa3_vllm(),
     }
     monkeypatch.setattr(hub_kernels, "load", kernels.__getitem__)
 
@@ -139,27 +136,27 @@ def returns_lse(backend: Backend, case: Case) -> bool:
     return backend.run(make_inputs(case, "cpu"), False).lse is not None
 
 
-@pytest.mark.parametrize("backend", [b for b in BACKENDS.values() if b is not hub_vllm_flash_attn_3.BACKEND])
+@pytest.mark.parametrize("backend", [b for b in BACKENDS.values() if b is not BACKENDS["hub_vllm_flash_attn_3"]])
 def test_lse_is_compared_where_the_call_returns_it(backend: Backend) -> None:
     assert returns_lse(backend, PLAIN)
 
 
 def test_sinks_are_values_that_bfloat16_holds_so_that_every_lse_can_be_compared() -> None:
     case = Case("test", (70,), (70,), sinks=True)
-    assert returns_lse(hub_vllm_flash_attn_3.BACKEND, case)
-    assert returns_lse(flash_attention_4.BACKEND, case)
+    assert returns_lse(BACKENDS["hub_vllm_flash_attn_3"], case)
+    assert returns_lse(BACKENDS["flash_attention_4"], case)
 
 
 def test_sinks_get_their_gradient_where_the_kernel_gives_one() -> None:
     case = Case("test", (70,), (70,), sinks=True)
-    assert flash_attention_4.BACKEND.run(make_inputs(case, "cpu"), False).dsinks is not None
-    assert hub_vllm_flash_attn_3.BACKEND.run(make_inputs(case, "cpu"), False).dsinks is None
+    assert BACKENDS["flash_attention_4"].run(make_inputs(case, "cpu"), False).dsinks is not None
+    assert BACKENDS["hub_vllm_flash_attn_3"].run(make_inputs(case, "cpu"), False).dsinks is None
 
 
 def test_the_arguments_are_the_ones_of_the_release() -> None:
     case = Case("test", (70,), (70,), window_size=(32, -1), softcap=20.0)
-    flash_attention_3.BACKEND.run(make_inputs(case, "cpu"), True)
-    flash_attention_4.BACKEND.run(make_inputs(case, "cpu"), True)
+    BACKENDS["flash_attention_3"].run(make_inputs(case, "cpu"), True)
+    BACKENDS["flash_attention_4"].run(make_inputs(case, "cpu"), True)
     three, four = stubs.CALLS
     assert three["window_size"] == (32, -1)
     assert four["window_size"] == (32, None)
@@ -173,7 +170,7 @@ def test_the_arguments_are_the_ones_of_the_release() -> None:
 
 
 @pytest.mark.parametrize("with_lse", [True, False])
-@pytest.mark.parametrize("backend", [flash_attention_3.BACKEND, flash_attention_3_varlen.BACKEND])
+@pytest.mark.parametrize("backend", [BACKENDS["flash_attention_3"], BACKENDS["flash_attention_3_varlen"]])
 def test_flash_attention_3_returns_lse_or_does_not(
     backend: Backend, with_lse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +179,7 @@ def test_flash_attention_3_returns_lse_or_does_not(
     assert returns_lse(backend, PLAIN) == with_lse
 
 
-@pytest.mark.parametrize("backend", [flash_attention_3.BACKEND, flash_attention_3_varlen.BACKEND])
+@pytest.mark.parametrize("backend", [BACKENDS["flash_attention_3"], BACKENDS["flash_attention_3_varlen"]])
 def test_what_an_old_release_lacks_is_refused_by_name(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flash_attn_interface", stubs.fa3_v27())
     assert judge_backend(backend, with_name(PLAIN)) == "pass"
@@ -193,8 +190,8 @@ def test_what_an_old_release_lacks_is_refused_by_name(backend: Backend, monkeypa
 def test_what_a_function_itself_cannot_do_is_a_refusal() -> None:
     case = Case("test", (70,), (70,), head_dim=256, v_head_dim=256)
     with pytest.raises(Refused, match="FlashAttention-3: Deterministic backward not supported for hdim 256"):
-        flash_attention_3.BACKEND.run(make_inputs(case, "cpu"), True)
-    assert flash_attention_3.BACKEND.run(make_inputs(case, "cpu"), False).dq is not None
+        BACKENDS["flash_attention_3"].run(make_inputs(case, "cpu"), True)
+    assert BACKENDS["flash_attention_3"].run(make_inputs(case, "cpu"), False).dq is not None
 
 
 @pytest.mark.parametrize(
@@ -349,8 +346,8 @@ def test_xformers_operators_are_pinned() -> None:
 def test_nothing_heavy_is_imported_to_look(backend: Backend) -> None:
     source = (
         "import sys\n"
-        f"from attncheck.attention.backends.{backend.name} import BACKEND\n"
-        "BACKEND.installed()\n"
+        "from attncheck.attention.backends import load\n"
+        f"load()[0]['{backend.name}'].installed()\n"
         "print([name for name in ('torch', 'kernels', 'flash_attn', 'xformers') if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
@@ -392,7 +389,7 @@ def test_the_copy_of_four_inside_flash_attn_2_is_not_flash_attention_4(
     (tmp_path / "flash_attn" / "cute").mkdir(parents=True)
     (tmp_path / "flash_attn" / "cute" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    assert flash_attention_4.BACKEND.installed().missing == "flash-attn-4 is not installed"
+    assert BACKENDS["flash_attention_4"].installed().missing == "flash-attn-4 is not installed"
 
 
 # --- Hub kernels
@@ -426,13 +423,13 @@ def test_the_newest_cached_version_with_a_build_is_taken(tmp_path: Path, monkeyp
 
 def test_a_kernel_without_the_package_that_loads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path))
-    backend = hub_flash_attn_2.BACKEND
-    write_snapshot(tmp_path, "kernels", hub_flash_attn_2.REPOSITORY, "v3", "a" * 40)
+    backend = BACKENDS["hub_flash_attn_2"]
+    write_snapshot(tmp_path, "kernels", flash_attention_2.HUB, "v3", "a" * 40)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "kernels, which loads Hub kernels, is not installed" in backend.installed().missing
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     assert backend.installed().version == "v3"
-    assert "in the local Hub cache" in hub_flash_attn_3.BACKEND.installed().missing
+    assert "in the local Hub cache" in BACKENDS["hub_flash_attn_3"].installed().missing
 
 
 @pytest.mark.parametrize("release", ["0.9", "0.17"])
@@ -443,7 +440,7 @@ def test_a_kernel_is_loaded_with_the_network_switched_off(
     monkeypatch.setattr(hub_kernels, "load", LOAD)
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path))
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    folder = write_snapshot(tmp_path, "kernels", hub_flash_attn_2.REPOSITORY, "v3", "a" * 40)
+    folder = write_snapshot(tmp_path, "kernels", flash_attention_2.HUB, "v3", "a" * 40)
     constants: Any = SimpleNamespace(HF_HUB_OFFLINE=False)
     calls: list[Any] = []
 
@@ -460,7 +457,7 @@ def test_a_kernel_is_loaded_with_the_network_switched_off(
     monkeypatch.setitem(sys.modules, "kernels", kernels)
     monkeypatch.setitem(sys.modules, "huggingface_hub", ModuleType("huggingface_hub"))
     monkeypatch.setitem(sys.modules, "huggingface_hub.constants", constants)
-    assert judge_backend(hub_flash_attn_2.BACKEND, with_name(PLAIN)) == "pass"
+    assert judge_backend(BACKENDS["hub_flash_attn_2"], with_name(PLAIN)) == "pass"
     assert calls == [(folder, "flash_attn2", True)]
     assert not constants.HF_HUB_OFFLINE and "HF_HUB_OFFLINE" not in os.environ
 
@@ -469,7 +466,7 @@ def test_a_cached_kernel_built_for_another_torch_is_refused(tmp_path: Path, monk
     LOAD.cache_clear()
     monkeypatch.setattr(hub_kernels, "load", LOAD)
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path))
-    write_snapshot(tmp_path, "kernels", hub_flash_attn_3.REPOSITORY, "v1", "a" * 40)
+    write_snapshot(tmp_path, "kernels", flash_attention_3.HUB, "v1", "a" * 40)
 
     def loader(repo_path: Path) -> ModuleType:
         raise FileNotFoundError("Cannot find a build variant for this system in here:\n\nlong")
@@ -480,7 +477,7 @@ def test_a_cached_kernel_built_for_another_torch_is_refused(tmp_path: Path, monk
     monkeypatch.setitem(sys.modules, "huggingface_hub", ModuleType("huggingface_hub"))
     monkeypatch.setitem(sys.modules, "huggingface_hub.constants", SimpleNamespace(HF_HUB_OFFLINE=False))
     with pytest.raises(Refused, match="no build for this torch: Cannot find a build variant"):
-        hub_flash_attn_3.BACKEND.run(make_inputs(SHORT, "cpu"), False)
+        BACKENDS["hub_flash_attn_3"].run(make_inputs(SHORT, "cpu"), False)
 
 
 # --- what ran, and scripts

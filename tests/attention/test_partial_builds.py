@@ -14,14 +14,7 @@ pytest.importorskip("torch")
 
 from attncheck.attention import backends
 from attncheck.attention.backend import Device
-from attncheck.attention.backends import (
-    flash_attention_2,
-    flash_attention_2_varlen,
-    flash_attention_3,
-    flash_attention_3_varlen,
-    hub_flash_attn_3,
-    sdpa_math,
-)
+from attncheck.attention.backends import flash_attention_3, sdpa_math
 from attncheck.core import codec
 from attncheck.core.cases import Case, with_name
 from attncheck.core.environment import ExtensionBuild
@@ -29,6 +22,7 @@ from attncheck.measure.suites import make_suite
 from attncheck.measure.worker import bench_tasks, tasks
 from attncheck.measure.worker.builds import with_builds
 
+BACKENDS = backends.load()[0]
 HOPPER = Device("cuda", "H200", (9, 0), (2, 11))
 # As hopper/setup.py writes it. This is the build for head_dim 64 and 128 that ended in SIGSEGV at 160.
 HEAD_DIMS = ("HDIM64", "HDIM96", "HDIM128", "HDIM192", "HDIM256")
@@ -103,37 +97,38 @@ REFUSALS: dict[str, tuple[set[str], Case, str]] = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_what_a_build_of_flash_attention_3_left_out_is_refused_by_name(name: str, built: Any) -> None:
     left_out, case, expected = REFUSALS[name]
-    for backend in (flash_attention_3.BACKEND, flash_attention_3_varlen.BACKEND):
+    for backend in (BACKENDS["flash_attention_3"], BACKENDS["flash_attention_3_varlen"]):
         reason = backend.refuse(case, built(left_out))
         assert reason.startswith(expected) and bool(reason) == bool(expected), reason
 
 
 def test_cu_seqlens_and_older_gpus(built: Any) -> None:
     packed = make_case(layout="packed")
-    assert flash_attention_3_varlen.BACKEND.refuse(packed, built({"VARLEN"})) == "this build has no cu_seqlens (varlen)"
-    assert flash_attention_3_varlen.BACKEND.refuse(make_case(), built({"VARLEN"})) != ""
-    assert flash_attention_3.BACKEND.refuse(make_case(), built({"VARLEN"})) == ""
+    varlen = BACKENDS["flash_attention_3_varlen"]
+    assert varlen.refuse(packed, built({"VARLEN"})) == "this build has no cu_seqlens (varlen)"
+    assert varlen.refuse(make_case(), built({"VARLEN"})) != ""
+    assert BACKENDS["flash_attention_3"].refuse(make_case(), built({"VARLEN"})) == ""
     ampere = replace(HOPPER, compute_capability=(8, 0))
-    assert "sm_80" in flash_attention_3.BACKEND.refuse(make_case(), built({"SM8x"}, ampere))
-    assert flash_attention_3.BACKEND.refuse(make_case(), built(set(), ampere)) == ""
+    assert "sm_80" in BACKENDS["flash_attention_3"].refuse(make_case(), built({"SM8x"}, ampere))
+    assert BACKENDS["flash_attention_3"].refuse(make_case(), built(set(), ampere)) == ""
 
 
 def test_a_whole_build_and_one_that_says_nothing_are_run_as_before(built: Any) -> None:
     device = built(set())
     assert [build.distribution for build in device.builds] == ["flash-attn-3"]
-    for backend in (flash_attention_3.BACKEND, flash_attention_3_varlen.BACKEND):
+    for backend in (BACKENDS["flash_attention_3"], BACKENDS["flash_attention_3_varlen"]):
         for case in make_suite("standard"):
             assert backend.refuse(case, device) == backend.refuse(case, HOPPER)
 
 
 def test_a_build_of_the_hub_is_its_own(built: Any, tmp_path: Path) -> None:
-    home = tmp_path / "hub" / f"kernels--{hub_flash_attn_3.REPOSITORY.replace('/', '--')}"
+    home = tmp_path / "hub" / f"kernels--{flash_attention_3.HUB.replace('/', '--')}"
     (home / "refs").mkdir(parents=True)
     (home / "refs" / "v1").write_text("abc")
     for variant in ("torch211-cxx11-cu130-x86_64-linux/flash_attn3", "torch212-cxx11-cu130-x86_64-linux"):
         write_config(home / "snapshots" / "abc" / "build" / variant, {"HDIM256"})
     device = built(ON_THE_H200)
-    hub, installed = hub_flash_attn_3.BACKEND, flash_attention_3.BACKEND
+    hub, installed = BACKENDS["hub_flash_attn_3"], BACKENDS["flash_attention_3"]
     assert hub.refuse(make_case(192), device) == "" != installed.refuse(make_case(192), device)
     assert hub.refuse(make_case(256), device) == "this build has no head_dim 256 (it has 64, 96, 128 and 192)"
     write_config(home / "snapshots" / "abc" / "build" / "torch213-cxx11-cu130-x86_64-linux", set())
@@ -155,7 +150,7 @@ def test_what_a_build_of_flash_attn_2_left_out(switch: str, fields: Mapping[str,
     case = make_case(**{"backward": switch == "BACKWARD", **fields})
     for left_out, reason in ((True, f"this build has no {expected}"), (False, "")):
         build = ExtensionBuild("flash-attn", flags={f"FLASHATTENTION_DISABLE_{switch}": left_out})
-        for backend in (flash_attention_2.BACKEND, flash_attention_2_varlen.BACKEND):
+        for backend in (BACKENDS["flash_attention_2"], BACKENDS["flash_attention_2_varlen"]):
             assert backend.refuse(case, replace(HOPPER, builds=(build,))) == reason
             assert backend.refuse(make_case(backward=False), replace(HOPPER, builds=(build,))) == ""
 

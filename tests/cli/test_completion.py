@@ -38,7 +38,7 @@ TYPED = [
     ("smoke --packing mask", {"mask_2d", "mask_4d"}),
     ("smoke --only pad", {"padding"}),
     ("lint --framework ax", {"axolotl"}),
-    ("selftest --inject ATN14", {"ATN140"}),
+    ("selftest --inject ATN10", {"ATN102"}),
 ]
 
 

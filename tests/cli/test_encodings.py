@@ -34,7 +34,7 @@ COMMANDS = {  # with the exit code, and a part of what it prints
     "explain": (("explain", "eager-only-model"), 0, "heads × length² × 6 bytes"),
     "rules": (("rules",), 0, "ATN101"),
     "help": (("doctor", "--help"), 0, "Arguments"),
-    "selftest list": (("selftest", "--list"), 0, "ATN101"),
+    "selftest list": (("selftest", "--list"), 0, "ATN102"),
     "a mistake": (("doctor", "--facts", "é.json"), 2, ".json"),
 }
 

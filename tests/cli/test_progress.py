@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 
+from attncheck.cli.progress import SILENT_SECONDS
+
 CODE = """
 import time
 from attncheck.cli.progress import with_progress
@@ -58,3 +60,21 @@ def test_a_pipe_gets_the_rows_and_nothing_that_changes() -> None:
     assert len(lines) == 2 and "timing" not in done.stderr
     assert lines[0].startswith("1 of 2 · first · [red]0.1 ms[/red]\\x1b[31m") and "hf_aBc" not in lines[0]
     assert lines[1] == "2 of 2 · second"
+
+
+def test_a_pipe_gets_a_line_now_and_then_with_the_latest_text_and_none_after_the_end() -> None:
+    """Silent for 58 s in doctor and 232 s in parity, at fca601f."""
+    code = CODE.replace("def work", "import attncheck.cli.progress as p\np.SILENT_SECONDS = 0.1\n\ndef work")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    repeated = [line for line in done.stderr.splitlines() if line.startswith("attncheck: ")]
+    assert any("timing the first" in line for line in repeated), done.stderr
+    assert any("timing the second" in line for line in repeated)
+    assert done.stdout == "the table\n"
+    quiet = subprocess.run(
+        [sys.executable, "-c", code.replace("(work)", "(work, quiet=True)")], capture_output=True, text=True, timeout=30
+    )
+    assert quiet.stderr == ""
+
+
+def test_fifteen_seconds_never_pass_without_a_line() -> None:
+    assert SILENT_SECONDS < 15

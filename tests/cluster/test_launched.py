@@ -20,6 +20,7 @@ from attncheck.selftest import run as selftest
 from attncheck.selftest import table
 from tests.cluster.test_exchange import free_port
 from tests.conftest import all_processes_gone, find_marked_processes
+from tests.selftest.planted import nodes
 from tests.wheels import fetch_wheel
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
@@ -250,6 +251,7 @@ def kill_descendants(pid: int, marker: str, variable: str) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a throwaway environment needs Linux")
 def test_the_faults_of_selftest_are_caught_and_healthy_nodes_are_not(marker: str) -> None:
-    result = selftest.run(("ATN58",), None, "cpu", 60.0, lambda text: None)
+    selected = (*selftest.select_faults(("ATN58",)), *nodes.FAULTS)
+    result = selftest.run_faults(selected, None, "cpu", 60.0, lambda text: None)
     assert [fault.status for fault in result.results] == ["caught", "caught"], table.as_text(result)
-    assert [control.status for control in result.controls] == ["silent"], table.as_text(result)
+    assert [control.status for control in result.controls] == ["silent", "silent"], table.as_text(result)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attncheck.selftest.faults.stubs import FLASH_FUNCTIONS
+from tests.selftest.planted.stubs import FLASH_FUNCTIONS
 
 ARCHIVE = os.environ.get("ATTNCHECK_FLASH_ATTN_ARCHIVE", "")
 # Of thousands of modules few are imported: compiling them all takes longer than all else.

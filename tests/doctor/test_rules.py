@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,7 @@ import pytest
 from attncheck.core.facts import MissingFact
 from attncheck.core.findings import Finding
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor import rules
 from attncheck.doctor.engine import all_rules, make_finding
 from attncheck.doctor.rules import Rule
 
@@ -23,12 +25,28 @@ SECTIONS = ("What it checks:", "Why it matters:", "What to do:", "Source:")
 # Commands that show something or judge again; a fix changes something.
 LOOKS = re.compile(r"attncheck |nvidia-smi (topo|--query|-i \d+ --query|-q)|(sudo )?dmesg |\S+ -m pip config debug")
 
-FAMILIES = {path.stem: path.parent.name for path in (Path(__file__).parent / "rules").glob("*/*.py")}
+FAMILIES = {
+    path.stem: path.parent.name
+    for path in (Path(__file__).parent / "rules").glob("*/*.py")
+    if "FIRES" in path.read_text(encoding="utf-8")
+}
 
 
 def load_cases(rule: Rule) -> ModuleType:
+    """Return the rule's cases; without any if there is no such file: `find_case_problems` names it."""
     name = rule.name.replace("-", "_")
-    return importlib.import_module(f"tests.doctor.rules.{FAMILIES.get(name, '')}.{name}")
+    if name not in FAMILIES:
+        return ModuleType(name)
+    return importlib.import_module(f"tests.doctor.rules.{FAMILIES[name]}.{name}")
+
+
+def find_case_problems(case_names: Iterable[str], rules: Iterable[Rule]) -> list[str]:
+    """Return one line for each rule without a file of cases, and for each file whose name no rule has."""
+    by_case = {rule.name.replace("-", "_"): rule for rule in rules}
+    names = set(case_names)
+    missing = [f"{by_case[name].code}: no file of cases, {name}.py" for name in sorted(by_case.keys() - names)]
+    extra = sorted(names - by_case.keys())
+    return missing + [f"{name}.py: no rule has this name; name the file after its rule" for name in extra]
 
 
 def run_rule(rule: Rule, snapshot: Snapshot) -> list[Finding]:
@@ -42,12 +60,31 @@ def parametrize_snapshots(which: str) -> list[object]:
     return [
         pytest.param(rule, snapshot, id=f"{rule.code}-{title}")
         for rule in CHECKED_RULES
-        for title, snapshot in getattr(load_cases(rule), which).items()
+        for title, snapshot in getattr(load_cases(rule), which, {}).items()
+    ]
+
+
+def test_every_file_of_cases_is_named_after_its_rule() -> None:
+    assert find_case_problems(FAMILIES, CHECKED_RULES) == []
+
+
+def test_a_wrong_name_of_a_file_of_cases_is_one_clear_line() -> None:
+    """At fca601f such a file stopped all of tests/doctor with "No module named 'tests.doctor.rules.'"."""
+    (rule,) = (rule for rule in CHECKED_RULES if rule.code == "ATN140")
+    name = rule.name.replace("-", "_")
+    assert find_case_problems([f"test_{name}"], [rule]) == [
+        f"ATN140: no file of cases, {name}.py",
+        f"test_{name}.py: no rule has this name; name the file after its rule",
     ]
 
 
 def test_every_rule_loads() -> None:
     assert all_rules()[1] == ()
+
+
+def test_every_page_without_a_check_has_a_code_of_its_own() -> None:
+    pages = [path.stem.replace("_", "-") for path in Path(rules.__path__[0]).glob("*/*.md")]
+    assert sorted(pages) == sorted(rule.name for rule in RULES if rule.by_engine)
 
 
 @pytest.mark.parametrize("rule", CHECKED_RULES, ids=lambda rule: rule.name)

@@ -228,6 +228,7 @@ def test_doctor_and_lint_take_files(attncheck: Run, tmp_path: Path) -> None:
     assert note["evidence"] == [
         "requirements.txt:4: a project by its path or URL: which package and version it is was not read"
     ]
+    assert note["fixes"][0]["text"].endswith("requirements.txt,PACKAGE=VERSION"), "a file is named already"
     (tmp_path / "requirements.txt").write_text("torch = 2\n")
     for arguments in (("doctor",), ("lint",)):
         command = () if arguments == ("doctor",) else ("--", "torchrun", "train.py")

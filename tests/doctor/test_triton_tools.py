@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.doctor.probes.payload.packages import compilers, pip_config
+from attncheck.doctor.probes.payload.packages import build_tools, pip_config
 
 
 def test_the_compiler_that_triton_would_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    assert "absent" in compilers.find_c_compiler()
+    assert "absent" in build_tools.find_c_compiler()
     for name in ("clang", "gcc"):  # gcc wins
         (tmp_path / name).write_text("")
         (tmp_path / name).chmod(0o755)
-        assert compilers.find_c_compiler() == {"known": str(tmp_path / name)}
+        assert build_tools.find_c_compiler() == {"known": str(tmp_path / name)}
     monkeypatch.setenv("CC", "ccache clang")
-    assert compilers.find_c_compiler() == {"absent": "CC names ccache clang, which is not there"}
+    assert build_tools.find_c_compiler() == {"absent": "CC names ccache clang, which is not there"}
 
 
 def test_the_headers_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sysconfig, "get_paths", lambda **unused: {"include": str(tmp_path)})
-    assert "absent" in compilers.find_python_headers()
+    assert "absent" in build_tools.find_python_headers()
     (tmp_path / "Python.h").write_text("")
-    assert compilers.find_python_headers() == {"known": str(tmp_path)}
+    assert build_tools.find_python_headers() == {"known": str(tmp_path)}
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no second file system")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from attncheck.core.verdicts import HUGE, Answer, Verdict
 from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import apply, init
 from attncheck.gate.policy import Policy, load_policy, parse_policy, parse_toml
+from tests.conftest import Run
 from tests.snapshots import h200x2, laptop
 
 SHARED_GPUS = Allowance("ATN211", "shared on Fridays", "2026-12-31")
@@ -135,13 +137,31 @@ def test_init_writes_what_our_own_reader_takes(tmp_path: Path) -> None:
     write_project(tmp_path)
     project = init.inspect_project(tmp_path, h200x2())
     assert project.launch == ('quo"te\n.sh', "run.sh", "conf/sft.yaml")
-    assert project.models == ("org/model", "./mine")
+    assert project.models == () and project.uncached_models == ("org/model", "./mine")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    project = init.inspect_project(tmp_path, h200x2())
+    assert project.models == ("./mine",)
     document = init.render_policy(project)
     init.write_policy(tmp_path, document)
     policy = load_policy(tmp_path)
     assert policy.checks[:3] == ("doctor", "lint", "parity")
     assert (policy.launch, policy.models, policy.device) == (project.launch, project.models, "cuda")
     assert "2 × NVIDIA H200" in document
+    assert '# models = ["org/model"]  # not cached: hf download org/model config.json' in document
+
+
+def test_the_policy_that_init_writes_refuses_no_job_for_a_model_that_is_not_cached(
+    attncheck: Run, tmp_path: Path
+) -> None:
+    """At fca601f the gate of level 1 ended with ATN301, an error, for the model that init had read in the launch."""
+    (tmp_path / "train.sh").write_text(
+        "trl sft --model_name_or_path Qwen/Qwen2.5-7B --dataset_name x --packing true --output_dir out\n"
+    )
+    assert attncheck("init", "--write").returncode == 0
+    done = attncheck("gate", "--level", "1", "--format", "json")
+    codes = {finding["code"] for finding in json.loads(done.stdout)["findings"]}
+    assert "ATN301" not in codes and "ATN448" in codes
 
 
 def test_every_line_that_init_leaves_out_can_be_put_in(tmp_path: Path) -> None:

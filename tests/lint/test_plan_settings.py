@@ -95,6 +95,8 @@ def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
         "ms-swift": r"--[a-z0-9_]+ [\w./-]+",
         "easyr1": r"[a-z_.]+=[\w./-]+",
         "megatron": r"--[a-z0-9-]+( [\w./-]+)?",
+        "nemo-rl": r"[a-z_.]+=[\w./-]+",
+        "slime": r"--[a-z0-9-]+( [\w./-]+)?",
         "verl": r"\+?[a-z_.]+=[\w./-]+",
     }
     form = re.compile(forms.get(framework, r"[a-z0-9_]+: ?[\w./-]*|  - [\w.]+") + r"|#.*|export .*")

@@ -18,7 +18,7 @@ from attncheck.rehearsal.worker import judging, materials
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SCRIPT = SCRIPTS / "train.py"
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[2]
 DOCUMENTS = 900
 STEPS = 24
 LABELLED = Objective("labelled", TRAINER_NORMALISATIONS, "the test")

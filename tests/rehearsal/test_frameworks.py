@@ -23,7 +23,7 @@ from tests.lint.frameworks import test_rehearsal_cuts as launches
 
 pytestmark = pytest.mark.nightly
 FOLDER = os.environ.get("ATTNCHECK_REHEARSAL_PYTHONS", "")
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[2]
 PLANTS = Path(__file__).parent / "plants"
 PACKED_LLAMAFACTORY = launches.LLAMAFACTORY + "neat_packing: true\n"
 # Steps of one batch: axolotl 0.17 to 0.19 averages batches, not tokens, which a test below shows.

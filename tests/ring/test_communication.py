@@ -17,7 +17,7 @@ from attncheck.core.findings import Finding
 from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, WrongPlace, compute_bandwidth
 from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.report import communication_table
-from attncheck.ring import communication, communication_findings, link_rates, topology
+from attncheck.ring import communication, communication_findings, topology
 from attncheck.ring.pairs import choose_pairs
 from attncheck.workers.execution import ExecutionTarget
 from tests import snapshots as s
@@ -517,7 +517,7 @@ def test_what_names_a_host_is_not_told() -> None:
     ],
 )  # fmt: skip
 def test_rates_are_the_documented_ones(kind: str, capability: tuple[int, int], rate: float) -> None:
-    assert link_rates.one_way_gb_per_s(kind, capability) == rate
+    assert topology.one_way_gb_per_s(kind, capability) == rate
 
 
 def test_bandwidth_is_that_of_the_link() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from attncheck.core.results.collectives import Communication
-from attncheck.ring.communication_fixes import fix_failed_exchanges
+from attncheck.ring.communication_findings import fix_failed_exchanges
 from tests.ring.test_communication import exchange_result, two_node_result
 
 NVLS, GID, PEERS, BARRIER = "NCCL_NVLS_ENABLE=0", "NCCL_IB_GID_INDEX=3", "NCCL_P2P_DISABLE=1", "barrier(group=group)"

@@ -13,8 +13,7 @@ from attncheck.core.results.ring_timings import PASSES
 from attncheck.ring.bench import PACKINGS
 from attncheck.ring.predict import prediction, schedules
 from attncheck.ring.predict.block_times import Pass
-from attncheck.ring.predict.interval import bound_ms
-from attncheck.ring.predict.prediction import time_passes
+from attncheck.ring.predict.prediction import bound_ms, time_passes
 from attncheck.ring.predict.schedules import LATER_WORKS, Schedule, Transfer, make_schedule
 from attncheck.ring.predict.simulation import LAUNCH_MS, Machine, PassTime, simulate
 from attncheck.ring.roofline import busiest_rank_share

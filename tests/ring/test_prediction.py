@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -185,6 +186,17 @@ def test_missing_gpus_bring_the_offer_to_predict() -> None:
         raise Unanswered("another")
 
 
+@pytest.mark.skipif(bool(glob.glob("/dev/nvidia[0-9]*")), reason="a GPU is here")
+@pytest.mark.parametrize("words", [(), ("--predict", "--link", "nvlink=450"), ("--no-emulate",)])
+def test_a_ring_without_a_gpu_is_refused_at_once_with_the_commands_that_help(
+    attncheck: Run, words: tuple[str, ...]
+) -> None:
+    done = attncheck("bench", "--ring-size", "8", *words)
+    assert done.returncode == 3 and not done.stdout and done.stderr.count("\n") == 1, done.stderr
+    for command in ("parity --ring-size 8", "bench --ring-size 8 --predict", "--device cpu"):
+        assert command in done.stderr
+
+
 @pytest.mark.parametrize(
     ("argv", "complaint"),
     [
@@ -218,4 +230,4 @@ def test_the_command_on_a_cpu(attncheck: Run) -> None:
     assert {block["kind"] for block in section["blocks"]} == {"causal", "half_keys", "half_queries"}
     rows = section["predictions"]
     assert [row["ring_size"] for row in rows] == [8, 8, 4, 2] and all(row["ms"] > 0 for row in rows)
-    assert section["conclusions"][-1] == run.CPU_TIMES
+    assert section["conclusions"] == [run.CPU_TIMES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,11 +18,12 @@ from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.doctor import engine
 from attncheck.doctor.probes.payload.binaries.elf import Elf
 from attncheck.selftest import faults, run, table
-from attncheck.selftest.faults import Fault, compiled, do_nothing, running
-from attncheck.selftest.faults.job import ENVIRONMENT
+from attncheck.selftest.faults import Fault, do_nothing, running
 from attncheck.selftest.faults.running import CheckOutcome
 from attncheck.selftest.run import SelftestResult
 from tests.conftest import all_processes_gone, find_marked_processes
+from tests.selftest.planted import compiled, get_fault, load_faults
+from tests.selftest.planted.job import ENVIRONMENT
 
 STATIC = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a throwaway environment needs Linux")
 SOME_FAULTS: tuple[str, ...] = (
@@ -42,17 +44,13 @@ def run_faults(*selected: Fault) -> SelftestResult:
     return run.run_faults(selected, None, "cpu", 60.0, ignore_progress)
 
 
-def get_fault(name: str) -> Fault:
-    return next(fault for fault in faults.load()[0] if fault.name == name)
-
-
 @STATIC
 def test_planted_faults_are_caught_and_their_controls_silent(
     marker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    selected = [fault for fault in faults.load()[0] if fault.name.startswith(SOME_FAULTS)]
+    selected = [fault for fault in load_faults() if fault.name.startswith(SOME_FAULTS)]
     result = run_faults(*selected)
     assert len(selected) == 9
     assert {fault.status for fault in result.results} == {"caught"}, table.as_text(result)
@@ -134,9 +132,9 @@ def test_what_is_missing_is_a_reason_to_skip() -> None:
 
 def test_codes_are_chosen_by_beginning_and_unknown_ones_refused() -> None:
     all_faults = run.select_faults(("all",))
-    assert all_faults == run.select_faults(()) and len({fault.name for fault in all_faults}) == len(all_faults) > 150
-    assert {code for fault in run.select_faults(("atn117",)) for code in fault.codes} == {"ATN117"}
-    assert len(run.select_faults(("ATN5",))) > 30
+    assert all_faults == run.select_faults(()) and len({fault.name for fault in all_faults}) == len(all_faults) > 40
+    assert {code for fault in run.select_faults(("atn102",)) for code in fault.codes} == {"ATN102"}
+    assert len(run.select_faults(("ATN6",))) > 10
     with pytest.raises(BadUsage, match="no rule's code starts with 'ATN000'"):
         run.select_faults(("ATN000",))
     with pytest.raises(Unanswered, match="no fault is planted for ATN901"):
@@ -145,22 +143,35 @@ def test_codes_are_chosen_by_beginning_and_unknown_ones_refused() -> None:
 
 def test_every_fault_expects_a_code_that_exists_and_says_what_it_imitates() -> None:
     known = {rule.code for rule in engine.all_rules()[0]}
-    all_faults, broken = faults.load()
+    machine_faults, broken = faults.load()
     assert broken == ()
+    all_faults = (*machine_faults, *load_faults())
+    assert len({fault.name for fault in all_faults}) == len(all_faults) > 190
     for fault in all_faults:
         assert fault.codes and set(fault.codes) <= known, fault.name
         assert fault.title and fault.imitates and fault.family.title
-    listed = json.loads(table.list_faults(all_faults, run.uncovered_rules(), "json"))
-    covered = {code for fault in listed["faults"] for code in fault["codes"]}
-    uncovered = {rule["code"] for rule in listed["uncovered"]}
-    assert covered | uncovered == known
-    assert covered.isdisjoint(uncovered)
-    assert f"{len(known - covered)} codes have no fault" in table.list_faults(all_faults, run.uncovered_rules())
+    listed = json.loads(table.list_faults(machine_faults, "json"))
+    assert [fault["fault"] for fault in listed["faults"]] == [fault.name for fault in machine_faults]
+
+
+@STATIC
+@pytest.mark.nightly
+def test_every_fault_of_an_environment_is_caught() -> None:
+    result = run.run_faults(load_faults(), None, "cpu", 150.0, ignore_progress)
+    assert {fault.status for fault in result.results} == {"caught"}, table.as_text(result)
+    assert {control.status for control in result.controls} == {"silent"}, table.as_text(result)
+
+
+@STATIC
+def test_imports_are_checked_on_this_machine() -> None:
+    result = run.run(("ATN102", "ATN902"), None, "cpu", 60.0, ignore_progress)
+    assert [fault.status for fault in result.results] == ["caught"] * 4, table.as_text(result)
+    assert [control.status for control in result.controls] == ["silent"], table.as_text(result)
 
 
 @STATIC
 def test_an_interrupt_leaves_no_process_and_no_folder(marker: str, tmp_path: Path) -> None:
-    code = "from attncheck.core import interrupts; from attncheck.selftest import run as selftest\n"
+    code = "from attncheck.core.io import interrupts; from attncheck.selftest import run as selftest\n"
     code += "interrupts.install_handlers(); "
     code += "selftest.run(('ATN102',), None, 'cpu', 60.0, print)"
     process = subprocess.Popen(
@@ -170,7 +181,7 @@ def test_an_interrupt_leaves_no_process_and_no_folder(marker: str, tmp_path: Pat
         stdout=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 20
-    while not list(tmp_path.glob("attncheck-selftest-*/*/env")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob("attncheck-selftest-*/*/packages")) and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.3)
     assert find_marked_processes(marker)
@@ -243,3 +254,15 @@ def test_what_the_user_has_on_pythonpath_stays_in_reach(tmp_path: Path, monkeypa
     alone = faults.Sandbox(tmp_path, "python", hermetic=True)
     alone.prepend_pythonpath(tmp_path / "plugins")
     assert alone.environ["PYTHONPATH"] == f"{tmp_path}/plugins"
+
+
+def test_what_was_judged_before_an_interrupt_is_kept(marker: str) -> None:
+    def interrupt(text: str) -> None:
+        if re.match(r"[1-9]\d* of ", text):
+            raise KeyboardInterrupt
+
+    result = run.run_faults(run.select_faults(("ATN2", "ATN4")), None, "cpu", 60.0, interrupt)
+    assert result.interrupted and result.exit_code == 130
+    reasons = {outcome.because for outcome in result.results if outcome.status == "skipped"}
+    assert "not reached: interrupted" in reasons
+    assert len(result.results) == len(run.select_faults(("ATN2", "ATN4"))) and result.controls

@@ -407,6 +407,14 @@ def test_a_ring_whose_flash_attn_is_emulated_asks_for_no_kernel(attncheck: Run, 
     assert "local cache" not in process.stderr and process.returncode in (0, 1), process.stderr
 
 
+def test_a_model_that_is_not_cached_is_trained_as_a_small_one_of_its_architecture(attncheck: Run) -> None:
+    done = attncheck("smoke", "nobody/Qwen2.5-7B", "--only", "training", "--steps", "2", "--no-fix", "--format", "json")
+    assert "nobody/Qwen2.5-7B is not cached: training a small qwen2 instead" in done.stderr
+    assert done.returncode == 0 and '"qwen2"' in done.stdout
+    refused = attncheck("smoke", "nobody/unknown")
+    assert refused.returncode == 3 and "hf download nobody/unknown config.json" in refused.stderr
+
+
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, marker: str) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()

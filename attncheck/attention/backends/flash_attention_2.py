@@ -1,16 +1,20 @@
-"""flash-attn 2, dense: `flash_attn_func` on (batch, seqlen, heads, head_dim).
+"""flash-attn 2: `flash_attn_func`, `flash_attn_varlen_func` with cu_seqlens, and the Hub's build of both.
 
 It takes fp16 and bf16, a head_dim up to 256 that q, k and v share, GQA, windows, ALiBi, and a soft-cap from 2.6
-(flash-attn 2.8.3, flash_attn/flash_attn_interface.py, and csrc/flash_attn/flash_api.cpp `mha_fwd`); padding and packed
-documents are `flash_attention_2_varlen`'s.
+(flash-attn 2.8.3, flash_attn/flash_attn_interface.py, and csrc/flash_attn/flash_api.cpp `mha_fwd`). transformers, verl
+and OpenRLHF train with the packed function. transformers uses `kernels-community/flash-attn2` for `flash_attention_2`
+if flash-attn is not installed. Its functions are flash-attn's own (kernels-community of 2026-08-21,
+flash-attn2/torch-ext/flash_attn2/flash_attn_interface.py). It has CPU and XPU builds as well, which are not used here.
+Nothing is downloaded; loading it runs the code that the repository published, from the cache.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Device, Installed
+from attncheck.attention.backends._flash_functions import flash_backend, hub_installed
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -22,13 +26,6 @@ def installed() -> Installed:
     from attncheck.attention.calls import flash_attn_package
 
     return flash_attn_package.find_distribution("flash_attn", "flash-attn")
-
-
-def refuse(case: Case, device: Device) -> str:
-    """Return why the dense function cannot run the case on `device`, or ""."""
-    if case.layout != "dense":
-        return "padding and packed documents are flash_attention_2_varlen's"
-    return refuse_any_layout(case, device)
 
 
 def refuse_any_layout(case: Case, device: Device, distribution: str = "flash-attn") -> str:
@@ -46,16 +43,6 @@ def refuse_any_layout(case: Case, device: Device, distribution: str = "flash-att
     return flash_attn_package.refuse(case, device) or partial_builds.refuse_flash_attn_2(case, device, distribution)
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
-    """Run the case with flash_attn_func."""
-    from flash_attn import flash_attn_func
-
-    from attncheck.attention.calls.flash_attn import run_dense
-
-    kwargs = call_kwargs(inputs, deterministic)
-    return drop_shifted_lse(inputs.case, run_dense(flash_attn_func, inputs, "flash-attn 2", None, **kwargs))
-
-
 def call_kwargs(inputs: Inputs, deterministic: bool) -> dict[str, object]:
     """Return the keyword arguments of a call beyond softmax_scale and causal."""
     case = inputs.case
@@ -69,34 +56,36 @@ def call_kwargs(inputs: Inputs, deterministic: bool) -> dict[str, object]:
     }
 
 
-def drop_shifted_lse(case: Case, outputs: Outputs) -> Outputs:
-    """Return the outputs without LSE where that is not the softmax's own.
-
-    With ALiBi and a causal mask flash-attn adds slope × key instead of the relative bias (csrc/flash_attn/src/alibi.h):
-    the softmax is the same, its LSE is shifted by a multiple of the row.
-    """
-    return replace(outputs, lse=None) if case.alibi and case.causal else outputs
+def refuse(case: Case, device: Device, packed: bool) -> str:
+    """Return why neither function of the installed flash-attn 2 can run the case on `device`, or ""."""
+    return refuse_any_layout(case, device)
 
 
-def script_lines(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it."""
-    from attncheck.attention.calls.flash_attn import dense_script_lines, format_kwargs
-
-    return dense_script_lines("from flash_attn import flash_attn_func", format_kwargs(case))
+def refuse_hub(case: Case, device: Device, packed: bool) -> str:
+    """Return why the Hub's build cannot run the case on `device`, or ""."""
+    if device.kind == "cpu":
+        return "attncheck runs Hub kernels on CUDA only"
+    return refuse_any_layout(case, device, HUB)
 
 
 KERNEL_PATTERN = r"\bflash::flash_|flash_attn::_flash_attn"  # not pytorch_flash::, which is torch's own build
 DETERMINISTIC = "deterministic=True (transformers: FLASH_ATTENTION_DETERMINISTIC=1)"
 
-BACKEND = Backend(
-    name="flash_attention_2",
-    title="flash-attn 2, dense",
-    package="flash-attn",
-    installed=installed,
-    refuse=refuse,
-    run=run,
-    script_lines=script_lines,
-    kernel_pattern=KERNEL_PATTERN,
-    deterministic=DETERMINISTIC,
-    deterministic_switch="argument",
+HUB = "kernels-community/flash-attn2"
+
+_make_backend = partial(
+    flash_backend, call_kwargs=call_kwargs, kernel_pattern=KERNEL_PATTERN, deterministic=DETERMINISTIC
+)
+_make_installed = partial(_make_backend, source="flash_attn", installed=installed, refuse=refuse, package="flash-attn")
+BACKENDS = (
+    _make_installed("flash_attention_2", "flash-attn 2, dense"),
+    _make_installed("flash_attention_2_varlen", "flash-attn 2, packed"),
+    _make_backend(
+        "hub_flash_attn_2",
+        "flash-attn 2 from the Hugging Face Hub",
+        HUB,
+        hub_installed(HUB),
+        refuse_hub,
+        package="kernels",
+    ),
 )

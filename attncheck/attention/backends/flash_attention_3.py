@@ -1,18 +1,27 @@
-"""FlashAttention-3, dense: `flash_attn_interface.flash_attn_func`, for Hopper.
+"""FlashAttention-3, for Hopper: `flash_attn_interface`'s two functions, and the Hub's two builds of them.
 
 Read in Dao-AILab/flash-attention at v2.7.0, v2.7.4, v2.8.0, v2.8.3 and main of 2026-08-15, hopper/setup.py (it builds
 for sm_90a and, unless FLASH_ATTENTION_DISABLE_SM80, sm_80: nothing newer than Hopper can load it),
 hopper/flash_api.cpp (`mha_fwd`, `mha_bwd`: 16-bit dtypes in training, a head_dim up to 256 and a multiple of 8, v's own
 head_dim on Hopper only) and hopper/flash_attn_interface.py. No release has sinks, ALiBi or dropout; some return (out,
 lse), v2.8.3 returns out alone, main has `return_attn_probs`. main refuses `deterministic` for a head_dim over 192, and
-has attention chunks in the forward alone.
+has attention chunks in the forward alone. v2.7.4's packed function asks for `seqused_q` and `seqused_k` too, which are
+None for whole documents.
+
+Of the Hub nothing is downloaded; loading a kernel runs the code that its repository published, from the cache. Read in
+kernels-community of 2026-08-21: flash-attn3's functions and limits are FlashAttention-3's own (build.toml: sm_80 and
+sm_90a, and torch-ext/flash_attn3/flash_attn_interface.py). vllm-flash-attn3 has sinks, `s_aux`, bfloat16 only
+(flash-attn/flash_api_stable.cpp). They get no gradient, since backward returns None for them. It also cuts dq and dk to
+v's head_dim, so it cannot train a model if that is smaller (torch-ext/vllm_flash_attn3/flash_attn_interface.py).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Device, Installed, SinksArgument
+from attncheck.attention.backends._flash_functions import flash_backend, hub_installed
 from attncheck.core.cases import Case
 
 if TYPE_CHECKING:
@@ -31,11 +40,25 @@ def installed() -> Installed:
     return next((candidate for candidate in candidates if candidate.version not in ("", "unknown")), candidates[0])
 
 
-def refuse(case: Case, device: Device) -> str:
-    """Return why the dense function cannot run the case on `device`, or ""."""
-    if case.layout != "dense":
-        return "padding and packed documents are flash_attention_3_varlen's"
-    return refuse_any_layout(case, device) or refuse_build(case, device, packed=False)
+def refuse(case: Case, device: Device, packed: bool) -> str:
+    """Return why the installed functions cannot run the case on `device`, or ""."""
+    return refuse_any_layout(case, device) or refuse_build(case, device, packed, DISTRIBUTIONS[0])
+
+
+def refuse_hub(case: Case, device: Device, packed: bool) -> str:
+    """Return why the Hub's build cannot run the case on `device`, or ""."""
+    return refuse_any_layout(case, device) or refuse_build(case, device, packed, HUB)
+
+
+def refuse_vllm_hub(case: Case, device: Device, packed: bool) -> str:
+    """Return why vLLM's build on the Hub cannot run the case on `device`, or ""."""
+    if case.backward and case.head_dim > case.v_head_dim:
+        return "vllm-flash-attn3 cuts dq and dk to v's head_dim, so it has no backward where that is smaller"
+    if case.sinks and (case.num_heads > 64 or case.head_dim != case.v_head_dim):
+        return "vllm-flash-attn3 takes sinks for up to 64 heads and equal head_dim for q, k and v"
+    if case.sinks and device.compute_capability != (9, 0):
+        return "vllm-flash-attn3 takes sinks on sm_90 only"
+    return refuse_any_layout(case, device, sinks=True) or refuse_build(case, device, packed, VLLM_HUB)
 
 
 def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
@@ -51,7 +74,7 @@ def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
     return flash_attn_package.refuse(case, device) or _refuse_head_dim(case, device)
 
 
-def refuse_build(case: Case, device: Device, packed: bool, distribution: str = DISTRIBUTIONS[0]) -> str:
+def refuse_build(case: Case, device: Device, packed: bool, distribution: str) -> str:
     """Return what the case needs and the installed build lacks, or ""; `packed` where cu_seqlens are given."""
     from attncheck.attention.calls import partial_builds
 
@@ -75,46 +98,43 @@ def _refuse_head_dim(case: Case, device: Device) -> str:
     return ""
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
-    """Run the case with flash_attn_func."""
-    from flash_attn_interface import flash_attn_func
-
-    from attncheck.attention.calls.flash_attn import run_dense
-
-    return run_dense(flash_attn_func, inputs, TITLE, None, **call_kwargs(inputs.case, deterministic))
-
-
-def call_kwargs(case: Case, deterministic: bool) -> dict[str, object]:
+def call_kwargs(inputs: Inputs, deterministic: bool) -> dict[str, object]:
     """Return the keyword arguments of a call beyond softmax_scale and causal."""
+    case = inputs.case
     return {
         "window_size": case.window_size,
         "attention_chunk": case.attention_chunk,
         "softcap": case.softcap,
         "deterministic": deterministic,
         "return_attn_probs": True,
+        "seqused_q": None,
+        "seqused_k": None,
     }
 
 
-def script_lines(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it."""
-    from attncheck.attention.calls.flash_attn import dense_script_lines, format_kwargs
+HUB, VLLM_HUB = "kernels-community/flash-attn3", "kernels-community/vllm-flash-attn3"
 
-    return dense_script_lines("from flash_attn_interface import flash_attn_func", format_kwargs(case))
-
-
-KERNEL_PATTERN = r"\bflash::(enable_sm\d+|FlashAttn(Fwd|Bwd)|prepare_varlen)|\bflash_attn_3::"
-DETERMINISTIC = "deterministic=True, up to a head_dim of 192"
-
-BACKEND = Backend(
-    name="flash_attention_3",
-    title="FlashAttention-3, dense",
-    package="flash-attn-3",
-    installed=installed,
-    refuse=refuse,
-    run=run,
-    script_lines=script_lines,
-    kernel_pattern=KERNEL_PATTERN,
-    deterministic=DETERMINISTIC,
-    deterministic_switch="argument",
+_make_backend = partial(
+    flash_backend,
+    call_kwargs=call_kwargs,
+    kernel_pattern=r"\bflash::(enable_sm\d+|FlashAttn(Fwd|Bwd)|prepare_varlen)|\bflash_attn_3::",
+    deterministic="deterministic=True, up to a head_dim of 192",
     takes_chunks=True,
+)
+_make_installed = partial(_make_backend, source=MODULE, installed=installed, refuse=refuse, package="flash-attn-3")
+_make_hub = partial(_make_backend, package="kernels")
+BACKENDS = (
+    _make_installed("flash_attention_3", "FlashAttention-3, dense"),
+    _make_installed("flash_attention_3_varlen", "FlashAttention-3, packed"),
+    _make_hub(
+        "hub_flash_attn_3", "FlashAttention-3 from the Hugging Face Hub", HUB, hub_installed(HUB), refuse=refuse_hub
+    ),
+    _make_hub(
+        "hub_vllm_flash_attn_3",
+        "vLLM's FlashAttention-3 from the Hugging Face Hub",
+        VLLM_HUB,
+        hub_installed(VLLM_HUB),
+        refuse=refuse_vllm_hub,
+        sinks=SinksArgument("s_aux", "bfloat16", has_gradient=False),
+    ),
 )

@@ -1,4 +1,4 @@
-"""FlashAttention-4, dense: `flash_attn.cute.flash_attn_func`, compiled by the CuTe DSL at first use.
+"""FlashAttention-4: `flash_attn.cute`'s two functions, compiled by the CuTe DSL at first use.
 
 Read in flash-attn-4 4.0.0b36, flash_attn/cute/interface.py: `_validate_head_dims` (Hopper: 8 to 256, multiples of 8, v
 on its own; Blackwell: 8 to 128, or 192 with 128, 256 with 256, 64 with 512), `_flash_attn_fwd` (compute capability 8.x
@@ -6,19 +6,20 @@ to 12.x; sinks not on 8.x and 12.x: flash_fwd.py), `_flash_attn_bwd` (9.x to 12.
 sinks; on 12.x without soft-cap and `deterministic`). It has no dropout, and ALiBi only as a score_mod of one's own.
 Every new kind of case (dtype, head_dim, mask, kv groups) is compiled, which takes seconds. flash-attn 2.8's wheel holds
 an early copy of the same module, so the distribution decides whether it is here. Kernel names:
-Dao-AILab/flash-attention#2564.
+Dao-AILab/flash-attention#2564. cu_seqlens come behind `qv` in its arguments, so all of them are given by name.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
+from functools import partial
 from typing import TYPE_CHECKING
 
-from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backend import Device, Installed, SinksArgument
+from attncheck.attention.backends._flash_functions import flash_backend
 from attncheck.core.cases import UNBOUNDED, Case
 
 if TYPE_CHECKING:
-    from attncheck.attention.calls.flash_attn import SinksArgument
     from attncheck.attention.inputs import Inputs
 
 TITLE = "FlashAttention-4"
@@ -42,14 +43,7 @@ def installed() -> Installed:
     return Installed(version)
 
 
-def refuse(case: Case, device: Device) -> str:
-    """Return why the dense function cannot run the case on `device`, or ""."""
-    if case.layout != "dense":
-        return "padding and packed documents are flash_attention_4_varlen's"
-    return refuse_any_layout(case, device)
-
-
-def refuse_any_layout(case: Case, device: Device) -> str:
+def refuse(case: Case, device: Device, packed: bool) -> str:
     """Return why neither function can run the case on `device`, or ""."""
     from attncheck.attention.calls import flash_attn_package
 
@@ -85,15 +79,9 @@ def _refuse_head_dim(case: Case, major: int) -> str:
     return ""
 
 
-def sinks_argument() -> SinksArgument:
-    """Return how the functions take sinks."""
-    from attncheck.attention.calls.flash_attn import SinksArgument
-
-    return SinksArgument("learnable_sink")
-
-
-def call_kwargs(case: Case, deterministic: bool) -> dict[str, object]:
+def call_kwargs(inputs: Inputs, deterministic: bool) -> dict[str, object]:
     """Return the keyword arguments beyond softmax_scale, causal and sinks; an open side of a window is None."""
+    case = inputs.case
     return {
         "window_size": tuple(None if side == UNBOUNDED else side for side in case.window_size),
         "softcap": case.softcap,
@@ -102,35 +90,20 @@ def call_kwargs(case: Case, deterministic: bool) -> dict[str, object]:
     }
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
-    """Run the case with flash_attn_func."""
-    from flash_attn.cute import flash_attn_func
-
-    from attncheck.attention.calls.flash_attn import run_dense
-
-    return run_dense(flash_attn_func, inputs, TITLE, sinks_argument(), **call_kwargs(inputs.case, deterministic))
-
-
-def script_lines(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it."""
-    from attncheck.attention.calls.flash_attn import dense_script_lines, format_kwargs
-
-    import_line = "from flash_attn.cute import flash_attn_func"
-    return dense_script_lines(import_line, format_kwargs(case, None, sinks_argument()))
-
-
-KERNEL_PATTERN = r"flash_attncute|FlashAttention(Forward|Backward)\w*Sm\d+"
-
-BACKEND = Backend(
-    name="flash_attention_4",
-    title="FlashAttention-4, dense",
-    package=DISTRIBUTION,
+_make_backend = partial(
+    flash_backend,
+    source="flash_attn.cute",
     installed=installed,
     refuse=refuse,
-    run=run,
-    script_lines=script_lines,
-    kernel_pattern=KERNEL_PATTERN,
+    call_kwargs=call_kwargs,
+    sinks=SinksArgument("learnable_sink"),
+    open_side=None,
+    package=DISTRIBUTION,
+    kernel_pattern=r"flash_attncute|FlashAttention(Forward|Backward)\w*Sm\d+",
     compiles=True,
     deterministic="deterministic=True",
-    deterministic_switch="argument",
+)
+BACKENDS = (
+    _make_backend("flash_attention_4", "FlashAttention-4, dense"),
+    _make_backend("flash_attention_4_varlen", "FlashAttention-4, packed"),
 )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.attention.backends import _ring_schemes, sdpa_flash
+from attncheck.attention.backends import ring_flash_attn, sdpa_flash
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, explain_indivisible
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def refuse_ring(case: Case, device: Device) -> str:
     """Return why torch's ring cannot run the case, by its public interface or its templates, or ""."""
     return (
-        _ring_schemes.refuse_single_device(device)
+        ring_flash_attn.refuse_single_device(device)
         or _refuse_mask(case)
         or _refuse_shape(case)
         or explain_indivisible(SHARDING, case)
@@ -79,5 +79,5 @@ BACKEND = Backend(
     deterministic=sdpa_flash.BACKEND.deterministic,
     deterministic_switch="torch",
     sharding=SHARDING,
-    class_factor=_ring_schemes.block_factor,
+    class_factor=ring_flash_attn.block_factor,
 )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.attention.backends import _ring_schemes, sdpa_flash
+from attncheck.attention.backends import ring_flash_attn, sdpa_flash
 from attncheck.attention.backends.torch_context_parallel import SHARDING, refuse_ring
 from attncheck.core.cases import Case
 
@@ -56,5 +56,5 @@ BACKEND = Backend(
     run=run,
     roundings=roundings,
     sharding=SHARDING,
-    class_factor=_ring_schemes.block_factor,
+    class_factor=ring_flash_attn.block_factor,
 )

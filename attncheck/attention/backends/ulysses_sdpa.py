@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
-from attncheck.attention.backends import _ring_schemes, sdpa_efficient, sdpa_flash
+from attncheck.attention.backends import ring_flash_attn, sdpa_efficient, sdpa_flash
 from attncheck.attention.calls.ulysses_heads import local_case, sdpa_backend
 from attncheck.core.cases import Case
 from attncheck.core.sharding import Sharding, explain_indivisible
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def refuse_ulysses(case: Case, device: Device) -> str:
     """Return why Ulysses cannot run the case, whatever attends between its all-to-alls, or ""."""
     return (
-        _ring_schemes.refuse_single_device(device)
+        ring_flash_attn.refuse_single_device(device)
         or _refuse_heads(case)
         or _refuse_shape(case)
         or explain_indivisible(SHARDING, case)

@@ -7,31 +7,23 @@ result is out alone, (out, lse), or (out, lse, more).
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attncheck.attention.backend import Outputs, Refused
+from attncheck.attention.backend import Outputs, Refused, SinksArgument
+from attncheck.attention.calls import hub_kernels
 from attncheck.attention.calls.common import backward, make_leaves, repad, unpad
 from attncheck.attention.inputs import Inputs
 from attncheck.attention.masks import build_cu_seqlens
 from attncheck.core.cases import UNBOUNDED, Case
 
 LIMIT_PATTERN = "not support|only support|is only |should be a multiple|head dimension at most|requires fp16"
-
-
-@dataclass(frozen=True)
-class SinksArgument:
-    """How a function takes attention sinks: the argument's name, its dtype, and whether it returns their gradient."""
-
-    name: str
-    dtype: str = "float32"
-    has_gradient: bool = True
 
 
 def supported_kwargs(function: Callable[..., Any], title: str, **kwargs: Any) -> dict[str, Any]:
@@ -78,6 +70,17 @@ def limits_as_refusals(title: str) -> Iterator[None]:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0][:200]
+
+
+def run(source: str, packed: bool, inputs: Inputs, title: str, sinks: SinksArgument | None, **kwargs: Any) -> Outputs:
+    """Run a case with the dense or the packed function of `source`, a module's name or a repository of the Hub."""
+    module = hub_kernels.load(source) if "/" in source else importlib.import_module(source)
+    call = run_packed if packed else run_dense
+    return call(getattr(module, _function_name(packed)), inputs, title, sinks, **kwargs)
+
+
+def _function_name(packed: bool) -> str:
+    return "flash_attn_varlen_func" if packed else "flash_attn_func"
 
 
 def run_dense(
@@ -152,19 +155,15 @@ def format_kwargs(case: Case, open_side: int | None = UNBOUNDED, sinks: SinksArg
     return ", ".join(kwargs)
 
 
-def dense_script_lines(import_line: str, kwargs: str) -> tuple[str, ...]:
-    """Return the lines of a script that calls a dense function; `import_line` binds `flash_attn_func`."""
+def script_lines(source: str, packed: bool, kwargs: str) -> tuple[str, ...]:
+    """Return the lines of a script that calls the dense or the packed function of a module or a Hub's repository."""
+    name = _function_name(packed)
+    load_lines = hub_kernels.load_lines(source, name) if "/" in source else (f"from {source} import {name}",)
+    if not packed:
+        call_lines = (f"out = flash_attn_func(q, k, v, {kwargs})", "out = out[0] if isinstance(out, tuple) else out")
+        return (*load_lines, *call_lines)
     return (
-        import_line,
-        f"out = flash_attn_func(q, k, v, {kwargs})",
-        "out = out[0] if isinstance(out, tuple) else out",
-    )
-
-
-def packed_script_lines(import_line: str, kwargs: str) -> tuple[str, ...]:
-    """Return the lines of a script that calls a packed function; `import_line` binds `flash_attn_varlen_func`."""
-    return (
-        import_line,
+        *load_lines,
         "lengths = (torch.tensor([0, *x], device=device) for x in (seqlens_q, seqlens_k))",
         "cu_q, cu_k = (x.cumsum(0, dtype=torch.int32) for x in lengths)",
         "packed = [torch.cat([x[b, p] for b, p in places]) for x, places in ((q, at_q), (k, at_k), (v, at_k))]",

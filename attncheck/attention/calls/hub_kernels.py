@@ -20,14 +20,9 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from attncheck.attention.backend import Installed, Outputs, Refused
-from attncheck.core.cases import Case
-
-if TYPE_CHECKING:
-    from attncheck.attention.calls.flash_attn import SinksArgument
-    from attncheck.attention.inputs import Inputs
+from attncheck.attention.backend import Installed, Refused
 
 
 def find_repository(repository: str) -> Installed:
@@ -113,23 +108,9 @@ def hub_offline() -> Iterator[None]:
             os.environ["HF_HUB_OFFLINE"] = variable
 
 
-def run(inputs: Inputs, repository: str, sinks: SinksArgument | None, **kwargs: Any) -> Outputs:
-    """Run a dense case with the kernel's flash_attn_func, any other with its flash_attn_varlen_func."""
-    from attncheck.attention.calls import flash_attn
-
-    kernel = load(repository)
-    if inputs.case.layout == "dense":
-        return flash_attn.run_dense(kernel.flash_attn_func, inputs, repository, sinks, **kwargs)
-    return flash_attn.run_packed(kernel.flash_attn_varlen_func, inputs, repository, sinks, **kwargs)
-
-
-def script_lines(case: Case, repository: str, kwargs: str) -> tuple[str, ...]:
-    """Return the lines of a script that loads the same revision of the kernel and calls it."""
-    from attncheck.attention.calls import flash_attn
-
+def load_lines(repository: str, name: str) -> tuple[str, ...]:
+    """Return the lines of a script that loads the same revision of the kernel and binds its function `name`."""
     _, folder = newest_snapshot(repository)
     version = folder.name if folder else "main"
     load_line = f'kernel = kernels.get_kernel("{repository}", revision="{version}")'
-    name = "flash_attn_func" if case.layout == "dense" else "flash_attn_varlen_func"
-    format_script = flash_attn.dense_script_lines if case.layout == "dense" else flash_attn.packed_script_lines
-    return ("import kernels", load_line, *format_script(f"{name} = kernel.{name}", kwargs))
+    return ("import kernels", load_line, f"{name} = kernel.{name}")

@@ -16,13 +16,15 @@ ABOUT = "About the checks"
 
 @dataclass(frozen=True)
 class Command:
-    """One command: its function, and where it stands in the help: under which heading, and as which of all.
+    """One command: its function, its heading in the help and its place there, and what its own help begins with.
 
     The function's parameters are `Annotated` options of `attncheck.cli.options` or groups of them. With
-    `passes_through` it takes another command after `--`.
+    `passes_through` it takes another command after `--`. `most_used` are the options that the help lists first.
     """
 
     function: Callable[..., None]
     panel: str
     order: int
     passes_through: bool = False
+    examples: tuple[str, ...] = ()  # each without `attncheck`
+    most_used: tuple[str, ...] = ()

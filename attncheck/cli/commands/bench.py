@@ -122,6 +122,7 @@ def bench(
     interpreter = select_interpreter(python)
     target = make_execution_target(interpreter, device, policy)
     ring = parse_ring_options(ranks)
+    can_time_ring = target.uses_gpu or device == "cpu" or ranks.emulate
     if sweep is not None:
         check_choice("--sweep", sweep, SWEEPS)
     if min_efficiency == 0:
@@ -140,6 +141,13 @@ def bench(
     prediction_request = read_prediction_request(
         predict, link, gpus_per_node, ranks, sweep, min_efficiency, target.uses_gpu
     )
+    if ring is not None and not can_time_ring:
+        command = f"attncheck bench --ring-size {ring.size}"
+        raise Unanswered(
+            "no GPU here, so no ring is worth timing. Are the schemes right? "
+            f"attncheck parity --ring-size {ring.size}. How fast is a cluster? On one of its GPUs: "
+            f"{command} --predict --link nvlink=450,ib=50. To time this CPU anyway: {command} --device cpu"
+        )
     request = bench_shapes.Request(
         backends=backends,
         passes=bench_shapes.parse_passes(shape.passes),
@@ -241,4 +249,10 @@ def make_timing_printer(
     return print_timing
 
 
-COMMAND = Command(bench, MEASURING, 8)
+COMMAND = Command(
+    bench,
+    MEASURING,
+    8,
+    examples=("bench", "bench --seqlen 16384 --backend sdpa_flash", "bench --ring-size 8 --predict --link nvlink=450"),
+    most_used=("--seqlen", "--backend", "--ring-size", "--predict", "--device"),
+)

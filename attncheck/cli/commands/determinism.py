@@ -77,4 +77,4 @@ def determinism(
     measure_and_exit(measure, writer, interpreter, model, verbose, policy)
 
 
-COMMAND = Command(determinism, MEASURING, 7)
+COMMAND = Command(determinism, MEASURING, 7, examples=("determinism", "determinism --backend sdpa_flash --repeat 64"))

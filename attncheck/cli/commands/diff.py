@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Files = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[A] [B]",
+        metavar="A B",
         show_default=False,
         help="What `attncheck probe` or `lock` wrote, or a report in JSON: a file, or - for standard input.",
     ),
@@ -80,4 +80,4 @@ def _examine(path: str, lanes: list[str] | tuple[str, ...], policy: Policy) -> S
     return make_snapshot_side(snapshot, snapshot.host.executable, "environment")
 
 
-COMMAND = Command(diff, EXAMINING, 3)
+COMMAND = Command(diff, EXAMINING, 3, examples=("diff good.json bad.json", "diff good.json --python .venv/bin/python"))

@@ -148,4 +148,10 @@ def _check_repair(
     return try_repair(report, python, policy.timeout, report_progress) if try_packages else report
 
 
-COMMAND = Command(doctor, EXAMINING, 1)
+COMMAND = Command(
+    doctor,
+    EXAMINING,
+    1,
+    examples=("doctor", "doctor --python .venv/bin/python", "doctor --target h100x8,requirements.txt"),
+    most_used=("--python", "--lane", "--target", "--profile", "--fail-on"),
+)

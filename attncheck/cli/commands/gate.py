@@ -37,4 +37,10 @@ def gate(
     sys.exit(code)
 
 
-COMMAND = Command(gate, GATING, 11)
+COMMAND = Command(
+    gate,
+    GATING,
+    12,
+    examples=("gate", "gate --level 1 --launch train.sh", "gate --output html=gate.html"),
+    most_used=("--level", "--launch", "--model", "--budget", "--fail-on"),
+)

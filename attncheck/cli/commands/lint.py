@@ -31,7 +31,7 @@ from attncheck.core.report import Report
 Files = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[PATH]...",
+        metavar="PATH...",
         show_default=False,
         help="Lint these scripts and YAML, TOML or JSON files, and all below these folders; - is standard input.",
     ),
@@ -110,4 +110,15 @@ def lint(
     write_and_exit(writer, report, verbose, policy)
 
 
-COMMAND = Command(lint, EXAMINING, 5, passes_through=True)
+COMMAND = Command(
+    lint,
+    EXAMINING,
+    5,
+    passes_through=True,
+    examples=(
+        "lint train.sh",
+        "lint train.sh --target h100x8,requirements.txt",
+        "lint -- torchrun --nproc-per-node 8 train.py",
+    ),
+    most_used=("--target", "--python", "--model", "--write", "--fail-on"),
+)

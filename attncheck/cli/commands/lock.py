@@ -67,7 +67,7 @@ def lock(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Write down the stack that is known to be good; --check says what moved since.
+    """Record a known-good stack; --check says what moved since.
 
     FILE is attncheck.lock.json unless named: packages, GPUs, driver, and what the reports given measured.
     """
@@ -131,4 +131,4 @@ def describe_lock(lock: Lock, path: str) -> str:
     )
 
 
-COMMAND = Command(lock, GATING, 15)
+COMMAND = Command(lock, GATING, 16, examples=("lock", "lock --check"))

@@ -232,4 +232,10 @@ def list_case_names(snapshot: Snapshot, request: Request, ring: Ring | None) -> 
     return tuple(dict.fromkeys(case.name for cases in cases_by_size.values() for case in cases))
 
 
-COMMAND = Command(parity, MEASURING, 6)
+COMMAND = Command(
+    parity,
+    MEASURING,
+    6,
+    examples=("parity", "parity --suite full --backend sdpa_flash", "parity --ring-size 2"),
+    most_used=("--suite", "--backend", "--budget", "--ring-size", "--device"),
+)

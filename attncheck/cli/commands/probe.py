@@ -64,4 +64,4 @@ def _write_standalone(file: str, lanes: list[str], model: str | None, online: bo
         raise Unanswered(f"cannot write {file}: {error.strerror}") from None
 
 
-COMMAND = Command(probe, EXAMINING, 2)
+COMMAND = Command(probe, EXAMINING, 2, examples=("probe > facts.json", "probe --standalone probe.py"))

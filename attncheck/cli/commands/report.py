@@ -55,4 +55,9 @@ def report(files: Files, output: OutputOptions, bug: Bug = None, verbose: Verbos
     sys.exit(code)
 
 
-COMMAND = Command(report, ABOUT, 21)
+COMMAND = Command(
+    report,
+    ABOUT,
+    22,
+    examples=("report parity.json --format html > report.html", "report doctor.json --bug ring-flash-attn"),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,9 +75,17 @@ def run(
         writer.write_files(report, verbose, output.format if refused else "")
 
     always_show = bool(writer.outputs)
+    show_progress = functools.partial(with_progress, quiet=quiet)
     sys.exit(
-        guard.run(policy, target, argv, with_progress, show, cache, always_show, interrupts.ignored_signals(), quiet)
+        guard.run(policy, target, argv, show_progress, show, cache, always_show, interrupts.ignored_signals(), quiet)
     )
 
 
-COMMAND = Command(run, GATING, 12, passes_through=True)
+COMMAND = Command(
+    run,
+    GATING,
+    13,
+    passes_through=True,
+    examples=("run -- torchrun --nproc-per-node 8 train.py", "run --level 1 -- python train.py"),
+    most_used=("--level", "--launch", "--baseline", "--budget", "--quiet"),
+)

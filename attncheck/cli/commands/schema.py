@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from attncheck import report
 from attncheck.cli.commands import ABOUT, Command
 from attncheck.cli.completion import complete_from
 from attncheck.cli.output import write_stdout
@@ -35,11 +33,10 @@ def schema(document: Document = "report") -> None:
     if document not in DOCUMENTS:
         raise BadUsage(f"no schema of {document!r}; there are {' and '.join(DOCUMENTS)}")
     if document == "policy":
-        from attncheck.gate.policy_schema import make_policy_schema
-
-        write_stdout(json.dumps(make_policy_schema(), indent=2) + "\n", "json")
+        from attncheck.gate.policy_schema import make_policy_schema as make_schema
     else:
-        write_stdout(Path(report.__path__[0], "report.schema.json").read_text(encoding="utf-8"), "json")
+        from attncheck.report.schema import make_report_schema as make_schema
+    write_stdout(json.dumps(make_schema(), indent=2) + "\n", "json")
 
 
-COMMAND = Command(schema, ABOUT, 20)
+COMMAND = Command(schema, ABOUT, 21, examples=("schema", "schema policy"))

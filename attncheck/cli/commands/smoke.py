@@ -31,7 +31,7 @@ from attncheck.cli.settings import (
     resolve_policy,
     select_interpreter,
 )
-from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.errors import BadUsage, Unanswered
 
 if TYPE_CHECKING:
     from attncheck.rehearsal import run as rehearsal
@@ -41,7 +41,7 @@ LAUNCH_ENDINGS = (".sh", ".bash", ".yaml", ".yml", ".toml", ".slurm", ".sbatch")
 Target = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL|LAUNCH]",
+        metavar="MODEL|LAUNCH",
         show_default=False,
         help="Train this model's architecture, cut small; or rehearse this launch script or configuration file. "
         "Default: a Llama- and a Qwen2-shaped model.",
@@ -178,7 +178,7 @@ def smoke(
             raise BadUsage(f"{name} is for a launch's rehearsal: name a launch")
     request = smoke.Request(
         plan=make_training_plan(policy, plan, seed, ranks.ring_size),
-        models=(model,) if model is not None else smoke.DEFAULT_MODELS,
+        models=smoke.DEFAULT_MODELS if model is None else (model if full else choose_model(model),),
         check_names=smoke.parse_check_names(tuple(only or ())),
         full=full,
         fix=fix,
@@ -196,6 +196,25 @@ def smoke(
         verbose,
         policy,
     )
+
+
+def choose_model(name: str) -> str:
+    """Return the model to train small: `name`, or a small shape of its architecture if it is not cached.
+
+    Raises `Unanswered` if no shape is known for it.
+    """
+    from attncheck.core.facts import Unreadable
+    from attncheck.core.io.streams import print_message
+    from attncheck.doctor.probes.model import read_model
+    from attncheck.smoke.run import find_shape
+
+    if "/" not in name or os.path.exists(name) or not isinstance(read_model(name), Unreadable):
+        return name
+    download = f"hf download {name} config.json"
+    if not (shape := find_shape(name)):
+        raise Unanswered(f"{name} is not cached: {download}; or train a shape: attncheck smoke llama")
+    print_message(f"attncheck: {name} is not cached: training a small {shape} instead ({download})")
+    return shape
 
 
 def is_launch(name: str | None) -> bool:
@@ -227,4 +246,11 @@ def make_rehearsal_request(
     )
 
 
-COMMAND = Command(smoke, MEASURING, 9, passes_through=True)
+COMMAND = Command(
+    smoke,
+    MEASURING,
+    9,
+    passes_through=True,
+    examples=("smoke train.sh", "smoke llama --packing position_ids", "smoke -- torchrun --nproc-per-node 2 train.py"),
+    most_used=("--real-data", "--full-model", "--ring-size", "--fix", "--device"),
+)

@@ -188,4 +188,6 @@ def _make_settings(
     return UpgradeSettings(judging, target, TrialRequest(request, stages, tuple(options), budget))
 
 
-COMMAND = Command(upgrade, EXAMINING, 4)
+COMMAND = Command(
+    upgrade, EXAMINING, 4, examples=("upgrade transformers==5.23.0", "upgrade --try transformers==5.23.0")
+)

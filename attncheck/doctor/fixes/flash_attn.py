@@ -1,7 +1,5 @@
 """Fixes for flash-attn 2 in the examined environment: a published wheel, a source build, or another attention."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

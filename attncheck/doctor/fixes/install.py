@@ -1,7 +1,5 @@
 """Fixes written for the environment that was examined: its interpreter, its installer, its frameworks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from attncheck.core.environment import Distribution, ImportOutcome

@@ -1,7 +1,5 @@
 """The problems that a framework has with a launch's settings, each with what repairs it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from packaging.requirements import Requirement

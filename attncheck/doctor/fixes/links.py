@@ -1,7 +1,5 @@
 """Fixes of names that are gone: put back where they stand elsewhere, or the releases in which they are still there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from packaging.version import Version
@@ -11,6 +9,7 @@ from attncheck.core.findings import Fix
 from attncheck.core.links import UnresolvedName
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages, meet_requirements
+from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.removed_names import CACHE_ATTRIBUTES, SUCCESSORS, find_removal
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.links import provider_distribution
@@ -90,8 +89,10 @@ def fitting_provider(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> I
 
 
 def newer_consumer(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Fix:
-    """Return the way to a release of the consumer that no longer takes the names: found by trying."""
-    name = links[0].consumer
+    """Return the way to a release of the consumer that no longer takes the names: known for liger, else by trying."""
+    name, transformers = links[0].consumer, snapshot.version("transformers")
+    if name == "liger-kernel" and isinstance(transformers, Known):
+        return install_packages(snapshot, f"{name}=={liger.choose_release(transformers.value)}", options=("--no-deps",))
     fix = install_packages(snapshot, name, options=("--upgrade",), title=f"a newer {name}, if there is one ({UNTRIED})")
     return Fix(fix.title, "advice", fix.text)
 

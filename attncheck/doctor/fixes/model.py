@@ -1,7 +1,5 @@
 """Fixes for a model that cannot run with the requested attention."""
 
-from __future__ import annotations
-
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.model import Model

@@ -1,7 +1,5 @@
 """The kernels of recurrent layers: which a model's layers ask for, and how to install those that are missing."""
 
-from __future__ import annotations
-
 from attncheck.core.findings import Fix
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot

@@ -1,7 +1,5 @@
 """How to get a torch that this machine's driver can run."""
 
-from __future__ import annotations
-
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.environment import Distribution

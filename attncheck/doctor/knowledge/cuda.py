@@ -6,8 +6,6 @@ cuda-compatibility: 13.x from R580, 12.x from R525, 11.x from R450); pytorch.org
 pytorch/FBGEMM#5976 (2.13); pytorch/pytorch#178665, #190355 and #190385 (support matrices of 2.12 to 2.15).
 """
 
-from __future__ import annotations
-
 # CUDA major version -> oldest Linux driver that runs any of its minor versions.
 MINIMUM_DRIVER: dict[int, str] = {11: "450.80.02", 12: "525.60.13", 13: "580"}
 

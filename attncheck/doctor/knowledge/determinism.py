@@ -5,8 +5,6 @@ compares with "1"; verl 0.9.1 `trainer/constants_ppo.py`; torch.use_deterministi
 cuBLAS settings; read on 2026-11-21.
 """
 
-from __future__ import annotations
-
 from attncheck.core.snapshot import Snapshot
 
 # Each of these at 1 requests determinism. CUBLAS_WORKSPACE_CONFIG alone does not: images preset it.

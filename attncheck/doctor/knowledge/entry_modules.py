@@ -4,8 +4,6 @@ Source: wheels of trl 0.23.0 and 1.16.0, verl 0.9.1, openrlhf 0.11.2, axolotl 0.
 0.9.3, their console scripts and what those import, read on 2026-11-23.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 ANY_TRAINER = ""

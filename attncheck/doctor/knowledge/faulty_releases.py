@@ -1,7 +1,5 @@
 """Releases that a rule speaks against, whatever they are installed with: no fix may recommend one."""
 
-from __future__ import annotations
-
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 

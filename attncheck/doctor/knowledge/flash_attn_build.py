@@ -16,8 +16,6 @@ architecture compiled at once. Two files for four architectures took 2.9 and abo
 sm_90 took 445 s on 128 cores, which these numbers give too.
 """
 
-from __future__ import annotations
-
 SOURCE_VERSION = "2.8.3.post2"  # the best source on PyPI
 # The sources to try, in this order, where another package pins one.
 CANDIDATE_VERSIONS = ("2.8.3.post2", "2.8.3.post1", "2.8.3", "2.8.1", "2.7.4.post1")

@@ -17,8 +17,6 @@ Sources, read 2026-11-21:
   ubuntu-20.04, whose glibc is 2.31.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

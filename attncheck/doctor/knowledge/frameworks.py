@@ -3,8 +3,6 @@
 Source: wheels of openrlhf 0.11.2 and verl 0.9.1, read on 2026-11-21; the threads named at each entry.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from attncheck.doctor.needs import Need

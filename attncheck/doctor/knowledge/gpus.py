@@ -7,8 +7,6 @@ csrc/flash_attn/flash_api.cpp "only supports Ampere GPUs or newer"); flash_attn_
 interface.py, lines 845 and 2288); accelerate 1.15.0 (utils/environment.py `check_cuda_p2p_ib_support`, state.py).
 """
 
-from __future__ import annotations
-
 import re
 
 Capability = tuple[int, int]

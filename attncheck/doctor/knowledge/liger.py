@@ -5,8 +5,6 @@ MIN_SUPPORTED_TRANSFORMERS_VERSION; `model/qwen2_vl.py`), read on 2026-11-21; hi
 linkedin/Liger-Kernel#827 for what a lagging forward does.
 """
 
-from __future__ import annotations
-
 from packaging.version import Version
 
 # liger-kernel from this version on -> transformers under which its patches can be imported (before 0.7: unguarded).
@@ -44,6 +42,13 @@ MODEL_TYPES: dict[str, str] = {
 }
 LAST_RELEASE_READ = "0.8.5"  # the newest release that was read
 RELEASES_READ = "0.5.2 0.5.5 0.5.8 0.5.10 0.6.0 0.6.2 0.6.4 0.7.0 0.8.0 0.8.1 0.8.2 0.8.3 0.8.4 0.8.5"
+
+
+def choose_release(transformers: Version) -> str:
+    """Return the newest liger-kernel that was read and whose patches can be imported under this transformers."""
+    if transformers >= Version("5.0"):
+        return LAST_RELEASE_READ
+    return LAST_FOR_TRANSFORMERS_4 if transformers >= Version("4.52") else BEFORE_TRANSFORMERS_4_52
 
 
 def lacks_kernels_for(version: Version, model_type: str) -> bool:

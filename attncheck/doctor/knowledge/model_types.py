@@ -5,8 +5,6 @@ Source: CONFIG_MAPPING_NAMES in models/auto/configuration_auto.py (auto_mappings
 5.23.0. A type stands with the first of them that knows it: a release between that one and the one before may, too.
 """
 
-from __future__ import annotations
-
 import difflib
 
 FIRST_READ = "4.46.3"  # types that it knew already are not listed

@@ -5,8 +5,6 @@ integrations/*.py), ring_flash_attn 0.1.8, flash_attn 2.8.3, flash_attn_4 4.0.0b
 LLaMA-Factory 0.9.3 to 0.9.5, read on 2026-11-21. A boundary is the first release that was read with the change.
 """
 
-from __future__ import annotations
-
 FUSED_IMPLEMENTATIONS = ("flash_attention_2", "flash_attention_3", "flash_attention_4", "sdpa", "flex_attention")
 
 # integrations/sdpa_attention.py raises on a softcap from here on (and gemma2 says `_supports_sdpa = False`); 5.20.2

@@ -5,8 +5,6 @@ masking_utils.py in the transformers wheels 4.42.4 to 5.23.0, LLaMA-Factory 0.9.
 boundary is the first release that was read with the change; 4.53.0 to 4.53.3 were all read.
 """
 
-from __future__ import annotations
-
 from packaging.version import Version
 
 # masking_utils.find_packed_sequence_indices: sdpa, eager and flex keep packed documents apart from here on, where no

@@ -4,8 +4,6 @@ Source: the transformers wheels 4.42.4 to 5.23.0 (about 50 of them), read on 202
 the first release that was read without the name.
 """
 
-from __future__ import annotations
-
 # Name -> (first release of transformers without it, first release with it again or "").
 REMOVED_FROM_TRANSFORMERS: dict[str, tuple[str, str]] = {
     "transformers.cache_utils:HybridCache": ("5.0.0", ""),

@@ -5,8 +5,6 @@ many parameters its replacements of `_flash_attention_forward` have) and of 45 t
 5.23.0 (`transformers/modeling_flash_attention_utils.py`), read as syntax trees on 2026-11-21.
 """
 
-from __future__ import annotations
-
 from packaging.version import Version
 
 LAST_RELEASE_READ = "0.1.8"  # the newest release that was read

@@ -5,8 +5,6 @@ Source: pytorch/pytorch, .github/scripts/generate_binary_build_matrix.py (CUDA_A
 Blackwell, which came with CUDA 12.8; CUDA 13 dropped everything before sm_75 (NVIDIA CUDA 13.0 release notes).
 """
 
-from __future__ import annotations
-
 INDEX_URL = "https://download.pytorch.org/whl"
 
 # torch's minor version -> its builds, the newest CUDA first. "" is for a release that is not named here.

@@ -5,8 +5,6 @@ Source: the wheels of transformer-engine 1.13.0 to 2.20.2 (`transformer_engine/p
 2026-11-21. tests/doctor/test_knowledge_wheels.py derives the table again.
 """
 
-from __future__ import annotations
-
 from packaging.version import Version
 
 # TransformerEngine from this version on -> the flash-attn it uses. On Blackwell the oldest is 2.7.3 from 2.1 on.

@@ -5,8 +5,6 @@ Source: the wheels of the releases named (`transformers/utils/import_utils.py`, 
 PyPI's of that day.
 """
 
-from __future__ import annotations
-
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 

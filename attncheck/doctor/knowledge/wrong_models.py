@@ -9,8 +9,6 @@ runs each row again). Releases: the modeling files of the wheels 4.53.1, 4.53.3,
 keeps packed documents apart (`knowledge.padding`). Models with recurrent layers are ATN409's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Joins the payload's modules into the one message that is sent to the examined interpreter."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Takes a snapshot of an environment: runs the payload's lanes, joins their answers, parses the result into types."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -4,8 +4,6 @@ The files are kept in memory: the local cache is not written.
 Source of the URL form: huggingface_hub's `hf_hub_url` ("{endpoint}/{repo_id}/resolve/{revision}/{filename}").
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

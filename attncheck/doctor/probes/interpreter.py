@@ -15,8 +15,6 @@ come with a download, so its interpreter is never started unasked. It is mention
 count either: it says where uv puts a project's environment, not that one is active; `uv run` sets VIRTUAL_ENV.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import os
@@ -61,7 +59,15 @@ class Interpreter:
 
 
 def select_interpreter(python: str | None, argv: Sequence[str] = ()) -> Interpreter:
-    """Return the interpreter to examine: `python` where it was named, for the command `argv` where there is one."""
+    """Return the interpreter to examine: `python` if it is named, as a program or an environment's folder.
+
+    Else that of the command `argv`, if there is one. Raises `BadUsage` for a folder without a Python.
+    """
+    if python is not None and os.path.isdir(python):
+        program = _find_python(python)
+        if program is None:
+            raise BadUsage(f"{python} is a folder without bin/python: name an environment or its interpreter")
+        return Interpreter(program, Selection("--python"))
     if python is not None:
         return Interpreter(python, Selection("--python"))
     of_command = find_command_interpreter(argv) if argv else None

@@ -1,7 +1,5 @@
 """Reads one model's configuration files: a folder, a config.json, or a Hub name in the local cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from attncheck.core import codec

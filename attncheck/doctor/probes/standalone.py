@@ -1,7 +1,5 @@
 """Writes the probe as one Python file, for an environment in which nothing can be installed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ An import of a package that failed inside another one says nothing about the pac
 files still holds. Where only the import could tell, the rule is skipped, and the skip names what to repair first.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

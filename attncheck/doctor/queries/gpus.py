@@ -1,7 +1,5 @@
 """Queries of the rules about GPUs: which are visible, their descriptions, torch's CUDA version and whether it works."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

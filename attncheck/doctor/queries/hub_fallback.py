@@ -1,7 +1,5 @@
 """What transformers takes from the Hub: kernels that are named, and one for a flash attention that is missing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

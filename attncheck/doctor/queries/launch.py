@@ -1,7 +1,5 @@
 """Queries of the rules about a launch: its job, where its settings stand, and settings as fixes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from packaging.version import Version

@@ -1,7 +1,5 @@
 """Queries of the rules about links between packages: which breaks stop a job, and what the imports said of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """Queries of the rules about a model: which implementations its class accepts, and what rules a ring out."""
 
-from __future__ import annotations
-
 from packaging.version import Version
 
 from attncheck.core.facts import Absent, Fact, Known, MissingFact, Unreadable, value_or

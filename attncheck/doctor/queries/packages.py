@@ -1,7 +1,5 @@
 """Queries of several rules about packages: how imports ended, whether torch works, why flash-attn does not."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 
@@ -62,6 +60,11 @@ def missing_module(outcome: ImportOutcome) -> str:
     """Return the package that an import did not find: "setuptools"; "" where it failed otherwise."""
     match = _NO_MODULE.match(outcome.message) if outcome.exception == "ModuleNotFoundError" else None
     return match.group(1) if match else ""
+
+
+def is_missing_name(outcome: ImportOutcome) -> bool:
+    """Return whether an import failed because a module lacks a name: "cannot import name …"."""
+    return outcome.outcome == "raised" and outcome.message.startswith("cannot import name")
 
 
 def parse_missing_library(message: str) -> str:

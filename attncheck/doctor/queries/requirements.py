@@ -1,7 +1,5 @@
 """What the installed distributions require of one another: their Requires-Dist, read for the examined interpreter."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from copy import copy

@@ -1,7 +1,5 @@
 """Queries of the rules about rollouts: whether a launch weighs samples by the ratio of trainer to rollout engine."""
 
-from __future__ import annotations
-
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.job import Job

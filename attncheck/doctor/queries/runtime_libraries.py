@@ -1,7 +1,5 @@
 """Which compiled files need a newer libstdc++ or libgcc than Python loads here, and which copy here would do."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

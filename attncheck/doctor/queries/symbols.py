@@ -1,7 +1,5 @@
 """A short readable form of mangled C++ names, for messages: enough to recognise the function, not a demangler."""
 
-from __future__ import annotations
-
 import re
 
 _START = re.compile(r"_Z(T[ISV]|GV)?(N[rVKRO]*)?")

@@ -1,7 +1,5 @@
 """The environment as it would be after a repair: what rules can judge of it, and nothing that only an import shows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Picks one way to mend each finding, so that what they ask of packages and variables can hold at once."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex

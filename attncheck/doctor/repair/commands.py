@@ -1,7 +1,5 @@
 """Writes the commands of a repair: one line for what is installed with the same options, in the order to run them."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,21 +1,28 @@
-"""A temporary folder that holds packages and all that they require and the environment lacks."""
-
-from __future__ import annotations
+"""A temporary folder of packages and all that they require and the environment lacks, and what is observed with it."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from attncheck.core.environment import Distribution
 from attncheck.core.io.errors import Unanswered
+from attncheck.core.io.outgoing import map_texts
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.probes.collect import Lane, collect_snapshot
+from attncheck.doctor.probes.payload.privacy import scrub
 from attncheck.doctor.repair.choices import parse_requirement
 from attncheck.doctor.repair.unmet_requirements import find_unmet_requirements
 from attncheck.workers.overlay import INSTALL_SECONDS, package_overlay
 
+T = TypeVar("T")
 MAX_ROUNDS = 12  # of requirements that bring further ones
+FOLDER_NAME = "(temporary folder)"
+REPORTED_BY_FOLDER = ("ATN116",)  # two versions of a package are what a trial is
 
 
 @contextlib.contextmanager
@@ -43,6 +50,54 @@ def complete_overlay(
                 return
         wanted += unmet
     raise Unanswered(f"{' '.join(packages)} cannot be tried: what it requires requires more, {MAX_ROUNDS} times over")
+
+
+def collect_beside(
+    python: str,
+    folder: str,
+    lanes: tuple[Lane, ...],
+    model: str | None,
+    before: Snapshot,
+    seconds: float,
+    report_progress: Callable[[str], None],
+    requirements: bool = True,
+) -> Snapshot:
+    """Return what the lanes observe with the packages of `folder`; the machine and the launch are those of `before`.
+
+    With `requirements` what every package requires is read, not only what those of the attention stack do.
+    """
+    tried = collect_snapshot(
+        python, lanes, model, None, seconds, report_progress, before.host.selection, (folder,), requirements
+    )
+    first: dict[str, Distribution] = {}
+    for distribution in tried.distributions:  # in the order of sys.path: the folder's come first
+        first.setdefault(distribution.name, distribution)
+    return hide_folder(
+        replace(
+            tried,
+            distributions=tuple(first.values()),
+            clashes=tuple(clash for clash in before.clashes if set(clash.owners) <= first.keys()),
+            driver=before.driver,
+            devices=before.devices,
+            topology=before.topology,
+            model=before.model if model is None else tried.model,
+            job=before.job,
+        ),
+        folder,
+    )
+
+
+def hide_folder(value: T, folder: str) -> T:
+    """Return data without the path of a folder that is removed when it is read."""
+    names = sorted({folder, str(scrub(folder))}, key=len, reverse=True)
+
+    def hide(text: str) -> str:
+        for name in names:
+            text = text.replace(name, FOLDER_NAME)
+        return text
+
+    hidden: T = map_texts(value, hide)
+    return hidden
 
 
 def _canonical_name(text: str) -> str:

@@ -5,8 +5,6 @@ changes applied; what they then find is mended in a further round. A finding cou
 the rules find it in the snapshot without its imports too, and no longer after the changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

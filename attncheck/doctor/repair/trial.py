@@ -1,28 +1,23 @@
 """Tries a repair without touching the environment: uv resolves it, and its packages are imported from a folder."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from attncheck.core.environment import Distribution
 from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.report import Report
 from attncheck.core.results.repair import RepairSection
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.probes.collect import collect_snapshot
 from attncheck.doctor.repair.choices import parse_requirement
-from attncheck.doctor.repair.overlays import complete_overlay
+from attncheck.doctor.repair.overlays import REPORTED_BY_FOLDER, collect_beside, complete_overlay
 from attncheck.doctor.repair.plan import make_judge
 from attncheck.doctor.repair.unmet_requirements import NEVER_INSTALLED
 from attncheck.workers.overlay import parse_fix_requirements, parse_uv_changes, resolve_with_uv
 
 Progress = Callable[[str], None]
-REPORTED_BY_FOLDER = ("ATN116",)  # two versions of a package are what a trial is
 
 
 def list_trial_requirements(section: RepairSection, snapshot: Snapshot | None = None) -> tuple[str, ...]:
@@ -88,38 +83,17 @@ def try_repair(report: Report, python: str | None, seconds: float, report_progre
         return report.with_section(replace(section, trial=text))
     interpreter = python or sys.executable
     try:
-        snapshot = _collect_with_packages(interpreter, packages, report.snapshot, seconds, report_progress)
+        before = replace(report.snapshot, clashes=())
+        with complete_overlay(interpreter, packages, before, report_progress) as folder:
+            snapshot = collect_beside(
+                interpreter, str(folder), ("static", "import"), None, before, seconds, report_progress, False
+            )
     except Unanswered as error:
         return report.with_section(replace(section, trial=str(error)))
-    before = {finding.code for finding in judge(report.snapshot)}
+    known = {finding.code for finding in judge(report.snapshot)}
     after = {finding.code for finding in judge(snapshot) if finding.severity != "note"} - {*REPORTED_BY_FOLDER}
     gone = [code for code in section.mends if code not in after]
-    left = [code for code in section.mends if code in after] + sorted(after - before - {*section.mends})
+    left = [code for code in section.mends if code in after] + sorted(after - known - {*section.mends})
     text = f"{' '.join(packages)} imported; gone: {', '.join(gone) or 'nothing'}"
     text += f"; still found: {', '.join(left)}" if left else ""
     return report.with_section(replace(section, trial=text))
-
-
-def _collect_with_packages(
-    python: str, packages: tuple[str, ...], snapshot: Snapshot, seconds: float, report_progress: Progress
-) -> Snapshot:
-    """Return a snapshot of the environment with packages, and what they require and it lacks, before its own."""
-    with complete_overlay(python, packages, snapshot, report_progress) as folder:
-        return _collect(python, str(folder), snapshot, seconds, report_progress)
-
-
-def _collect(python: str, folder: str, snapshot: Snapshot, seconds: float, report_progress: Progress) -> Snapshot:
-    tried = collect_snapshot(python, ("static", "import"), None, None, seconds, report_progress, packages=(folder,))
-    first: dict[str, Distribution] = {}
-    for distribution in tried.distributions:  # in the order of sys.path: the folder's come first
-        first.setdefault(distribution.name, distribution)
-    return replace(
-        tried,
-        distributions=tuple(first.values()),
-        clashes=(),
-        driver=snapshot.driver,
-        devices=snapshot.devices,
-        topology=snapshot.topology,
-        model=snapshot.model,
-        job=snapshot.job,
-    )

@@ -1,7 +1,5 @@
 """The requirements of packages in a folder that neither the folder nor the environment meets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from email.message import Message
 from email.parser import HeaderParser

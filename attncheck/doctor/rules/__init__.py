@@ -2,26 +2,48 @@
 
 A rule is arithmetic over a `Snapshot`: no torch, no file, no process. It yields `Problem`s; the engine adds code,
 name and severity. It reads a fact that it cannot do without by `facts.need`, which turns a missing one into an
-explained skip. The module's docstring is the page that `attncheck explain CODE` prints.
+explained skip. The module's docstring is the page that `attncheck explain CODE` prints. A defect that another command
+measures has only that page, a Markdown file whose front matter is its code and severity.
 
-Rules stand in folders by what they are about; a folder is no more than that. Rules of a plugin (an entry point in the
-group "attncheck.rules", whose value is the module) need one import:
+Rules are in folders by what they are about; a folder is no more than that. What every rule needs comes by one import, a
+plugin's too (an entry point in the group "attncheck.rules", whose value is the module):
 
-    from attncheck.doctor.rules import Fix, Problem, Rule, Snapshot, need
+    from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from attncheck.core.facts import need
+from packaging.version import Version
+
+from attncheck.core.environment import Distribution, ImportOutcome
+from attncheck.core.facts import Absent, Known, MissingFact, Unreadable, need, value_or
 from attncheck.core.findings import Fix, Problem, Severity
+from attncheck.core.job import Job
+from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.needs import Need
 
-__all__ = ["Fix", "Problem", "Rule", "Snapshot", "need"]
+__all__ = [
+    "Absent",
+    "Distribution",
+    "Fix",
+    "ImportOutcome",
+    "Job",
+    "Known",
+    "MissingFact",
+    "Model",
+    "Problem",
+    "Problems",
+    "Rule",
+    "Snapshot",
+    "Unreadable",
+    "Version",
+    "need",
+    "value_or",
+]
 
+Problems = Iterator[Problem]  # what a check yields
 Check = Callable[[Snapshot], Iterable[Problem]]
 
 
@@ -30,9 +52,9 @@ class Rule:
     """One defect: its code, severity and check, and the needs for which it matters (none: always).
 
     `name` and `page` are filled in from the module's name and docstring when the rule is loaded. `by_engine` marks
-    those whose findings attncheck makes itself; their `check` is never called. `unless` are needs for which another
-    rule reports the same defect. `general` marks advice for a job that is
-    not known yet: where a launch was given, a rule over the launch is more exact.
+    those that are only a page: another command makes the finding. `unless` are needs for which another rule reports
+    the same defect. `general` marks advice for a job that is not known yet: where a launch was given, a rule over the
+    launch is more exact.
     """
 
     code: str

@@ -8,8 +8,6 @@ Sources: pip's requirements file format (pip.pypa.io, 25.1), PEP 508, PEP 621 an
 uv.lock version 1 (docs.astral.sh/uv, 0.9).
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Collects what files say of packages, for every interpreter that the environment may have, and what they agree on."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping

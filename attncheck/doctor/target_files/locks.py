@@ -4,8 +4,6 @@ A lock names more than what one install takes (extras, groups, other platforms).
 the lock shows that an install without extras takes it; otherwise it is neither there nor missing.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 Source: https://packaging.python.org/en/latest/specifications/pyproject-toml/.
 """
 
-from __future__ import annotations
-
 import re
 
 from attncheck.core.io.errors import BadUsage

@@ -3,8 +3,6 @@
 Source: https://pip.pypa.io/en/stable/reference/requirements-file-format/ (pip 25.1).
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterator

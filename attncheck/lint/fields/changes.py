@@ -15,7 +15,7 @@ from attncheck.core.io.errors import AttncheckError
 from attncheck.core.job import DROP, UnknownSetting
 from attncheck.core.launch import NOWHERE, Edit, Launch, Span
 from attncheck.lint.fields.values import ParsedSetting, ParsedSettings, join_settings
-from attncheck.lint.files import editing
+from attncheck.lint.files import editing, python
 
 
 def edit_settings(
@@ -145,6 +145,9 @@ def _set_value(launch: Launch, settings: ParsedSettings, setting: ParsedSetting,
     if setting.is_option:
         return Edit(setting.raw.location.source, setting.raw.span, _format_option(settings, field, value))
     kind = launch.file.kind if launch.file and setting.raw.location.source == launch.file.name else "command"
+    if launch.file is not None and kind == "python":
+        text = python.name_argument(launch.file, setting.raw.span, field, value)
+        return Edit(launch.file.name, setting.raw.span, text)
     text = f'"{field}": "{value}"' if kind == "json" else f"{field}: {value}" if kind == "yaml" else f"{field}={value}"
     return Edit(setting.raw.location.source, setting.raw.span, text)
 

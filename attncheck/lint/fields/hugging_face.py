@@ -18,7 +18,7 @@ from attncheck.core.plan import Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
 from attncheck.lint.fields.releases import is_at_least
-from attncheck.lint.files import editing
+from attncheck.lint.files import editing, python
 
 RECURRENT_KERNELS = ("flash-linear-attention", "causal-conv1d")
 FLASH_IMPLEMENTATION = re.compile(r"flash_attention_[234]\b|kernels-community/.*flash", re.ASCII)
@@ -142,6 +142,16 @@ def resolve_versions(snapshot: Snapshot, package: str, version: str, contemporar
         return {package: version, "transformers": str(installed.value)}
     candidates = [transformers for first, transformers in contemporary.items() if is_at_least(version, first)]
     return {package: version, "transformers": candidates[-1] if candidates else "4.40.2"}
+
+
+def read_dtype(launch: Launch, option: str | None) -> str | None:
+    """Return the dtype that a launch loads its weights in, None for transformers' default.
+
+    `option` is what the settings give; a script that loads the model itself, or gives `model_init_kwargs`, decides.
+    """
+    names = (python.DTYPE, "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype")
+    written = [entry.value for entry in launch.entries if entry.name in names]
+    return next((None if value == "null" else value for value in written), option)
 
 
 def resolve_precision(snapshot: Snapshot, transformers: str, dtype: str | None, bf16: bool, fp16: bool) -> Precision:

@@ -86,6 +86,8 @@ def parse_settings(
 ) -> ParsedSettings:
     """Return the settings of a launch whose options begin after `leading_words`, without the names in `ignored`."""
     options = with_program_defaults(options, launch.program)
+    if launch.starts_written_script:
+        leading_words = len(launch.words)  # the options are the script's own
     settings = [
         setting
         for setting in _parse_all(launch, options, renames, leading_words)

@@ -1,4 +1,4 @@
-"""Parses YAML, JSON and TOML configuration files: every key with its value and its span."""
+"""Parses configuration files: every key with its value and its span. A training script may be one, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import Setting, Source
-from attncheck.lint.files import json, toml
+from attncheck.lint.files import json, python, toml
 from attncheck.lint.files.entry import Configuration, Entry
 
 __all__ = ["Configuration", "Entry", "parse_configuration", "parse_entries"]
@@ -28,6 +28,8 @@ def parse_configuration(source: Source) -> Configuration:
         return json.parse(source)
     if source.kind == "toml":
         return toml.parse(source)
+    if source.kind == "python":
+        return python.parse(source)
     if source.kind == "yaml":
         from attncheck.lint.files import yaml  # ruamel.yaml is imported only where there is YAML to read
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.launch import NOWHERE, Edit, Setting, Source, Span
-from attncheck.lint.files import configuration
+from attncheck.lint.files import configuration, python
 from attncheck.lint.files.edit_text import find_line_bounds, quote_value
 
 TRAILING_COMMENT = re.compile(r"[ \t]*(#.*)?")
@@ -43,6 +43,8 @@ def add_key(source: Source, name: str, value: str) -> Edit:
 
     Raises `ValueError` where nothing can be added to that table, and `BadUsage` for a file that does not parse.
     """
+    if source.kind == "python":
+        return python.add_argument(source, name, value)
     entries = configuration.parse_entries(source)
     path = name.split(".")
     if source.kind == "json":

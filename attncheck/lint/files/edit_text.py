@@ -10,6 +10,7 @@ from attncheck.core.launch import Kind, Span
 
 PLAIN_YAML = re.compile(r"[A-Za-z_./][\w./@+-]*(?: [\w./@+-]+)*|-?\d[\w.+-]*")
 YAML_SWITCHES = ("y", "n", "yes", "no", "on", "off")  # in YAML 1.1, which PyYAML reads: true and false
+PYTHON_WORDS = {"true": "True", "false": "False", "null": "None"}
 JSON_VALUE = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?|\[.*\]|\{.*\}", re.DOTALL)
 
 
@@ -17,6 +18,8 @@ def quote_value(value: str, kind: Kind) -> str:
     """Return a value in the syntax of `kind`: numbers, true and false as they are, other text quoted where needed."""
     if kind in ("command", "shell"):
         return shlex.quote(value)
+    if kind == "python" and value in PYTHON_WORDS:
+        return PYTHON_WORDS[value]
     if JSON_VALUE.fullmatch(value) and (kind != "toml" or value != "null"):
         return value
     if kind == "yaml" and PLAIN_YAML.fullmatch(value) and ": " not in value and value.lower() not in YAML_SWITCHES:

@@ -33,6 +33,8 @@ class ProgramReader:
         `entries` are what the framework's own command parses with ("pkg.mod:name"); `version` is the release in which
         the launch is read.
         """
+        if launch.starts_written_script:
+            return None
         name = launch.words[0].text if launch.words else ""
         targets = [Entry(name)] if "." in name else []
         targets += [Entry(*text.split(":")) for text in entries]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.attention.backend import Device
-from attncheck.attention.backends import hub_flash_attn_3, hub_vllm_flash_attn_3
+from attncheck.attention.backends.flash_attention_3 import HUB, VLLM_HUB
 from attncheck.attention.calls import hub_kernels
 from attncheck.core import codec
 from attncheck.core.environment import ExtensionBuild
 from attncheck.doctor.probes.payload.binaries.builds import collect_builds
 
-HUB_REPOSITORIES = (hub_flash_attn_3.REPOSITORY, hub_vllm_flash_attn_3.REPOSITORY)
+HUB_REPOSITORIES = (HUB, VLLM_HUB)
 
 
 def with_builds(device: Device) -> Device:

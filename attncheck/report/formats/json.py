@@ -1,4 +1,4 @@
-"""The report as one JSON document, whose shape `attncheck/report/report.schema.json` fixes."""
+"""The report as one JSON document, whose shape `attncheck schema` prints."""
 
 from __future__ import annotations
 

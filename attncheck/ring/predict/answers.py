@@ -1,7 +1,5 @@
 """What follows from predictions: the scheme and ring size to take, from which length a ring pays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

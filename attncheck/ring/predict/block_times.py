@@ -4,8 +4,6 @@ Between two measured sizes the logarithm of the time is linear in that of the op
 stays; below the smallest it stays too, down to the floor. Backward is the time of both passes less the forward.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping

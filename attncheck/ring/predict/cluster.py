@@ -1,7 +1,5 @@
 """The cluster that is asked about: GPUs in nodes, and what each can send within its node and beyond."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

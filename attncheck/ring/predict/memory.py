@@ -5,8 +5,6 @@ H200 419 MiB at 8,192 tokens of 32/8 heads, of which these formulas give 416. ll
 1,220 MiB for strides 1, 2, 4 and 8, come out within 3 %.
 """
 
-from __future__ import annotations
-
 from attncheck.core.results.ring_timings import Passes
 from attncheck.ring.predict.schedules import LLAMA3, ULYSSES, kv_elements, q_elements
 from attncheck.ring.roofline import Shape

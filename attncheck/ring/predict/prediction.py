@@ -1,20 +1,59 @@
-"""What every scheme would reach for one shape on one cluster: each row of the table, and why a scheme refuses."""
+"""What every scheme would reach for one shape on one cluster: each row of the table, and why a scheme refuses.
 
-from __future__ import annotations
+The changes add up as squares. The ends are no 95 % interval in a statistical sense: a link's are what it was given or
+measured with, contention's and launching's what was seen on one kind of machine.
+"""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from attncheck.attention.backend import Device
 from attncheck.core.cases import BYTES_PER_ELEMENT, Case, Dtype
-from attncheck.core.results.prediction import Prediction
+from attncheck.core.results.prediction import LinkRate, Prediction
 from attncheck.core.results.ring_timings import PASSES, Passes
 from attncheck.measure import discovery
-from attncheck.ring.predict.interval import bound_ms
 from attncheck.ring.predict.memory import estimate_memory
 from attncheck.ring.predict.schedules import LLAMA3, make_schedule
-from attncheck.ring.predict.simulation import Machine, PassTime, simulate
+from attncheck.ring.predict.simulation import MOST_CONTENTION, Machine, PassTime, simulate
 from attncheck.ring.roofline import Shape
+
+COPY_ERROR, LAUNCH_ERROR, MOST_LATENCY = 0.1, 0.25, 3.0
+
+
+def bound_ms(machine: Machine, predict: Callable[[Machine], PassTime]) -> tuple[PassTime, float, float]:
+    """Return what `predict` makes of the machine, and the least and the most milliseconds."""
+    time = predict(machine)
+    below = above = time.error_ms**2
+    for best, worst in _iter_ends(machine):
+        below += max(0.0, time.ms - predict(best).ms) ** 2
+        above += max(0.0, predict(worst).ms - time.ms) ** 2
+    return time, max(0.0, time.ms - math.sqrt(below)), time.ms + math.sqrt(above)
+
+
+def _iter_ends(machine: Machine) -> Iterator[tuple[Machine, Machine]]:
+    """Yield the machine at the better and at the worse end of each thing that is not known."""
+    cluster = machine.cluster
+    inner = [replace(cluster, inner=_at(cluster.inner, high)) for high in (True, False)]
+    yield replace(machine, cluster=inner[0]), replace(machine, cluster=inner[1])
+    if cluster.outer is not None:
+        outer = [replace(cluster, outer=_at(cluster.outer, high)) for high in (True, False)]
+        yield replace(machine, cluster=outer[0]), replace(machine, cluster=outer[1])
+    if machine.contention:
+        yield replace(machine, contention=0.0), replace(machine, contention=MOST_CONTENTION)
+    yield replace(machine, latency=0.0), replace(machine, latency=MOST_LATENCY)
+    copy_rates = [machine.copy_gb_per_s * factor for factor in (1 + COPY_ERROR, 1 - COPY_ERROR)]
+    yield replace(machine, copy_gb_per_s=copy_rates[0]), replace(machine, copy_gb_per_s=copy_rates[1])
+    launches = [
+        {direction: ms * factor for direction, ms in machine.launch_ms.items()}
+        for factor in (1 - LAUNCH_ERROR, 1 + LAUNCH_ERROR)
+    ]
+    yield replace(machine, launch_ms=launches[0]), replace(machine, launch_ms=launches[1])
+
+
+def _at(link: LinkRate, high: bool) -> LinkRate:
+    return replace(link, gb_per_s=link.high_gb_per_s if high else link.low_gb_per_s)
+
 
 SMALL_LOSS = 0.05  # of the time: below it nothing but computing limits
 

@@ -1,7 +1,5 @@
 """Measures blocks on one device, and links where they were not given, and reports what a ring would do."""
 
-from __future__ import annotations
-
 import glob
 import os
 import time
@@ -43,7 +41,7 @@ KINDS: dict[str, tuple[BlockKind, ...]] = {
     LLAMA3: ("full", "shifted"),
     ULYSSES: (),
 }
-CPU_TIMES = "a CPU was timed: neither these times nor their order hold on a GPU"
+CPU_TIMES = "no scheme is recommended: a CPU was timed, and neither its times nor their order hold on a GPU"
 
 
 @dataclass(frozen=True)
@@ -119,9 +117,9 @@ def run(
     gpus_per_node = request.gpus_per_node or GPUS_PER_NODE
     machine = make_machine(times, measured.rates, links, gpus_per_node, target.uses_gpu)
     rows = predict_all(question, machine)
-    conclusions = draw_conclusions(question, machine, rows, measured.memory_bytes)
-    if not target.uses_gpu:
-        conclusions = (*conclusions, CPU_TIMES)
+    conclusions: tuple[str, ...] = (CPU_TIMES,)
+    if target.uses_gpu:
+        conclusions = draw_conclusions(question, machine, rows, measured.memory_bytes)
     section = PredictionSection(
         execution.make_measured_on(pool, 0, began, "predict"),
         (),

@@ -15,8 +15,6 @@ Source: ring-flash-attn 0.1.8, ring_flash_attn.py, zigzag_ring_flash_attn.py, st
 llama3_flash_attn_varlen.py, utils.py; `attncheck.attention.calls.ulysses`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -6,8 +6,6 @@ runs on all ranks at once too. No group is named, as there: the default one is t
 Source: zhuzilin/ring-flash-attention, benchmark/*.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import itertools

@@ -1,7 +1,5 @@
 """The task of a worker that times the blocks of a ring's schemes on one device, one after another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

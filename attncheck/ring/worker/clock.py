@@ -6,8 +6,6 @@ benchmark times (benchmark/benchmark_kvpacked_func.py); rounds begin together. T
 faster; the working set of a ring is far beyond the L2 cache.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

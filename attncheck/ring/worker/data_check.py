@@ -7,8 +7,6 @@ bfloat16 and in a byte; two ranks contribute to each element, so that a missing 
 place of the sum show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

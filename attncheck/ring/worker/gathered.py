@@ -4,8 +4,6 @@ Every rank makes the same inputs from the seed, takes its shard, runs, and gets 
 the row, so that what measures one device measures a group. Outputs travel as bytes: any bit pattern arrives unchanged.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import chain
 from typing import Any

@@ -4,8 +4,6 @@ A rank that cannot go on writes so there, and rank 0 passes it on to its parent;
 that it still runs: when it stops they end, whatever they wait for.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

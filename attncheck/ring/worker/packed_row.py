@@ -1,7 +1,5 @@
 """One packed row through a model: its documents one by one, their logits, and the gradients of every parameter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The inside of a rank process: joins the group of its peers, then runs its job's task together with them."""
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

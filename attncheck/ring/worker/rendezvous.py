@@ -1,7 +1,5 @@
 """How ranks meet: which have come, the versions and settings of each, and the process group they compute in."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -5,8 +5,6 @@ attention is not nearly uniform and what it sees matters; all experts of the one
 cannot choose others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

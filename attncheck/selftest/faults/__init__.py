@@ -8,8 +8,6 @@ Faults of a plugin (an entry point in the group "attncheck.faults", whose value 
     from attncheck.selftest.faults import Family, Fault, Sandbox
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable
@@ -24,8 +22,8 @@ from attncheck.core import registry
 class Sandbox:
     """The throwaway folder of one check, and the command that will run there.
 
-    `python` is the interpreter that the check examines: the user's own, or a throwaway environment's. `environ`
-    overrides the variables of the check; None removes a variable.
+    `python` is the interpreter that the check examines. `environ` overrides the variables of the check; None removes a
+    variable.
     """
 
     folder: Path
@@ -35,11 +33,6 @@ class Sandbox:
     arguments: list[str] = field(default_factory=list)
     environ: dict[str, str | None] = field(default_factory=dict)
     hermetic: bool = False  # the check sees no variable of the user's but those of `environ`
-
-    @property
-    def site_packages(self) -> Path:
-        """The site-packages of the throwaway environment that `environment.setup_environment` has made."""
-        return next((self.folder / "env" / "lib").iterdir()) / "site-packages"
 
     def write_file(self, name: str, text: str | bytes) -> Path:
         """Write a file below the folder and return its path."""
@@ -69,7 +62,6 @@ class Family:
 
     `needs` are distributions of the examined environment ("torch"), or "gpu", "two gpus", "cpu" or "linux".
     Faults of a family that is `together` are injected into one run of the check, where each has its own subject.
-    Those of one that is `paired` are injected two at a time too; `extends` is a family whose faults its setup takes.
     """
 
     name: str
@@ -79,9 +71,6 @@ class Family:
     together: bool = False
     heavy: bool = False  # a run of it can fill the machine: few at once
     measures: bool = False  # its control must have measured something, and found it right
-    paired: bool = False  # a run of it takes a second
-    extends: Family | None = None
-    adds: tuple[str, ...] = ()  # what its setup has beyond that family's, as far as faults rely on its absence
 
 
 @dataclass(frozen=True)
@@ -89,8 +78,6 @@ class Fault:
     """One fault to inject: every code of `codes` must be found, in a finding that holds all words of `mentions`.
 
     `title` says what is injected, `imitates` the failure of the real world that it stands for, with its source.
-    `relies_on` is what must stay as it is for the fault to be one, beside what it changes: distributions, variables
-    ("$NAME"), files of the sandbox.
     """
 
     name: str
@@ -101,7 +88,6 @@ class Fault:
     inject: SandboxAction
     mentions: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    relies_on: tuple[str, ...] = ()
 
 
 def load() -> tuple[tuple[Fault, ...], tuple[registry.Broken, ...]]:

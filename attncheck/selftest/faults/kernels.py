@@ -1,7 +1,5 @@
 """Attention backends that compute wrongly, run another's kernel, differ from call to call, crash or hang."""
 
-from __future__ import annotations
-
 from attncheck.selftest.faults import Family, Fault, Sandbox
 from attncheck.selftest.faults.plugins import with_backend
 

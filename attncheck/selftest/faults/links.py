@@ -1,7 +1,5 @@
 """Communication that delivers wrong data or does not end: injected into torch.distributed, in every rank."""
 
-from __future__ import annotations
-
 from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction
 from attncheck.selftest.faults.plugins import add_sitecustomize
 

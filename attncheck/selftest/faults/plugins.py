@@ -1,8 +1,7 @@
-"""Installs backends as a user's plugin would come: a folder with a module and the entry point that names it."""
-
-from __future__ import annotations
+"""Puts packages before the environment's: backends as a user's plugin would come, and code that runs at the start."""
 
 import textwrap
+from pathlib import Path
 
 from attncheck.selftest.faults import Sandbox, SandboxAction
 
@@ -19,16 +18,22 @@ def with_backend(name: str, source: str) -> SandboxAction:
     """Return what installs the backend `name`, whose module `source` ends in a `BACKEND`, and has it measured."""
 
     def inject(sandbox: Sandbox) -> None:
-        folder = sandbox.folder / "plugins"
-        sandbox.write_file(f"plugins/{name}_plugin.py", SOURCE_HEAD + textwrap.dedent(source))
-        metadata = f"plugins/{name}-1.0.dist-info"
-        sandbox.write_file(f"{metadata}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        sandbox.write_file(f"{metadata}/entry_points.txt", f"[attncheck.backends]\n{name} = {name}_plugin\n")
-        if str(folder) not in (sandbox.environ.get("PYTHONPATH") or ""):
-            sandbox.prepend_pythonpath(folder)
+        module = f"{name}_plugin"
+        folder = add_package(sandbox, module, "1.0", SOURCE_HEAD + textwrap.dedent(source))
+        (folder / f"{module}-1.0.dist-info/entry_points.txt").write_text(f"[attncheck.backends]\n{name} = {module}\n")
         sandbox.arguments += ["--backend", name]
 
     return inject
+
+
+def add_package(sandbox: Sandbox, name: str, version: str, source: str = "", folder: str = "packages") -> Path:
+    """Add a distribution of one module before all others of the check, and return the folder that it is in."""
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    path = sandbox.write_file(f"{folder}/{name}-{version}.dist-info/METADATA", metadata).parents[1]
+    sandbox.write_file(f"{folder}/{name}/__init__.py", source)
+    if str(path) not in (sandbox.environ.get("PYTHONPATH") or ""):
+        sandbox.prepend_pythonpath(path)
+    return path
 
 
 def add_sitecustomize(sandbox: Sandbox, source: str) -> None:

@@ -1,7 +1,5 @@
 """Faults in a user's own training script, which `attncheck smoke -- COMMAND` rehearses: collator, labels, loss."""
 
-from __future__ import annotations
-
 from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction
 
 SCRIPT = """

@@ -4,8 +4,6 @@ On machines with two GPUs the genuine schemes run flash-attn's real kernels over
 them with the kernels emulated, and the schedules, messages and merging are the genuine ones all the same.
 """
 
-from __future__ import annotations
-
 import textwrap
 
 from attncheck.selftest.faults import Family, Fault, Sandbox
@@ -73,6 +71,7 @@ BACKEND = Backend(
 '''
 GENUINE_TEMPLATE = """
 import contextlib, importlib
+from attncheck.attention.backends import ring_flash_attn as schemes
 
 def patched(holder, name, change):
     original = getattr(holder, name)
@@ -91,7 +90,7 @@ def nth_comm(which, replace_comm):
 
 {body}
 
-genuine = importlib.import_module("attncheck.attention.backends.{scheme}").BACKEND
+genuine = next(scheme for scheme in schemes.BACKENDS if scheme.name == "{scheme}")
 
 def run(inputs, deterministic):
     from attncheck.attention.calls import ring_package

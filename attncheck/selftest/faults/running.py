@@ -1,7 +1,5 @@
 """Runs attncheck's own command line in a sandbox, as a child process, as a user would run it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

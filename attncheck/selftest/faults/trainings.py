@@ -4,8 +4,6 @@ A small model is trained for real by `attncheck smoke`. Where a fault is one of 
 "sdpa" alone, as users' stacks have it, so that the eager reference stays right.
 """
 
-from __future__ import annotations
-
 import json
 
 from attncheck.selftest.faults import Family, Fault, Sandbox, SandboxAction

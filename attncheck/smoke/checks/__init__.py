@@ -7,8 +7,6 @@ whose value is the module) need one import:
     from attncheck.smoke.checks import Change, CheckResult, Measure, Plan, SmokeCheck
 """
 
-from __future__ import annotations
-
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable

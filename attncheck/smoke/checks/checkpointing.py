@@ -1,7 +1,5 @@
 """Gradient checkpointing on against off."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The plan's loss function against float64."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

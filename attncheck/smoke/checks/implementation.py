@@ -1,7 +1,5 @@
 """The model computes under its implementation what it computes with eager attention."""
 
-from __future__ import annotations
-
 from attncheck.core.results.smoke import deciding_reason
 from attncheck.smoke.checks import SmokeCheck
 from attncheck.smoke.checks.what_ran import propose_changes

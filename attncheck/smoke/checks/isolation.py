@@ -1,7 +1,5 @@
 """Packed documents do not see each other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Liger on against off, and which of its patches take effect."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Padded batches equal the unpadded, on either side."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

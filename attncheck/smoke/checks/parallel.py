@@ -1,7 +1,5 @@
 """Parallel equals single: a row cut over ranks trains as one device would train it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

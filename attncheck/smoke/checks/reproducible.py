@@ -1,7 +1,5 @@
 """Two runs have the same bits, where the plan asks for that."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A training run learns what can be learnt, and no more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

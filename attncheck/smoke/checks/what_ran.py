@@ -1,7 +1,5 @@
 """What was asked for is what runs, in every attention layer."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

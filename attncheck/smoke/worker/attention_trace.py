@@ -5,8 +5,6 @@ is traced at the one function of transformers that calls it, because its compile
 profiler's kernel names of one forward pass are kept as evidence.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

@@ -6,8 +6,6 @@ make it: where it is wrong and the logits are not, the loss is. And the experts 
 16 bit, rounding chooses others at a few tokens, after which neither logits nor gradients can be held to rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 

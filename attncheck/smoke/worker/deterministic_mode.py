@@ -1,7 +1,5 @@
 """The settings that decide whether a training step repeats bit for bit, for the time of a context."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

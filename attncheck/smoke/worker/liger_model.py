@@ -1,7 +1,5 @@
 """A model patched by liger-kernel, and the loss that it computes."""
 
-from __future__ import annotations
-
 import inspect
 from types import FunctionType, MethodType
 from typing import Any

@@ -6,8 +6,6 @@ model, which needs no GPU. A patch whose replaced functions and modules are neve
 Source: liger_kernel 0.8.5, `transformers/monkey_patch.py`.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """The cross-entropy implementations that a plan can name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

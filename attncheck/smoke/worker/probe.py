@@ -4,8 +4,6 @@ Used where a comparison fails, to tell a fault of attention from two things that
 that is wrong by itself, and experts that rounding chose otherwise.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

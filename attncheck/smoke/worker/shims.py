@@ -1,7 +1,5 @@
 """Repairs made inside the training process, for the time of a context."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

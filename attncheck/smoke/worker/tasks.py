@@ -1,7 +1,5 @@
 """The task of a smoke worker: runs checks of several models and plans one by one and sends a `CheckResult` of each."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ The reference is the same weights in float32 with transformers' eager attention,
 rests on packing, padding, masks of several documents or a fused kernel.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

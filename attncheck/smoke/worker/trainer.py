@@ -1,7 +1,5 @@
 """Trains a model on packed rows with AdamW, under the plan's precision, accumulation and switches."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

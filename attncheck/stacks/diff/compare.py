@@ -1,7 +1,5 @@
 """Compares two sides, and makes the report."""
 
-from __future__ import annotations
-
 from attncheck.core.report import Report
 from attncheck.core.results.diff import DiffSection
 from attncheck.stacks.diff.one_sided import compare_findings

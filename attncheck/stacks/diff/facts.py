@@ -1,7 +1,5 @@
 """What a side is made of, fact by fact, as texts that can be compared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any

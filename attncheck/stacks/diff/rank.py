@@ -1,7 +1,5 @@
 """Orders the facts that differ by how likely each explains the findings that only one side has."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 

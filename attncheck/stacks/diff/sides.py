@@ -1,7 +1,5 @@
 """A side of a comparison: what is known of it, and how it is called."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from attncheck.core.environment import BuildTools, Host, Hub

@@ -1,7 +1,5 @@
 """Compares an environment with its lock, and makes the report."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Writes a lock to its file and reads it back; a file that is none is one clear line."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """One thing that moved, with the problem that it is, if it is one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from attncheck.core.findings import Problem

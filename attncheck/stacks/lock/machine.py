@@ -1,7 +1,5 @@
 """What moved in the machine: its GPUs and their driver."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from packaging.version import InvalidVersion, Version

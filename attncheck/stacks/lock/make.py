@@ -1,7 +1,5 @@
 """Makes a lock of a snapshot and of the reports that were measured in the same environment."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Takes what parity, determinism and bench measured from their reports, in the form in which a lock keeps it."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 

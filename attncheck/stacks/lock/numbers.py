@@ -1,7 +1,5 @@
 """What moved in what was measured: errors, refusals, bits that vary, speeds; only beyond their noise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 

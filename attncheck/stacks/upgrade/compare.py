@@ -1,7 +1,5 @@
 """Judges two snapshots by the ordinary rules, and says what only one of them has."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What pip would move besides what was named, and what of it a temporary folder can hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

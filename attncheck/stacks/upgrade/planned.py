@@ -1,7 +1,5 @@
 """The environment as it would be, and the one that is, as far as the same things are known of both."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from attncheck.core.environment import Distribution

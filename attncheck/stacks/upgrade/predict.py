@@ -1,25 +1,109 @@
 """Judges an upgrade without running it: from tables and metadata, and from the new code where its wheel is at hand."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from packaging.version import Version
+
 from attncheck.core.environment import Distribution
-from attncheck.core.findings import Finding, is_selected
+from attncheck.core.facts import Known
+from attncheck.core.findings import Finding, Fix, Problem, is_selected
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.results.upgrade import Basis
 from attncheck.core.snapshot import Snapshot
-from attncheck.stacks.upgrade import not_known
-from attncheck.stacks.upgrade.builds import list_outdated_builds
+from attncheck.doctor import engine
+from attncheck.doctor.knowledge import liger, ring_flash_attn, transformers
+from attncheck.doctor.queries.packages import torch_minor_version
+from attncheck.doctor.repair.overlays import collect_beside
+from attncheck.stacks.diff.one_sided import make_key
 from attncheck.stacks.upgrade.compare import Comparison, Judging, compare_snapshots, list_findings
-from attncheck.stacks.upgrade.overlay_snapshot import collect_beside
-from attncheck.stacks.upgrade.planned import list_changes, plan_snapshot, withhold
+from attncheck.stacks.upgrade.planned import TORCH_LIBRARIES, list_changes, plan_snapshot, withhold
 from attncheck.stacks.upgrade.requests import RequestedPackage, UpgradeRequest
 from attncheck.stacks.upgrade.requirements import is_met_by_installer, list_broken_requirements, list_moved_along
 from attncheck.stacks.upgrade.wheel_fit import list_misfits
 from attncheck.workers.overlay import package_overlay
+
+# The newest release that the tables of doctor/knowledge hold, by package. Of torch and flash-attn they hold builds.
+TABLE_ENDS = {
+    "transformers": transformers.LAST_RELEASE_READ,
+    "ring-flash-attn": ring_flash_attn.LAST_RELEASE_READ,
+    "liger-kernel": liger.LAST_RELEASE_READ,
+}
+BUILDS_ALONE = ("torch", "triton", "flash-attn", "flash-attn-3", "flash-attn-4")
+
+
+def list_open_questions(
+    before: Snapshot, packages: tuple[RequestedPackage, ...], basis: Basis, all_requirements: bool
+) -> Iterator[str]:
+    """Yield in lines what is not known of an upgrade that stands on `basis`."""
+    if basis == "tried":
+        return
+    for package in packages:
+        subject = f"{package.name} {package.version}"
+        if package.wheel is None:
+            yield f"{subject}: {_describe_table(package)}"
+            yield f"{subject}: its own requirements, and names that went: no wheel was read (name its file, or --try)"
+        elif basis == "predicted":
+            yield f"{subject}: {_describe_table(package)}; of its wheel the metadata was read, and not its code"
+    yield "whether it imports, computes right and trains: nothing was run (--try)"
+    if not all_requirements:
+        yield "what packages outside the attention stack require: a recorded snapshot does not hold it"
+    if any(package.name == "torch" for package in packages):
+        yield "whether what is compiled against torch still loads: no table knows that, only a run"
+
+
+def _describe_table(package: RequestedPackage) -> str:
+    end = TABLE_ENDS.get(package.name)
+    if end is None:
+        what = "builds alone are tabled" if package.name in BUILDS_ALONE else "no table knows its releases"
+        return f"{what}, so that changes of its code are not judged"
+    if Version(package.version) > Version(end):
+        return f"the tables end at {end}; what changed later is not known"
+    return f"the tables know the releases to {end}, and of them only what broke before"
+
+
+def list_import_findings(known: tuple[Finding, ...], withheld: tuple[Finding, ...], changed: set[str]) -> Iterator[str]:
+    """Yield the findings on what is installed that a plan cannot judge, where they name what would move."""
+    keys = {make_key(finding) for finding in withheld}
+    for finding in known:
+        text = "\n".join((finding.subject, finding.message, *finding.evidence)).lower().replace("_", "-")
+        if make_key(finding) not in keys and any(name in text for name in changed):
+            yield f"whether it mends {finding.code} ({finding.subject or finding.name}): an import or a build shows it"
+
+
+BUILD_FOR_OTHER_TORCH = "ATN923"
+
+
+def list_outdated_builds(
+    before: Snapshot, planned: Snapshot, changed: Collection[str], findings: Collection[Finding]
+) -> Iterator[Finding]:
+    """Yield a finding for each package with extensions for the torch that goes, where its minor version moves.
+
+    `findings` are the rules' on the plan: a package that one of them is about is left to it.
+    """
+    if not (isinstance(before.torch, Known) and isinstance(planned.torch, Known)):
+        return
+    old, new = torch_minor_version(before.torch.value), torch_minor_version(planned.torch.value)
+    if not old or not new or old == new:
+        return
+    paths: dict[str, list[str]] = {}
+    reported = {finding.subject.partition(" ")[0] for finding in findings}
+    for binary in before.binaries:
+        is_linked = any(name.startswith(TORCH_LIBRARIES) for name in binary.needed)
+        if is_linked and binary.distribution not in (*changed, *reported, "torch", ""):
+            paths.setdefault(binary.distribution, []).append(binary.path)
+    for name, files in sorted(paths.items()):
+        package = before.package(name)
+        version = package.value.version if isinstance(package, Known) else ""
+        subject = f"{name} {version}".strip()
+        message = f"{subject} is compiled against torch {old}, and torch {planned.torch.value.version} would be there"
+        fix = Fix(f"move it along, in a build for torch {new}", "manual", f"attncheck upgrade torch==… {name}==…")
+        evidence = (f"linked against torch's libraries: {', '.join(files[:3])}",)
+        yield engine.make_finding_by_code(
+            BUILD_FOR_OTHER_TORCH, Problem(message, evidence, (fix,), subject, predicted=True)
+        )
+
 
 Progress = Callable[[str], None]
 OFFLINE = ("--no-index",)  # for the installer, which unpacks a wheel into a folder
@@ -62,8 +146,8 @@ def predict_upgrade(
     )
     predicted = (*breaks, *list_outdated_builds(before, planned, changed, breaks))
     open_questions = (
-        *not_known.list_open_questions(before, packages, basis, all_requirements),
-        *not_known.list_import_findings(known, list_findings(old, judging), changed),
+        *list_open_questions(before, packages, basis, all_requirements),
+        *list_import_findings(known, list_findings(old, judging), changed),
         *comparison.not_judged,
     )
     return Prediction(

@@ -1,7 +1,5 @@
 """Reads what `attncheck upgrade` was given: pinned requirements, wheels, at most one model."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What packages require of one another, held against the environment as it would be."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 from packaging.requirements import Requirement

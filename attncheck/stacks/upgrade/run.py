@@ -1,7 +1,5 @@
 """Judges an upgrade, tries it where that is asked for, and makes the report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Runs the probes, parity and smoke with the new versions from a temporary folder, and compares with what is here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,13 +10,12 @@ from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.upgrade import TrialStage
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine
-from attncheck.doctor.repair.overlays import complete_overlay
+from attncheck.doctor.repair.overlays import REPORTED_BY_FOLDER, collect_beside, complete_overlay, hide_folder
 from attncheck.measure import parity
 from attncheck.smoke import run as smoke
 from attncheck.stacks.diff.one_sided import make_key
 from attncheck.stacks.upgrade.compare import Comparison, Judging, compare_snapshots
 from attncheck.stacks.upgrade.moves import Moves, list_torch_moves, resolve_moves
-from attncheck.stacks.upgrade.overlay_snapshot import collect_beside, hide_folder
 from attncheck.stacks.upgrade.requests import UpgradeRequest
 from attncheck.workers.deadline import OutOfTime, interrupt_after
 from attncheck.workers.execution import ExecutionTarget
@@ -26,7 +23,6 @@ from attncheck.workers.execution import ExecutionTarget
 DOES_NOT_RUN = "ATN926"
 STAGES = ("imports", "parity", "smoke")
 PARITY_SECONDS = 180.0
-REPORTED_BY_FOLDER = ("ATN116",)  # two versions of a package are what a trial is
 SMALL_MODELS = ("llama",)  # where none is named
 Progress = Callable[[str], None]
 Run = Callable[[ExecutionTarget], Report]

@@ -1,7 +1,5 @@
 """Does a wheel fit the examined interpreter, its machine, and the torch that would be there?"""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 Format: https://packaging.python.org/en/latest/specifications/binary-distribution-format/.
 """
 
-from __future__ import annotations
-
 import os
 import zipfile
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Waits for a lock of the operating system's, which a worker that dies releases."""
 
-from __future__ import annotations
-
 import fcntl
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A rank's side of the folder through which it talks to its parent: progress, answers and faults as JSON files."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

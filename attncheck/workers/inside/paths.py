@@ -1,7 +1,5 @@
 """Names of files as the user gave them: a worker does not start where the user works."""
 
-from __future__ import annotations
-
 import os
 
 from attncheck.workers.process import FOLDER_VARIABLE

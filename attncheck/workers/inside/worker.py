@@ -1,7 +1,5 @@
 """The inside of a worker process: reads one message and runs its task, which sends each result as a line of JSON."""
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import importlib.util

@@ -1,7 +1,5 @@
 """System calls of Linux that Python has no function for, by ctypes. Each raises `OSError` if it fails, or elsewhere."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -1,7 +1,5 @@
 """Ends every process below this one, in whatever session it is: it must be their init or their subreaper."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

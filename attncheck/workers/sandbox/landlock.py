@@ -5,8 +5,6 @@ that knows truncation; none knows calls that change metadata alone, which `metad
 signals from processes outside.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import stat

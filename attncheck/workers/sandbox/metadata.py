@@ -8,8 +8,6 @@ arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h (arm64
 Documentation/userspace-api/landlock.rst ("Current limitations").
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

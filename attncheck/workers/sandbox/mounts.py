@@ -6,8 +6,6 @@ Documentation/filesystems/overlayfs.rst (whiteouts are character devices 0:0; `u
 lower folders may not overlap), mount_namespaces(7).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -6,8 +6,6 @@ network and processes were isolated, and what was written where an overlay kept 
 128 + N if signal N ended it, and 125 if it was not started.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

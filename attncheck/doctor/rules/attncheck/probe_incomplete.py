@@ -5,24 +5,20 @@ that cannot be read).
 
 Why it matters: rules that need those facts are skipped, so silence about them means nothing.
 
-What to do: read the evidence; run again with a longer `--timeout` where a deadline passed.
+What to do: read the evidence; run again with a longer `--timeout` if a deadline passed.
 
 Source: attncheck/doctor/probes.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each thing the probe could not do."""
     for problem in (*snapshot.problems, *snapshot.lost):
-        yield Problem(message=f"the probe could not finish: {problem}", subject="probe")
+        is_late = "deadline" in problem or "hung" in problem
+        fixes = (Fix("give it longer", "advice", "attncheck doctor --timeout 180"),) if is_late else ()
+        yield Problem(f"the probe could not finish: {problem}", fixes=fixes, subject="probe")
 
 
 RULE = Rule("ATN903", "warning", check)

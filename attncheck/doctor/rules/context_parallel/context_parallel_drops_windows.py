@@ -11,22 +11,15 @@ parallelism.
 Source: accelerate 1.10.0 to 1.15.0, big_modeling.py (`_attach_context_parallel_hooks`); huggingface/accelerate#4177.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.models import ACCELERATE_CONTEXT_PARALLEL
 from attncheck.doctor.queries.models import is_at_least, is_older, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 WINDOWED_LAYERS = frozenset({"sliding_attention", "chunked_attention"})
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where this accelerate would drop a window."""
     model = requested_model(snapshot)
     dropped_since, refuses_since = ACCELERATE_CONTEXT_PARALLEL

@@ -12,20 +12,13 @@ Source: transformers 5.14.1 (models/deepseek_v3/modeling_deepseek_v3.py, `F.pad(
 (integrations/flash_attention.py); ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL
 from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where ring attention meets unequal head sizes that are not padded."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn"):

@@ -10,18 +10,11 @@ What to do: set attention_dropout to 0.
 Source: ring-flash-attention README ("Limits"); ring_flash_attn 0.1.8, adapters/hf_adapter.py (`dropout_p=dropout`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where ring attention meets attention dropout."""
     model = requested_model(snapshot)
     dropout = 0.0 if model is None else value_or(model.attention_dropout, 0.0)

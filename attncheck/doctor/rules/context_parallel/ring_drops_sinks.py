@@ -11,18 +11,12 @@ Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (the `**kwargs` of its ada
 models/gpt_oss/modeling_gpt_oss.py (`s_aux=self.sinks`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where ring attention meets attention sinks."""
     model = requested_model(snapshot)
     if model is None or not model.sinks or not snapshot.has("ring-flash-attn"):

@@ -14,15 +14,8 @@ Source: ring_flash_attn 0.1.8, ring_flash_attn.py and ring_flash_attn_varlen.py,
 measurement in benchmarks/RESULTS.md.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value_or
 
 MESSAGES = {
     "float16": ("ring attention gives float16 queries gradients of bfloat16's precision", "dq.to(torch.bfloat16)"),
@@ -30,7 +23,7 @@ MESSAGES = {
 }
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where ring attention meets another dtype than bfloat16."""
     model = requested_model(snapshot)
     dtype = "" if model is None else value_or(model.dtype, "").removeprefix("torch.")

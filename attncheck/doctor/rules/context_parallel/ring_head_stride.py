@@ -10,19 +10,12 @@ What to do: 1 always works; larger strides send fewer, larger messages and take 
 Source: ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py; openrlhf 0.11.2, cli/train_sft.py; OpenRLHF#927.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from attncheck.core.arithmetic import divisors
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note that names the strides that work."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn"):

@@ -12,19 +12,12 @@ Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (`key_states.shape[1] > sl
 transformers 4.56.0, modeling_flash_attention_utils.py (`sliding_window - 1`), huggingface/transformers#40163.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries.models import is_ring_ruled_out, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where ring attention meets a sliding window."""
     model = requested_model(snapshot)
     if model is None or not isinstance(model.sliding_window, Known) or not snapshot.has("ring-flash-attn"):

@@ -9,18 +9,12 @@ What to do: no ring attention for this model.
 Source: ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py and ring_flash_attn.py (`assert alibi_slopes is None`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where ring attention meets ALiBi."""
     model = requested_model(snapshot)
     if model is None or not model.alibi or not snapshot.has("ring-flash-attn"):

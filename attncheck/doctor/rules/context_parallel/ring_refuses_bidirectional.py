@@ -13,18 +13,12 @@ Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (`assert causal`); transfo
 (a dictionary of attn_implementation by sub-config).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries.models import is_ring_ruled_out, refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where ring attention meets bidirectional attention."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn") or (model.causal and not model.towers):

@@ -10,19 +10,13 @@ What to do: no ring attention for this model.
 Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (it replaces the attention function alone).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where ring attention meets a recurrent layer."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("ring-flash-attn"):

@@ -11,19 +11,12 @@ Source: deepspeed 0.19.8, runtime/sequence_parallel/ulysses_sp.py; transformers 
 integrations/flash_attention.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.models import V_PADDED_OUTSIDE_THE_MODEL
 from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where Ulysses would compare unequal shapes."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("deepspeed"):

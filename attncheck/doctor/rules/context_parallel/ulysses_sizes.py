@@ -11,19 +11,12 @@ What to do: choose a size from the list.
 Source: verl 0.9.1, models/transformers/monkey_patch.py; deepspeed 0.19.8, runtime/sequence_parallel/ulysses_sp.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.frameworks import ULYSSES_FRAMEWORKS
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note that names the sizes that work, where a usual one does not."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has(*ULYSSES_FRAMEWORKS, "deepspeed", "yunchang"):

@@ -14,22 +14,15 @@ Source: transformers 5.17.0 `trainer_utils.py`, `enable_full_determinism` (sets 
 `modeling_flash_attention_utils.py` (reads the first); NVIDIA cuBLAS, "Results reproducibility".
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Known, Problem, Problems, Rule, Snapshot
 
 DETERMINISTIC_WORKSPACES = (Known(":4096:8"), Known(":16:8"))
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where exactly one of the two variables is set."""
     flash = snapshot.env("FLASH_ATTENTION_DETERMINISTIC")
     cublas = snapshot.env("CUBLAS_WORKSPACE_CONFIG")

@@ -12,23 +12,16 @@ Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp lines 1113-1116: dq_accu
 nsplits = ceil(multiprocessors / (batch * heads)). Multiprocessors: NVIDIA's whitepapers.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.determinism import determinism_settings
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 MULTIPROCESSORS = {(8, 0): 108, (8, 6): 84, (8, 9): 128, (9, 0): 132, (10, 0): 148, (12, 0): 170}
 GIB = 1 << 30
 SHARE = 0.1  # of the GPU's memory
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the buffer takes more than its share of a GPU."""
     plan = need(snapshot.job, "the launch").plan
     settings = determinism_settings(snapshot)

@@ -11,24 +11,15 @@ Source: transformers 5.17.0 `modeling_flash_attention_utils.py` (reads the varia
 function takes it); Dao-AILab/flash-attention README, "2.4.1"; verl#2581.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import missing_dependencies
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 
 FIRST_DETERMINISTIC = Version("2.4.1")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where determinism is requested of a flash-attn without a deterministic backward."""
     if snapshot.env("FLASH_ATTENTION_DETERMINISTIC") != Known("1") or not snapshot.has("flash-attn"):
         return

@@ -10,21 +10,14 @@ What to do: take flash_attention_2 for runs that shall repeat, or prove this bui
 Source: Dao-AILab/flash-attention#2244. Not confirmed in source; only a run on this GPU settles it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import determinism
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where FA3 would run in a deterministic job."""
     settings = determinism.determinism_settings(snapshot)
     package = next((fact for name in DISTRIBUTIONS if isinstance(fact := snapshot.package(name), Known)), None)

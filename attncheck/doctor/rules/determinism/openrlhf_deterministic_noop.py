@@ -13,22 +13,13 @@ use the switch, and expect the last bits of log-probabilities to vary.
 Source: openrlhf 0.11.2 `utils/deepspeed/deepspeed.py`, `setup_distributed`; transformers wheels 4.46 to 5.22.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need
 
 FIRST_WITHOUT_GLOBAL = Version("4.54.0")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where transformers no longer reads the private global that OpenRLHF sets."""
     if not snapshot.has("openrlhf") or not snapshot.has("transformers"):
         return

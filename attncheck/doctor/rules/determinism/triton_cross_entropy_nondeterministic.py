@@ -14,24 +14,17 @@ Source: verl 0.9.1, `utils/torch_functional.py` and `workers/engine/utils.py`; o
 verl-project/verl#6572.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import determinism
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 SWITCH = "VERL_DISABLE_FLASH_ATTN_CE"
 KERNEL = "flash_attn.ops.triton.cross_entropy:cross_entropy_loss"
 TRITON_DISTRIBUTIONS = ("triton", "pytorch-triton", "triton-rocm", "pytorch-triton-rocm")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where verl would use the kernel in a run that requests determinism."""
     settings = determinism.determinism_settings(snapshot)
     if not snapshot.has("verl") or not settings or snapshot.environ.get(SWITCH) == "1" or not _has_kernel(snapshot):

@@ -10,21 +10,14 @@ What to do: give both the same value, or unset one.
 Source: torch 2.13 (libc10 knows both names); huggingface/trl#5794; OpenRLHF/OpenRLHF#1274.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 NEW_NAME, OLD_NAME = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the two names hold different settings."""
     new, old = value_or(snapshot.env(NEW_NAME), ""), value_or(snapshot.env(OLD_NAME), "")
     if not new or not old or _parse_settings(new) == _parse_settings(old):

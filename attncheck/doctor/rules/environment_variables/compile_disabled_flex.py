@@ -13,21 +13,15 @@ Source: torch 2.13.0, `_dynamo/config.py` and `_dynamo/eval_frame.py` (read the 
 materializes the full scores matrix"); transformers 5.17.0, `integrations/flex_attention.py` (compiles it).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 NAMES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where torch.compile is off."""
     off = [name for name in NAMES if snapshot.environ.get(name) == "1"]
     if not off or not snapshot.has("transformers") or not sees_gpu(snapshot):

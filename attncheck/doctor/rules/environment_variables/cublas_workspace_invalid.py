@@ -11,24 +11,19 @@ What to do: set one of the two values before the process starts CUDA.
 Source: torch.use_deterministic_algorithms documentation; NVIDIA cuBLAS documentation, "Results Reproducibility".
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import determinism
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 NAME = "CUBLAS_WORKSPACE_CONFIG"
 ACCEPTED_VALUES = (":4096:8", ":16:8")  # torch compares with these two
 WORKSPACE_PATTERN = re.compile(r"(:\d+:\d+)+")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the value is malformed, or contradicts other variables that request determinism."""
     value = snapshot.environ.get(NAME)
     if value is None or value in ACCEPTED_VALUES:

@@ -14,23 +14,16 @@ Source: pytorch `aten/src/ATen/Context.h` (enabled_cudnnSDP is a constant) and
 TORCH_CUDNN_SDPA_PREFERRED); the libraries of the torch 2.13.0 CPU wheel do not hold the name; pytorch/pytorch#196678.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import cuda_of_torch, need_torch, require_import
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need
 
 NAME = "TORCH_CUDNN_SDPA_ENABLED"
 DISABLE_CODE = "import torch\ntorch.backends.cuda.enable_cudnn_sdp(False)"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the variable is off and torch has cuDNN's SDPA on."""
     value = snapshot.environ.get(NAME, "")
     if value.lower() not in ("0", "false", "off", "no"):

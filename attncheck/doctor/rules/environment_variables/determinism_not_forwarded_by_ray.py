@@ -13,15 +13,10 @@ Source: openrlhf 0.11.2 `cli/train_ppo_ray.py` (the `env_vars` of `ray.init`); v
 `get_ppo_ray_runtime_env`; OpenRLHF#1138.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 WATCHED_VARIABLES = (
     "FLASH_ATTENTION_DETERMINISTIC",
@@ -41,7 +36,7 @@ FORWARDED_VARIABLES: dict[str, frozenset[str]] = {
 }
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each framework that keeps a variable from its workers."""
     variables = {name: snapshot.environ[name] for name in WATCHED_VARIABLES if name in snapshot.environ}
     if not set(variables) - TUNING_VARIABLES:

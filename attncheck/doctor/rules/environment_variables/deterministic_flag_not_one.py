@@ -11,21 +11,15 @@ Source: transformers 4.43.0-5.23.0, `modeling_flash_attention_utils.py`; ring_fl
 `adapters/hf_adapter.py`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 FLAG = "FLASH_ATTENTION_DETERMINISTIC"
 MEANT_OFF = ("", "0", "false", "no", "off")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the value looks like on and is read as off."""
     value = snapshot.environ.get(FLAG, "").strip()
     if value == "1" or value.lower() in MEANT_OFF:

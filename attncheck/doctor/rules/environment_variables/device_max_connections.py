@@ -11,22 +11,15 @@ Source: verl 0.9.1, `verl/trainer/constants_ppo.py` ("Torch-FSDP2 / Megatron-FSD
 Megatron-LM's documentation of CUDA_DEVICE_MAX_CONNECTIONS.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, value_or
 
 NAME = "CUDA_DEVICE_MAX_CONNECTIONS"
 _TRUE_VALUES = ("1", "true", "yes", "on", "y", "t")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the variable slows FSDP down, or is not 1 for Megatron."""
     value = value_or(snapshot.env(NAME), "")
     if _is_on(snapshot, "ACCELERATE_USE_FSDP") and value == "1":

@@ -11,21 +11,15 @@ Source: PyTorch documentation, "torch.distributed: Monitored Barrier and TORCH_D
 application performance and thus should only be used when debugging issues").
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import require_visible_gpus, sees_gpu
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 NAME = "TORCH_DISTRIBUTED_DEBUG"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where debugging is left on beside several GPUs."""
     is_on = snapshot.environ.get(NAME, "").upper() == "DETAIL"
     if not is_on or not sees_gpu(snapshot):

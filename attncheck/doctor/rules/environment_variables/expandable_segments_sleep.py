@@ -12,23 +12,14 @@ Source: vllm-project/vllm#14189, #40812; OpenRLHF/OpenRLHF#1011, #1274; huggingf
 0.20.1, `device_allocator/cumem.py`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import need, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import VLLM_TOLERATES_EXPANDABLE
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need, value_or
 from attncheck.doctor.rules.environment_variables.alloc_conf_disagree import NEW_NAME, OLD_NAME
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where vllm's memory pool would meet expandable segments."""
     if not snapshot.has("vllm"):
         return

@@ -10,22 +10,15 @@ Source: transformers 5.17.0 and 5.23.0: `integrations/hub_kernels.py` reads USE_
 (FLASH_ATTN_KERNEL_FALLBACK) asks is_kernels_available() alone.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.hub_fallback import find_hub_fallback
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 NAME = "USE_HUB_KERNELS"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the switch is off and has no effect."""
     value = value_or(snapshot.env(NAME), "")
     kernel = find_hub_fallback(snapshot)

@@ -11,23 +11,16 @@ What to do: unset it.
 Source: CUDA C++ Programming Guide, environment variables; transformers 5.23.0, `trainer_utils.py`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.determinism import determinism_settings
 from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 NAME = "CUDA_LAUNCH_BLOCKING"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the variable is on and nothing requests determinism."""
     if value_or(snapshot.env(NAME), "") != "1" or determinism_settings(snapshot):
         return

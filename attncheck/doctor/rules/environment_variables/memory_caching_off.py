@@ -11,21 +11,15 @@ Source: PyTorch documentation, "CUDA Environment Variables" ("If set to 1, disab
 CUDA. This can be useful for debugging").
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 NAME = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the caching allocator is off."""
     if snapshot.environ.get(NAME) != "1" or not sees_gpu(snapshot):
         return

@@ -12,23 +12,14 @@ Source: openrlhf 0.11.2, `openrlhf/trainer/ray/ppo_actor.py` lines 502-509; NVID
 verl 0.9.1, `plugin/platform/platform_cuda.py` (rollout_env_vars).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import NCCL_NEEDS_CUMEM, VLLM_NEEDS_CUMEM
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need, value_or
 from attncheck.doctor.rules.environment_variables.nccl_not_the_wheels import NCCL_WHEELS
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the variable is 0 although this vllm needs it on."""
     if value_or(snapshot.env("NCCL_CUMEM_ENABLE"), "") != "0" or not snapshot.has("vllm"):
         return

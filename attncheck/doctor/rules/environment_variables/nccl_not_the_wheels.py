@@ -12,23 +12,14 @@ What to do: drop that directory or preload for the job.
 Source: pytorch/pytorch#122571; NVIDIA/nccl#447.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import cuda_of_torch, need_torch, require_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version, need, value_or
 
 NCCL_WHEELS = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the loaded NCCL is not the one of torch's wheel."""
     shipped = [fact.value for name in NCCL_WHEELS if isinstance(fact := snapshot.version(name), Known)]
     if not shipped or cuda_of_torch(snapshot) is None:

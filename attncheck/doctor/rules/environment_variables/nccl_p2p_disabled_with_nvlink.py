@@ -11,22 +11,15 @@ Source: NCCL's documentation of NCCL_P2P_DISABLE ("disables the peer to peer (P2
 access between GPUs, using NVLink or PCI").
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import require_visible_gpus
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, value_or
 
 NAME = "NCCL_P2P_DISABLE"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where NVLink joins GPUs and NCCL may not use it."""
     if value_or(snapshot.env(NAME), "") != "1" or not isinstance(snapshot.topology, Known):
         return

@@ -11,20 +11,13 @@ What to do: find what switches it off (a sitecustomize, a patched torch) and rem
 Source: torch 2.13.0 `backends/cuda/__init__.py` (`enable_flash_sdp`, `enable_mem_efficient_sdp`, `enable_cudnn_sdp`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.covering import require_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need
 
 SWITCHES = {"FLASH_ATTENTION": "enable_flash_sdp", "EFFICIENT_ATTENTION": "enable_mem_efficient_sdp"}
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a fused backend is off as soon as torch is imported."""
     require_import(snapshot, "torch")
     switches = need(need(snapshot.torch, "torch").sdpa_switches, "the state of SDPA's backends")

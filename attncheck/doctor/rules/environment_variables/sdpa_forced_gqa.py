@@ -11,23 +11,14 @@ Source: transformers 5.23.0 `integrations/sdpa_attention.py`, `use_gqa_in_sdpa` 
 name); huggingface/transformers PR#46960, #45229.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 
 FIRST_READ = Version("5.23.0")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the variable is on."""
     if snapshot.env("TRANSFORMERS_SDPA_FORCE_GQA") != Known("1") or not snapshot.has("transformers"):
         return

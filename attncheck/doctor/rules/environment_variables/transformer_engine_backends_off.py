@@ -12,21 +12,14 @@ Source: NVIDIA/TransformerEngine `attention/dot_product_attention/utils.py`, `ge
 NVIDIA/TransformerEngine#1821.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 SWITCHES = ("NVTE_FLASH_ATTN", "NVTE_FUSED_ATTN", "NVTE_UNFUSED_ATTN")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a backend is switched off."""
     off = [name for name in SWITCHES if snapshot.env(name) == Known("0")]
     if not off or not snapshot.has("transformer-engine", "transformer-engine-torch", "transformer-engine-cu12"):

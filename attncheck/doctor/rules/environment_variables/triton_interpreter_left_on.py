@@ -11,19 +11,13 @@ What to do: unset it.
 Source: Triton documentation, "Debugging Triton: Using the Interpreter".
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where Triton is left in its debugging mode beside a GPU."""
     if snapshot.environ.get("TRITON_INTERPRET") != "1" or not sees_gpu(snapshot):
         return

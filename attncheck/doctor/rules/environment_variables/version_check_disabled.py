@@ -11,16 +11,9 @@ Source: LLaMA-Factory (2026-08), `src/llamafactory/extras/misc.py` (check_versio
 `utils/import_utils.py` (torch_check).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 GUARDS = {
     "DISABLE_VERSION_CHECK": ("llamafactory", "LLaMA-Factory does not check the versions of its packages"),
@@ -28,7 +21,7 @@ GUARDS = {
 }
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for every version check that is switched off."""
     for name, (package, effect) in GUARDS.items():
         value = value_or(snapshot.env(name), "")

@@ -12,24 +12,15 @@ Source: wheels of vllm 0.14.1, 0.15.0, 0.16.0, 0.20.0 and 0.29.0; vllm-project/v
 (removal), #50292.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import need, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import VLLM_BACKEND_VARIABLE_OLD
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Version, need, value_or
 
 NAME = "VLLM_ATTENTION_BACKEND"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the variable is set for a vllm that no longer reads it."""
     value = value_or(snapshot.env(NAME), "")
     if not value or not snapshot.has("vllm"):

@@ -14,13 +14,8 @@ hold torch with a constraints file.
 Source: Dao-AILab/flash-attention#723, #931, #940, #919, #836, #709, #1832, #853, #1717; instructlab/training#494.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
 from attncheck.doctor.queries.covering import need_torch, require_torch
 from attncheck.doctor.queries.launch import may_import
@@ -34,10 +29,10 @@ from attncheck.doctor.queries.packages import (
     parse_missing_symbol,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where flash-attn's extension does not fit the installed torch."""
     if not may_import(snapshot, "flash-attn"):
         return

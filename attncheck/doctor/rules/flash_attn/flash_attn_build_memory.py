@@ -12,13 +12,6 @@ Source: `NinjaBuildExtension` in setup.py of flash-attn 2.8.3; attncheck/doctor/
 up to 6.6 GiB a job and architecture); Dao-AILab/flash-attention#945, #391, #1549, #347.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import (
     available_memory_gib,
@@ -27,10 +20,10 @@ from attncheck.doctor.fixes.flash_attn import (
     needs_source_build,
 )
 from attncheck.doctor.knowledge.flash_attn_build import GIB_PER_JOB
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a source build with these settings would take more memory than is available."""
     memory = available_memory_gib(snapshot)
     if not memory or not needs_source_build(snapshot) or missing_build_tools(snapshot):

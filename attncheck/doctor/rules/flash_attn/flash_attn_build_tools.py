@@ -14,23 +14,18 @@ Source: setup.py of flash-attn 2.8.3 and torch/utils/cpp_extension.py of torch 2
 Dao-AILab/flash-attention#420, #948, #447, #246, #509.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import (
     describe_wheel_tags,
     missing_build_tools,
     needs_source_build,
     required_wheel_tags,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where flash-attn must be built and cannot be."""
     missing = missing_build_tools(snapshot)
     if not missing or not needs_source_build(snapshot):

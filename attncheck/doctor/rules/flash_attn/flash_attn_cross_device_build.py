@@ -14,24 +14,17 @@ Source: flash-attn 2.8.3, setup.py, `CachedWheelsCommand.run` (`os.rename`); pip
 pip 26.3, TMPDIR on /dev/shm and such a rename: Errno 18; with --no-cache-dir the wheel is built.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import find_published_wheel, flash_attn_fixes
 from attncheck.doctor.queries.packages import diagnose_flash_attn
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, value_or
 
 FIRST_PIP = Version("25.3")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where pip's cache and its temporary folder are on two file systems."""
     tools = snapshot.build_tools
     if tools.pip_cache_apart != Known(True) or not _is_recent(value_or(tools.pip, "")):

@@ -13,13 +13,6 @@ Source: `get_wheel_url` in setup.py of flash-attn 2.8.3 against 2.8.3.post1; Dao
 #2118; aws/deep-learning-containers#6770.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
 from attncheck.doctor.queries.covering import need_torch, require_torch
 from attncheck.doctor.queries.launch import may_import
@@ -33,10 +26,10 @@ from attncheck.doctor.queries.packages import (
     parse_missing_library,
     unresolved_torch_libraries,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where flash-attn's CUDA runtime is not found."""
     if not may_import(snapshot, "flash-attn"):
         return

@@ -14,24 +14,15 @@ Source: `is_flash_attn_2_available` in `utils/import_utils.py` of transformers 5
 #42999, #43060.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known, MissingFact, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_build import MINIMUM_FOR_TRANSFORMERS
 from attncheck.doctor.queries.covering import cannot_be_imported, hidden_by, require_torch
 from attncheck.doctor.queries.packages import can_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, Snapshot, Version, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where is_flash_attn_2_available() is False and the import works."""
     if not snapshot.has("flash-attn", "transformers") or not isinstance(snapshot.imports, Known):
         return

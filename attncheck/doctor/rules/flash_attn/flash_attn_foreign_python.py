@@ -11,13 +11,6 @@ What to do: install flash-attn with the pip of this interpreter.
 Source: PEP 3149; Python's importlib.machinery.EXTENSION_SUFFIXES.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.launch import may_import
@@ -28,10 +21,10 @@ from attncheck.doctor.queries.packages import (
     flash_attn_extension,
     flash_attn_import_failure,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the extension is built for another Python."""
     if not may_import(snapshot, "flash-attn"):
         return

@@ -11,20 +11,13 @@ What to do: install flash-attn 2, then flash-attn-4 over it where that is used.
 Source: flash_attn_4 4.0.0b36 wheel (RECORD); verl 0.9.1, `utils/model.py` and `pyproject.toml`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import MissingFact, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
 from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import MissingFact, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where verl would import flash-attn-4's namespace package instead of flash-attn."""
     if not snapshot.has("flash-attn-4") or not snapshot.has("verl"):
         return

@@ -12,26 +12,17 @@ Source: Dao-AILab/flash-attention PR#2553, #2234; NVIDIA/TransformerEngine#3216.
 attncheck's own measurements know.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_4_VERSION
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version
 
 LAST_WRONG_ON_SM_120 = Version("4.0.0b12")
 LAST_WRONG_HEAD_SIZE_256 = Version("4.0.0b11")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where this beta is reported to compute something else."""
     if not may_import(snapshot, "flash-attn-4"):
         return

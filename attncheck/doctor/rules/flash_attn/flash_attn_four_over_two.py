@@ -15,20 +15,14 @@ Source: flash_attn_4 4.0.0b36 wheel (RECORD: `flash_attn/cute/*`, no `flash_attn
 source distribution (`flash_attn/cute/*`); verl `docker/Dockerfile.stable.sglang`; prime-rl#1945, #1952.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Distribution, Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the two distributions overwrite each other's files."""
     flash_attn_2, flash_attn_4 = snapshot.package("flash-attn"), snapshot.package("flash-attn-4")
     if not isinstance(flash_attn_2, Known) or not isinstance(flash_attn_4, Known):

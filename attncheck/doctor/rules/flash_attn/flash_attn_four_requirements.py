@@ -12,24 +12,18 @@ What to do: install what it asks for; the finding has the command.
 Source: flash_attn_4 4.0.0b36 METADATA (nvidia-cutlass-dsl>=4.6.2, apache-tvm-ffi<0.2,>=0.1.11, quack-kernels>=0.5.3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import Absent, Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import require_torch
 from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Distribution, Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where flash-attn-4's requirements are not met, or it does not import."""
     if not may_import(snapshot, "flash-attn-4"):
         return

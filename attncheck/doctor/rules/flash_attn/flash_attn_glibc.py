@@ -12,13 +12,6 @@ Source: Dao-AILab/flash-attention#1762, #1708, #2225; .github/workflows/publish.
 and v2.8.3 (ubuntu-22.04).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.launch import may_import
@@ -30,10 +23,10 @@ from attncheck.doctor.queries.packages import (
     flash_attn_import_failure,
     parse_required_glibc,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the machine's glibc is too old for the extension."""
     if not may_import(snapshot, "flash-attn"):
         return

@@ -13,22 +13,17 @@ Source: `get_wheel_url` in setup.py of flash-attn 2.8.3 against 2.8.3.post1;
 attncheck/doctor/knowledge/flash_attn_wheels.py; openrlhf 0.11.2 METADATA (`flash-attn==2.8.3`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import choose_source_version, flash_attn_fixes, required_wheel_tags
 from attncheck.doctor.knowledge.flash_attn_build import CU12_WHEEL_ONLY
 from attncheck.doctor.knowledge.flash_attn_wheels import matching_wheels
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.packages import flash_attn_works, torch_works
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where flash-attn's setup.py would install a wheel for another CUDA."""
     tags = required_wheel_tags(snapshot)
     if tags is None or tags.cuda != 13 or flash_attn_works(snapshot) or not torch_works(snapshot):

@@ -11,15 +11,8 @@ What to do: a missing module is installed; anything else is best answered by the
 Source: the message itself; transformers 5.17.0 `utils/import_utils.py` (is_flash_attn_2_available reads metadata).
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
-from attncheck.core.environment import ImportOutcome
-from attncheck.core.facts import need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.covering import hidden_by, require_torch
@@ -31,12 +24,12 @@ from attncheck.doctor.queries.packages import (
     is_shadowed,
     unexplained_flash_attn_failures,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, ImportOutcome, Problem, Problems, Rule, Snapshot, need
 
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where importing flash-attn failed for a reason that no other rule reports."""
     if not may_import(snapshot, "flash-attn"):
         return

@@ -12,13 +12,6 @@ a source build exists, with the jobs that fit this memory and about how long it 
 Source: attncheck/doctor/knowledge/flash_attn_wheels.py; verl 0.9.1 (`utils/model.py`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, MissingFact
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import (
     describe_wheel_tags,
     find_published_wheel,
@@ -28,13 +21,13 @@ from attncheck.doctor.fixes.flash_attn import (
 from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.hub_fallback import find_hub_fallback
 from attncheck.doctor.queries.packages import can_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, Snapshot
 
 FLASH_ATTN_PACKAGES = ("flash-attn", "flash-attn-3", "flash-attn-4")
 REPORTED_ELSEWHERE = ("ATN142", "ATN146", "ATN157", "ATN158")  # by what imports it, or what takes its place
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where no flash attention of any kind is installed."""
     if snapshot.has(*FLASH_ATTN_PACKAGES) or can_import(snapshot, "flash_attn"):
         return

@@ -13,22 +13,16 @@ Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp (the messages, each unde
 lines 212-217. A whole build of 2.8.3, read on one H200, holds no such message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, need, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import avoid_flash_attn, flash_attn_fixes
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, need, value_or
 
 PREFIX = "FLASHATTENTION_DISABLE_"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each part that is missing and needed."""
     if not may_import(snapshot, "flash-attn"):
         return

@@ -11,14 +11,9 @@ Source: `is_flash_attn_3_available` in `utils/import_utils.py` of transformers 5
 download.pytorch.org/whl/cu126 and cu130).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.environment import Binary
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
 from attncheck.doctor.queries.covering import require_torch
@@ -32,10 +27,10 @@ from attncheck.doctor.queries.packages import (
     torch_cuda_major,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where flash-attn-3's interface does not import, or its extension cannot be loaded."""
     if not may_import(snapshot, "flash-attn-3"):
         return

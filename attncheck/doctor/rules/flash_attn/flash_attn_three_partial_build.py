@@ -15,24 +15,18 @@ hopper/setup.py (the variables) and hopper/flash_api.cpp (`round_up_headdim`, th
 were run there on the same head sizes; the build without the switch was not tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.environment import FLASH_ATTN_3_HEAD_DIMS, ExtensionBuild
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.queries.launch import requested_implementation
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, need
 
 NAME = "flash_attention_3"
 PREFIX = "FLASHATTENTION_DISABLE_"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each part that the build lacks and the job or the model needs."""
     build = snapshot.build("flash-attn-3")
     if not isinstance(build, Known) or requested_implementation(snapshot) != NAME:

@@ -12,23 +12,14 @@ Source: `is_flash_attn_2_available` in `utils/import_utils.py` of the transforme
 (flash_attn_interface.py at the tags).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_build import MINIMUM_FOR_TRANSFORMERS
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where transformers would report the installed flash-attn as missing."""
     if not may_import(snapshot, "flash-attn"):
         return

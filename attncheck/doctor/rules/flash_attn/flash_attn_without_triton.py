@@ -12,21 +12,14 @@ Source: flash-attn 2.8.3, `flash_attn/ops/triton/cross_entropy.py` (`import trit
 `utils/torch_functional.py` lines 88-95; openrlhf 0.11.2, `models/utils.py` line 180.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
 from attncheck.doctor.queries.covering import hidden_by, need_torch, sees_gpu
 from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the triton kernels of flash-attn cannot be compiled."""
     if not snapshot.has("flash-attn") or not snapshot.has("openrlhf", "verl") or can_import(snapshot, "triton"):
         return

@@ -13,20 +13,13 @@ Source: transformers 5.16.0-5.17.0, `integrations/hub_kernels.py` (_FLASH_ATTN_K
 huggingface/kernels-community#1085, #1082; huggingface/trl#6979.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.queries.hub_fallback import find_hub_fallback
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where version 3 of the kernel would run grouped-query attention."""
     kernel = find_hub_fallback(snapshot)
     if kernel is None or kernel.version != "3":

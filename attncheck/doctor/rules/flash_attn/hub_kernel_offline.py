@@ -14,12 +14,6 @@ huggingface/kernels#327. The command was run with kernels 0.12.3, 0.15.2, 0.16.1
 as far as the download, where from 0.15 on a call without version or revision raises ValueError.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.transformers import FLASH_DISTRIBUTIONS
 from attncheck.doctor.queries.hub_fallback import (
@@ -29,10 +23,10 @@ from attncheck.doctor.queries.hub_fallback import (
     is_hub_offline,
 )
 from attncheck.doctor.queries.launch import locate_variables, requested_implementation
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the Hub kernel can neither be downloaded nor found in the cache."""
     if not is_hub_offline(snapshot):
         return

@@ -13,21 +13,14 @@ Source: wheels of transformers 4.56.0-5.23.0, `modeling_utils.py` (FLASH_ATTN_KE
 `modeling_flash_attention_utils.py`; huggingface/transformers#45399; huggingface/kernels#327.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, MissingFact
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.queries.hub_fallback import HubKernel, find_hub_fallback, is_hub_offline
 from attncheck.doctor.queries.launch import requested_implementation
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the Hub kernel would be used and can be loaded."""
     kernel = find_hub_fallback(snapshot)
     if kernel is None:

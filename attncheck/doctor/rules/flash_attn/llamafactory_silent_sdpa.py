@@ -11,19 +11,12 @@ Source: LLaMA-Factory (2026-08), `src/llamafactory/model/model_utils/attention.p
 hiyouga/LLaMA-Factory#7979, #5079.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where LLaMA-Factory's fa2 would be sdpa."""
     if not snapshot.has("llamafactory") or snapshot.has("flash-attn") or not may_import(snapshot, "llamafactory"):
         return

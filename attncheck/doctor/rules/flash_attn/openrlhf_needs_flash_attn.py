@@ -12,21 +12,14 @@ Source: openrlhf 0.11.2, `openrlhf/models/ring_attn_utils.py` lines 3-4 and META
 OpenRLHF/OpenRLHF#790, #538.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.queries.covering import finds_stray_flash_attn
 from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import import_outcome
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where OpenRLHF imports flash_attn, which is not installed."""
     if not snapshot.has("openrlhf") or snapshot.has("flash-attn") or not may_import(snapshot, "openrlhf"):
         return

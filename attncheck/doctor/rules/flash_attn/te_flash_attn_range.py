@@ -14,25 +14,16 @@ Source: wheels of transformer-engine 1.13.0-2.20.2, `pytorch/attention/dot_produ
 `backends.py`; NVIDIA/TransformerEngine#1821, #2285; NVIDIA/Megatron-LM#3984.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import missing_dependencies
 from attncheck.doctor.knowledge import transformer_engine
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version, need
 
 DISTRIBUTIONS = ("transformer-engine", "transformer-engine-torch", "transformer-engine-cu13", "transformer-engine-cu12")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where TransformerEngine would not use flash-attn."""
     name = next((name for name in DISTRIBUTIONS if snapshot.has(name)), None)
     if name is None or not snapshot.has("flash-attn"):

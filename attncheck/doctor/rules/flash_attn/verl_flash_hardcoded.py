@@ -11,19 +11,12 @@ What to do: install flash-attn, or use an algorithm without a value model (GRPO 
 Source: verl 0.9.1, `verl/utils/model.py` lines 649 and 674 (load_valuehead_model); verl-project/verl#985, #6495.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.queries.hub_fallback import find_hub_fallback
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where verl's hard-coded flash_attention_2 is not installed."""
     if not snapshot.has("verl") or snapshot.has("flash-attn") or find_hub_fallback(snapshot) is not None:
         return

@@ -11,19 +11,15 @@ GPU that does not support them; error 999 or 3 that nvidia_uvm is not loaded or 
 Source: torch 2.13.0 torch/cuda/__init__.py `is_available`; NVIDIA CUDA Runtime API, "cudaError".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.covering import cuda_of_torch, hidden_by, require_import, sees_gpu
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where torch cannot start CUDA and no other rule explains why."""
     if cuda_of_torch(snapshot) is None:
         return

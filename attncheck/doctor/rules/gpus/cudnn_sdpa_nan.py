@@ -15,27 +15,18 @@ Source: pytorch/pytorch#196678; huggingface/trl#7181; torch 2.13 aten/src/ATen/n
 `check_prefer_cudnn_attention`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.covering import cuda_of_torch, require_import
 from attncheck.doctor.queries.launch import effective_attn_implementation
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version, need, value_or
 
 FIRST_AFFECTED, FIRST_AFTER = Version("2.11"), Version("2.14.dev0")  # seen from 2.11 to 2.13
 VARIABLE = "TORCH_CUDNN_SDPA_DEPRIORITIZED"
 LAST_CUDNN_NOT_PREFERRED = (9, 15, 0)  # torch prefers cuDNN above 91500
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where sdpa prefers the cuDNN kernel that is known to return NaN."""
     if cuda_of_torch(snapshot) is None or not _uses_sdpa(snapshot):
         return

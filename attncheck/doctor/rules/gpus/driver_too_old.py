@@ -14,20 +14,13 @@ Source: NVIDIA CUDA Compatibility, "Minor Version Compatibility"; sgl-project/sg
 attncheck/doctor/knowledge/cuda.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import torch
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.covering import cuda_of_torch
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Fix, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the driver is below the minimum for torch's CUDA."""
     if isinstance(snapshot.driver, Absent) or cuda_of_torch(snapshot) is None:
         return

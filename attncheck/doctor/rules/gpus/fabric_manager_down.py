@@ -11,18 +11,11 @@ What to do: start nvidia-fabricmanager; after a driver update install the fabric
 Source: pytorch/pytorch#129749; NVIDIA/nccl#1672; NVIDIA Fabric Manager User Guide, "Getting Started".
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the NVSwitch fabric is not ready."""
     works, error = gpus.cuda_works(snapshot), gpus.cuda_error(snapshot)
     driver = snapshot.driver.value if isinstance(snapshot.driver, Known) else None

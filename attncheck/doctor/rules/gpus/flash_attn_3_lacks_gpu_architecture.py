@@ -12,22 +12,16 @@ Source: flash-attention hopper/setup.py (targets sm_80 and sm_90a); CUDA C++ Pro
 "Architecture-specific features".
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import has_code_for
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each generation of visible GPUs that the extension has no code for."""
     if not may_import(snapshot, "flash-attn-3"):
         return

@@ -10,21 +10,14 @@ What to do: use flash_attention_2 or sdpa on this GPU.
 Source: flash_attn_4 4.0.0b36 flash_attn/cute/interface.py lines 845 (forward) and 2288 (backward).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_4_BACKWARD, FLASH_ATTN_4_FORWARD, FLASH_ATTN_4_VERSION
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each generation of visible GPUs that flash-attn-4 refuses."""
     if not may_import(snapshot, "flash-attn-4"):
         return

@@ -13,24 +13,17 @@ What to do: build it again for this GPU, or select sdpa.
 Source: flash-attn 2.8.3 setup.py (`cuda_archs`, `cc_flag`); Dao-AILab/flash-attention#2168, #1785, #1763.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_MIN_CAPABILITY, flash_attn_2_target, has_code_for
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 MODULE = "flash_attn_2_cuda"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each generation of visible GPUs that the extension has no code for."""
     if not may_import(snapshot, "flash-attn"):
         return

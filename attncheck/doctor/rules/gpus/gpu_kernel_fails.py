@@ -10,21 +10,16 @@ What to do: read CUDA's words in the evidence; hide the GPU until it is mended.
 Source: measured here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.devices import Device
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import has_code_for
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each visible GPU on which the kernel failed."""
     devices = gpus.visible_gpus(snapshot)
     failed = [gpu for gpu in devices if isinstance(gpu.kernel, Known) and gpu.kernel.value != "ok"]

@@ -11,22 +11,15 @@ What to do: see whose the processes are and end them, or use another GPU.
 Source: observed by nvidia-smi (memory.free, memory.total).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from attncheck.core.devices import Device
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 MAX_SHARE_IN_USE = 0.15
 BYTES_PER_GIB = 1 << 30
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each visible GPU whose memory other processes use."""
     for gpu in gpus.visible_gpus(snapshot):
         used, total = _used_and_total_bytes(gpu)

@@ -11,22 +11,14 @@ Source: flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp lines 370, 542, 798; Dao-
 hiyouga/LLaMA-Factory#3508; verl-project/verl#985.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.job import Job
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_MIN_CAPABILITY
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.launch import change_settings, effective_attn_implementation, locate_settings
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each generation of visible GPUs below sm_80."""
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     if job is not None and effective_attn_implementation(job) != "flash_attention_2":

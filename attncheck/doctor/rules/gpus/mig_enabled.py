@@ -11,18 +11,11 @@ Source: NVIDIA MIG User Guide, "Deployment Considerations" and "Application Cons
 "Multi-Instance GPU".
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where visible GPUs are in MIG mode."""
     mig_gpus = [gpu for gpu in gpus.visible_gpus(snapshot) if gpu.mig == Known(True)]
     if not mig_gpus:

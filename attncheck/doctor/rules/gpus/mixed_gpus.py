@@ -11,20 +11,13 @@ What to do: show the job one kind, and number GPUs as nvidia-smi does.
 Source: NVIDIA CUDA C++ Programming Guide, "CUDA Environment Variables" (CUDA_DEVICE_ORDER: FASTEST_FIRST by default).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.covering import require_visible_gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the visible GPUs differ in compute capability."""
     devices = [gpu for gpu, _ in gpus.known_capabilities(gpus.visible_gpus(snapshot))]
     groups = gpus.group_by_capability(devices)

@@ -11,19 +11,14 @@ Source: torch 2.13.0 torch/cuda/__init__.py `is_bf16_supported` (`including_emul
 Programming Guide, table "Arithmetic Instructions".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.gpus import BF16_MIN_CAPABILITY
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each generation of visible GPUs without bfloat16."""
     if isinstance(snapshot.model, Known) and snapshot.model.value.dtype in (Known("float16"), Known("float32")):
         return

@@ -11,18 +11,11 @@ What to do: pass the GPUs in, or ask the scheduler for one.
 Source: NVIDIA Container Toolkit documentation, "Running a Sample Workload"; observed by nvidia-smi and /sys/bus/pci.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a GPU is expected and none is listed."""
     if gpus.torch_cuda_version(snapshot) is None or gpus.cuda_works(snapshot):
         return

@@ -12,18 +12,11 @@ Source: ring-flash-attention README ("NVLink between GPUs are required for high 
 "Troubleshooting", "PCI Access Control Services"; NVIDIA/nccl-tests#117.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem for all pairs without peer access."""
     links = [link for link in gpus.visible_links(snapshot) if link.peer_access == Known(False)]
     if not links:

@@ -14,18 +14,11 @@ What to do: reboot, or reload the driver's kernel modules, so that kernel module
 Source: NVIDIA, nvidia-smi(1), "RETURN VALUE"; NVIDIA/nvidia-container-toolkit troubleshooting; attncheck/doctor/probes.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Unreadable
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unreadable
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where nvidia-smi or NVML fails."""
     if not isinstance(snapshot.devices, Unreadable):
         return

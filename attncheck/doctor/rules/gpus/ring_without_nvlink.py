@@ -13,22 +13,15 @@ Source: ring_flash_attn 0.1.8 README ("NVLink between GPUs are required for high
 OpenRLHF/OpenRLHF#927.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from attncheck.core.devices import Link
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.model import disable_ring_attention
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.covering import require_visible_gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem for all pairs of visible GPUs that PCIe alone joins."""
     links = gpus.visible_links(snapshot)
     slow = [link for link in links if not _is_nvlink(link) and link.peer_access != Known(False)]

@@ -12,21 +12,15 @@ Source: accelerate 1.15.0 utils/environment.py `check_cuda_p2p_ib_support` and s
 cocktailpeanut/fluxgym#283.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FIRST_DRIVER_WITH_PEER_ACCESS, GPUS_WITHOUT_PEER_ACCESS
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where accelerate would raise."""
     if not snapshot.has("accelerate"):
         return

@@ -12,21 +12,14 @@ Source: NVIDIA NCCL User Guide, "Troubleshooting", "Shared Memory"; Docker docum
 torch.utils.data documentation ("Multi-process data loading" and shared memory).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 BYTES_PER_MIB = 1 << 20
 MIN_BYTES = 512 * BYTES_PER_MIB
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where /dev/shm is small and several GPUs are visible."""
     size = snapshot.host.shm_bytes
     if not isinstance(size, Known) or size.value >= MIN_BYTES:

@@ -11,19 +11,12 @@ build ("+cu130"): to pip, "2.13.0" is satisfied by the "2.13.0+cpu" that is ther
 Source: PEP 440, "Local version identifiers"; pytorch.org/get-started; attncheck/doctor/knowledge/cuda.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.torch import install_matching_torch_build
 from attncheck.doctor.queries import gpus
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where torch has neither CUDA nor ROCm and the machine has a GPU."""
     if not isinstance(snapshot.torch, Known):
         return

@@ -12,21 +12,14 @@ have left out what is older than Turing, which the CUDA 12.6 builds keep up to t
 Source: torch 2.13.0 torch/cuda/__init__.py `_check_capability`; pytorch/pytorch#178665, #190385.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import torch
 from attncheck.doctor.knowledge.gpus import has_code_for
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.covering import cuda_of_torch, require_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each generation of visible GPUs that torch has no code for."""
     cuda_version = cuda_of_torch(snapshot)
     devices = gpus.visible_gpus(snapshot)

@@ -12,23 +12,16 @@ Source: NVIDIA CUDA C++ Programming Guide, "CUDA Environment Variables"; torch 2
 `_parse_visible_devices`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.covering import cuda_of_torch, sees_gpu
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 NAME = "CUDA_VISIBLE_DEVICES"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where fewer GPUs are visible than the variable names, or none."""
     setting = snapshot.env(NAME)
     if not isinstance(setting, Known) or cuda_of_torch(snapshot) is None:

@@ -13,24 +13,17 @@ What to do: install transformers 4.46 or newer, whose Trainer divides by the tok
 Source: transformers 4.45.2 (trainer.py does not hold `num_items_in_batch`) and 4.46.3 (it does); huggingface/trl#3910.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.launch import describe_job, locate_settings, require_job
 from attncheck.doctor.queries.models import is_older
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 COUNTS_TOKENS = "4.46.0"
 OWN_LOSS = ("grpo", "ppo", "rloo", "online_dpo", "dpo", "kto", "orpo", "rm", "reward")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where an old Trainer accumulates."""
     job = require_job(snapshot)
     version = snapshot.version("transformers")

@@ -13,16 +13,11 @@ Source: vllm-project/vllm#22103, and PR#36318 of 2026-03-07, which makes it opt-
 read: 0.18 is assumed); verl-project/verl PR#3595, docs/faq; allenai/open-instruct PR#1006. Not measured here.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
 
-from collections.abc import Iterator, Mapping
-
-from attncheck.core.facts import need, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import describe_job, require_job
 from attncheck.doctor.queries.models import is_at_least, is_older
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need, value_or
 
 SINCE, OPT_IN = "0.8.0", "0.18.0"
 SWITCH: Mapping[str, str] = {
@@ -32,7 +27,7 @@ SWITCH: Mapping[str, str] = {
 IN_CODE = "vllm.LLM(..., disable_cascade_attn=True)"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for the first GPU outside Hopper that may run cascade attention."""
     job = require_job(snapshot)
     version = snapshot.version("vllm")

@@ -13,20 +13,14 @@ set `TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS=1`"); huggingface/transformers#41803, #4
 a function with `.item()` has one graph break, and none with the variable (tests/doctor/test_compiled_scalars.py).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import export_variable
 from attncheck.doctor.queries.launch import describe_job, may_use_flash, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 VARIABLE = "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where compiled flash attention reads a scalar in every layer."""
     job = require_job(snapshot)
     if not job.plan.compile or not job.plan.packed or not may_use_flash(snapshot):

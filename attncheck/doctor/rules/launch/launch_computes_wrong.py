@@ -11,17 +11,11 @@ What to do: change the settings as the finding says; `attncheck smoke` measures 
 Source: named in each finding, file and line of the framework's release.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.launch import setting_problems
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each combination of settings that computes something else."""
     yield from setting_problems(snapshot, "wrong")
 

@@ -10,22 +10,15 @@ What to do: float16 with loss scaling, where the framework trains in it; or newe
 Source: torch 2.13.0 torch/cuda/__init__.py `is_bf16_supported` (`including_emulation=True`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.gpus import BF16_MIN_CAPABILITY
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 OVERFLOW_IN_FLOAT16 = ("gemma2", "gemma3")  # ATN319
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where bfloat16 would be emulated."""
     job = require_job(snapshot)
     if job.plan.precision not in ("bf16", "autocast"):

@@ -13,21 +13,14 @@ Source: verl 0.9.1 single_controller/ray/base.py (a pool's `n_gpus_per_node` mus
 openrlhf 0.11.2 cli/train_ppo_ray.py (PACK: over any nodes); torch 2.13.0 distributed/run.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent, Known, MissingFact, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.launch import count_job_gpus, describe_job, locate_variables, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot, need
 
 RAY_FRAMEWORKS = ("openrlhf", "verl")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the launch takes more GPUs than there are."""
     job = require_job(snapshot)
     required = need(job.gpus, "the number of GPUs that the launch takes")

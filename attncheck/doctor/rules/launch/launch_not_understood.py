@@ -10,17 +10,11 @@ What to do: give the values in the script, or lint the command with them put in.
 Source: the launch itself.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import describe_job, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem that lists what could not be known about the launch."""
     job = require_job(snapshot)
     if job.remarks:

@@ -13,14 +13,6 @@ Source: openrlhf 0.11.2 models/ring_attn_utils.py:3-4; transformers 5.17.0 model
 `_flash_attn_can_dispatch`; ring_flash_attn 0.1.8 adapters/hf_adapter.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent, Known, Unreadable, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.job import Job
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge import transformers
@@ -34,12 +26,12 @@ from attncheck.doctor.queries.launch import (
     require_job,
 )
 from attncheck.doctor.queries.packages import can_import, torch_cuda_major
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Fix, Job, Known, Problem, Problems, Rule, Snapshot, Unreadable, need
 
 MODULES = {"flash-attn": "flash_attn", "flash-attn-3": "flash_attn_interface", "flash-attn-4": "flash_attn.cute"}
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each package that the launch uses and that is missing."""
     job = require_job(snapshot)
     for module in job.imports:

@@ -11,13 +11,6 @@ Source: masking_utils.find_packed_sequence_indices in the transformers wheels fr
 modeling_flash_attention_utils.py read the positions.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.doctor.queries.launch import (
@@ -28,12 +21,12 @@ from attncheck.doctor.queries.launch import (
     require_job,
 )
 from attncheck.doctor.queries.models import is_older
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 MASK_BASED = ("sdpa", "eager", "flex_attention")  # these separate documents by a mask that transformers makes
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where packed documents are not kept apart."""
     job = require_job(snapshot)
     implementation = effective_attn_implementation(job)

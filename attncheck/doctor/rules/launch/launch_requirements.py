@@ -10,23 +10,17 @@ What to do: install what the release requires, or take a release of the framewor
 Source: METADATA in the wheels of the frameworks, kept in attncheck/lint/names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from attncheck.core.facts import Known, Unreadable, need
-from attncheck.core.findings import Problem
-from attncheck.core.job import Job
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.launch import require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot, Unreadable, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem that lists the framework's requirements that are not met."""
     job = require_job(snapshot)
     framework = snapshot.package(job.framework)

@@ -12,21 +12,15 @@ What to do: write the name that the installed release has, or install one of the
 Source: the script and the installed files. The method: attncheck/doctor/probes/payload/links/.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
 from attncheck.core.links import UnresolvedName
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries.links import describe_link, group_by_pair, launch_links, name_with_version
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 _ENTRIES = ("", "main", "train", "run", "__init__")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each package that lacks what the launch's scripts take."""
     links = tuple(link for link in launch_links(snapshot) if not link.fallback_line and not link.patched_by)
     for _, provider, group in group_by_pair(links):

@@ -14,20 +14,14 @@ Source: the program's own code (argparse, dataclasses, Hydra's and OmegaConf's c
 run; the tables in attncheck/lint/names, read from the released wheels of each framework.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Job, UnknownSetting
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import describe_job, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 MAX_NAMES_SHOWN = 4  # names in a message
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem for the names that one release renamed, and one for each other unknown name."""
     job = require_job(snapshot)
     yield from _dropped_problems(job, [unknown for unknown in job.unknown_settings if unknown.dropped])
@@ -46,7 +40,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         yield _single_problem(job, settings[0]) if len(settings) == 1 else _group_problem(job, since, settings)
 
 
-def _dropped_problems(job: Job, settings: list[UnknownSetting]) -> Iterator[Problem]:
+def _dropped_problems(job: Job, settings: list[UnknownSetting]) -> Problems:
     """Yield a problem for each dropped setting that has another name, and one for all others."""
     nameless = [unknown for unknown in settings if not unknown.now and not unknown.near]
     for group in (*([unknown] for unknown in settings if unknown.now or unknown.near), nameless):

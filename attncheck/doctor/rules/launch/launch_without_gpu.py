@@ -10,18 +10,11 @@ What to do: `attncheck lint --target h100x8`, or `attncheck doctor` where there 
 Source: none of the frameworks trains on a CPU; each stops when it places its first tensor.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent, Unreadable, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import describe_job, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Fix, Problem, Problems, Rule, Snapshot, Unreadable, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where no GPU is visible to the job."""
     job = require_job(snapshot)
     if not isinstance(snapshot.devices, Absent) and snapshot.visible_devices():

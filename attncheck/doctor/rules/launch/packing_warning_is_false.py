@@ -12,24 +12,19 @@ Source: trl 1.5.0 to 1.12.0 trainer/sft_trainer.py (`model.config._attn_implemen
 1.13.0, which splits the name; huggingface/trl#6984.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 PINNED_FLASH = re.compile(r"kernels-community/[\w-]*flash-attn\d[@:]", re.ASCII)
 SPLITS_NAMES_SINCE = Version("1.13.0")
 LIST_SINCE = Version("0.23.0")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where TRL's warning says nothing about this launch."""
     job = require_job(snapshot)
     implementation = job.plan.attn_implementation

@@ -11,12 +11,6 @@ What to do: pack, or flatten the batch (`padding_free`), so that the rows hold n
 Source: transformers 5.23.0, modeling_flash_attention_utils.py (`_upad_input`, `_pad_input`); huggingface/trl PR#3526.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import (
     change_settings,
     describe_job,
@@ -24,10 +18,10 @@ from attncheck.doctor.queries.launch import (
     may_use_flash,
     require_job,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where rows are padded for a kernel that does without."""
     job = require_job(snapshot)
     if job.trainer != "sft" or job.plan.packed or job.plan.batch < 2 or not may_use_flash(snapshot):

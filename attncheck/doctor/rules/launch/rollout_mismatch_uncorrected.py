@@ -16,16 +16,11 @@ trainer/grpo_config.py (on by default); openrlhf 0.11.2, cli/train_ppo_ray.py; v
 takes the settings is linted (tests/lint/test_rollouts.py); their effect needs a run.
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
 
-from collections.abc import Iterator, Mapping
-
-from attncheck.core.findings import Problem
-from attncheck.core.job import Job
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
 from attncheck.doctor.queries.rollouts import is_between, weighs_by_rollout
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot
 
 _VERL = {
     "actor_rollout_ref.rollout.calculate_log_probs": "True",
@@ -44,7 +39,7 @@ CORRECTIONS: Mapping[str, tuple[tuple[str, str, Mapping[str, str]], ...]] = {
 }
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where the correction is there to be had, and off."""
     job = require_job(snapshot)
     sets = _find_correction(job)

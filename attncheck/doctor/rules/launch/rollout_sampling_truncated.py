@@ -14,27 +14,24 @@ after top_p and top_k) beside trainer/utils.py (`selective_log_softmax` over the
 workers/config/rollout.py; huggingface/trl#6789, #4772. The correction is linted again (tests/lint/test_rollouts.py).
 """
 
-from __future__ import annotations
+from collections.abc import Mapping
 
-from collections.abc import Iterator, Mapping
-
-from attncheck.core.findings import Problem
-from attncheck.core.job import Job
 from attncheck.core.launch import Setting
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
-from attncheck.doctor.queries.rollouts import weighs_by_rollout
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.queries.rollouts import is_between, weighs_by_rollout
+from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot
 
 WHOLE: Mapping[str, str] = {"top_p": "1.0", "min_p": "0.0"}  # what keeps every word; top_k by framework
 NO_TOP_K: Mapping[str, str] = {"trl": "0"}  # elsewhere -1, as vLLM has it
+SCORES_ALIKE = {"nemo-rl": "0.6.0"}  # the trainer filters by top_p and top_k too: need_top_k_or_top_p_filtering
 NOT_ROLLOUTS = ("val_kwargs", "eval", "validation", "distill")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem that names every setting that truncates."""
     job = require_job(snapshot)
-    if not job.reinforcement or not weighs_by_rollout(job):
+    since = SCORES_ALIKE.get(job.framework)
+    if not job.reinforcement or not weighs_by_rollout(job) or (since and is_between(job.version, since)):
         return
     truncating = [setting for setting in job.settings if _truncates(setting)]
     if not truncating:

@@ -12,19 +12,12 @@ Source: ring_flash_attn 0.1.8 llama3_flash_attn_varlen.py:86 (`assert nheads_k %
 verl 0.9.1 models/transformers/monkey_patch.py:343; deepspeed 0.19.6 runtime/sequence_parallel/ulysses_sp.py:145.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from attncheck.core.arithmetic import MAX_COUNT, largest_divisor
-from attncheck.core.facts import need, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the heads cannot be divided as the launch requests."""
     job = require_job(snapshot)
     if job.plan.ring_size < 2 or job.scheme not in ("llama3", "ulysses"):

@@ -14,12 +14,6 @@ verl 0.9.1 models/transformers/monkey_patch.py:544; ms-swift 4.6.0 sequence_para
 `attncheck parity --ring-size 2` (ATN530) and `attncheck smoke --ring-size 2`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import (
     change_settings,
     describe_job,
@@ -27,10 +21,10 @@ from attncheck.doctor.queries.launch import (
     locate_settings,
     require_job,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the framework does not hook the scheme into the implementation that runs."""
     job = require_job(snapshot)
     implementation = effective_attn_implementation(job)

@@ -11,17 +11,11 @@ Source: torch 2.13.0 distributed/tensor/experimental/_context_parallel (`_HeadTa
 divisible by world_size * 2"); transformers 5.23.0 trainer.py pads to `pad_to_multiple_of` only where that is set.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the row length does not divide into two shards for each rank."""
     job = require_job(snapshot)
     shards = 2 * job.plan.ring_size

@@ -12,19 +12,12 @@ Source: openrlhf 0.11.2 utils/deepspeed/deepspeed.py:110 (`world // ring // tp`)
 end in "IndexError: list index out of range" on rank 3; verl 0.9.1 workers/engine/fsdp/transformer_impl.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from attncheck.core.arithmetic import largest_divisor
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the sizes do not divide the processes."""
     job = require_job(snapshot)
     if job.plan.ring_size < 2 and job.tensor_parallel < 2:

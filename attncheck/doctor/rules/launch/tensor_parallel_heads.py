@@ -11,19 +11,13 @@ Source: transformers 5.23.0, integrations/flash_attention.py (the message, witho
 judged again: the size is a divisor of both.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from math import gcd
 
-from attncheck.core.facts import need, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a rank gets no whole number of query heads."""
     job = require_job(snapshot)
     size = job.tensor_parallel

@@ -11,23 +11,17 @@ What to do: read the lines named; where they switch something off that your job 
 Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
 from attncheck.core.links import UnresolvedName
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 PROVIDERS = ("flash_attn", "flash_attn_interface", "ring_flash_attn", "liger_kernel", "kernels")
 WORDS = ("flash", "attention", "masking", "liger", "packing")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note for each pair of packages of which one works around what the other lacks."""
     links = tuple(
         link

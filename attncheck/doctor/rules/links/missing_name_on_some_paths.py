@@ -12,22 +12,18 @@ fit, or put the name back.
 Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.findings import Problem
 from attncheck.core.links import UnresolvedName
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 MAX_LINES = 3  # of one pair
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one note that names each pair of packages of which one misses names of the other on some path."""
     links = tuple(
         link
@@ -44,8 +40,8 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     count = len({link.target for link in links})
     consumers = ", ".join(dict.fromkeys(consumer for consumer, _, _ in pairs))
     yield Problem(
-        message=f"{count} name{'s' if count > 1 else ''} that {consumers} take{'s' if len(pairs) == 1 else ''} "
-        "from other packages are gone there, where only some jobs come",
+        message=f"{count} name{'s' if count > 1 else ''} imported by {consumers} no longer exist"
+        f"{'s' if count == 1 else ''}; only some code paths reach {'it' if count == 1 else 'them'}",
         evidence=tuple(line for pair in pairs for line in _describe_pair(snapshot, *pair)),
         fixes=tuple(fix for _, _, group in pairs for fix in fixes.fitting_provider(snapshot, group)),
         subject=consumers,

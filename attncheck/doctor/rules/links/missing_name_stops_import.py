@@ -18,21 +18,16 @@ Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
 from attncheck.core.links import UnresolvedName
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
-from attncheck.doctor.queries.packages import import_outcome
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.queries.packages import import_outcome, is_missing_name
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 MAX_LINES = 8
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each pair of packages of which one stops the other's import."""
     links = queries.package_links(snapshot)
     breaks = tuple(link for link in links if queries.is_break(link) and queries.broken_entries(snapshot, link))
@@ -46,7 +41,7 @@ def _is_reported_elsewhere(snapshot: Snapshot, consumer: str, provider: str) -> 
     if consumer == "ring-flash-attn" and provider == "transformers":
         return True
     outcome = import_outcome(snapshot, "liger_kernel.transformers")
-    return consumer == "liger-kernel" and outcome is not None and outcome.outcome == "raised"
+    return consumer == "liger-kernel" and outcome is not None and not is_missing_name(outcome)
 
 
 def _describe_pair(snapshot: Snapshot, provider: str, links: tuple[UnresolvedName, ...]) -> Problem:
@@ -64,12 +59,23 @@ def _describe_pair(snapshot: Snapshot, provider: str, links: tuple[UnresolvedNam
         evidence=tuple(evidence),
         fixes=(
             *fixes.fitting_provider(snapshot, links),
-            *fixes.restore_names(links),
+            *(fixes.restore_names(links) if _is_only_missing_name(snapshot, links) else ()),
             fixes.newer_consumer(snapshot, links),
         ),
         subject=versions[consumer],
         predicted=_is_open(snapshot, links),
     )
+
+
+def _is_only_missing_name(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> bool:
+    """Return whether importing the consumer needs no other name that the provider lacks."""
+    pair = (links[0].consumer, links[0].provider)
+    missing = {
+        link.target
+        for link in queries.package_links(snapshot)
+        if (link.consumer, link.provider) == pair and link.kind == "import" and not link.function
+    }
+    return len(missing) == 1
 
 
 def _is_open(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> bool:

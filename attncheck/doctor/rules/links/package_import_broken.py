@@ -12,20 +12,12 @@ installed, lay them down again; else run the import by itself.
 Source: the import lane.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.environment import Distribution, ImportOutcome
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import find_failing_package, hidden_by
 from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.links import package_links
 from attncheck.doctor.queries.packages import find_failed_import, find_failing_distribution
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Distribution, Fix, ImportOutcome, Known, Problem, Problems, Rule, Snapshot, need
 
 MODULES = {
     "openrlhf.models": "openrlhf",
@@ -47,7 +39,7 @@ REPORTED_ELSEWHERE = (
 )
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each package whose import failed by itself."""
     need(snapshot.imports, "how imports ended")
     for module, name in MODULES.items():

@@ -9,19 +9,13 @@ What to do: run it on sdpa or eager.
 Source: transformers 4.42.4 to 5.23.0, models/falcon/modeling_falcon.py (`FalconFlashAttention2.forward`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import forces_flash_attention, refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where falcon with alibi would run on flash attention."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention

@@ -16,21 +16,14 @@ without equivalent mask creation: we don't need a mask!"). Run with 5.17.0 on a 
 sdpa differs from the row alone, and no longer after the registration (tests/doctor/test_registered_attention.py).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from attncheck.core.environment import Interfaces
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
 
 MASKLESS_BY_DESIGN = ("vllm", "tgi")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each registered name without a mask function."""
     interfaces = value_or(snapshot.interfaces, Interfaces())
     model = requested_model(snapshot)

@@ -12,20 +12,13 @@ Source: transformers 4.53.0 to 5.23.0, masking_utils.py (`create_chunked_causal_
 attention altogether from 4.51.3 on.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import forces_flash_attention, refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where chunked layers meet an accepted flash attention."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention

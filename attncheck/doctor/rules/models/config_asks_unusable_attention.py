@@ -11,19 +11,12 @@ What to do: name the attention in the call; that overrides the file.
 Source: transformers 4.57.3 and 5.23.0, configuration_utils.py (`_attn_implementation`), modeling_utils.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.queries.models import requested_model, transformers_answer
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the configuration requests an attn_implementation that is not accepted."""
     model = requested_model(snapshot)
     if model is None or not isinstance(model.attn_implementation, Known):

@@ -10,19 +10,12 @@ What to do: set attention_dropout to 0, so that every backend does the same, or 
 Source: transformers 5.23.0, modeling_utils.py (`_flash_attn_can_dispatch`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the model has dropout and only flash attention without dropout is installed."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention

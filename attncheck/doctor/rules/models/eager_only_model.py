@@ -12,22 +12,16 @@ half of the smallest GPU.
 Source: transformers 5.23.0, class flags of bloom, mpt, codegen and others; huggingface/transformers#45229.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 
-from attncheck.core.facts import need, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import is_eager_only, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need, value_or
 
 BYTES_PER_SCORE = 6
 BYTES_PER_GIB = 1 << 30
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where eager attention at full length would overflow the smallest GPU."""
     model = requested_model(snapshot)
     if model is None or not is_eager_only(model):

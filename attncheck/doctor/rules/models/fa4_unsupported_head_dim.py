@@ -10,20 +10,13 @@ What to do: use flash_attention_2 or sdpa for this model.
 Source: flash_attn_4 4.0.0b36, flash_attn/cute/interface.py (`_validate_head_dims`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for the first GPU on which flash-attn-4 refuses a head size."""
     if not may_use(snapshot, "flash_attention_4"):
         return  # the launch asks for another attention

@@ -9,22 +9,15 @@ What to do: install flash-attn 2.6.3 or newer, or use eager or flex_attention.
 Source: flash-attn's README (2.6: softcapping); huggingface/transformers#32103; hiyouga/LLaMA-Factory#5079.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import FLASH_SOFTCAP
 from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_older, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a softcap meets a flash-attn without one."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # gemma2 under eager has its softcap

@@ -12,24 +12,15 @@ Source: transformers 4.57.3, modeling_flash_attention_utils.py (`s_aux` only whe
 models/gpt_oss/modeling_gpt_oss.py (`_compatible_flash_implementations`); vllm-project/vllm#22331.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
 from attncheck.doctor.queries.hub_fallback import find_hub_fallback
 from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a model with sinks would run on flash-attn 2."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # the launch asks for another kernel, such as kernels-community/vllm-flash-attn3

@@ -11,12 +11,6 @@ What to do: use the attention that the class accepts, without ring attention.
 Source: transformers 4.57.3 and 5.23.0, modeling_utils.py; class flags of models/*/modeling_*.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import (
@@ -26,10 +20,10 @@ from attncheck.doctor.queries.models import (
     refuses_implementation,
     requested_model,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the class refuses flash attention and accepts something else that is fused."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention

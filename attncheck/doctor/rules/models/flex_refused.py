@@ -10,19 +10,13 @@ What to do: use what the class accepts.
 Source: transformers 5.23.0, modeling_utils.py (`_flex_attn_can_dispatch`); class flags of models/*/modeling_*.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.queries.launch import may_use, requested_implementation
 from attncheck.doctor.queries.models import is_eager_only, refusal_reason, refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where flex_attention is refused like sdpa or flash attention."""
     if not may_use(snapshot, "flex_attention", "sdpa"):
         return  # the launch asks for something else, and gets it

@@ -12,21 +12,14 @@ here).
 Source: pytorch/pytorch#133254, #198224; pytorch/torchtune#2218. Reported by users, not run here: a warning.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SMALL_SHARED_MEMORY
 from attncheck.doctor.queries.launch import requested_implementation
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for the first GPU with too little shared memory."""
     model = requested_model(snapshot)
     if model is None or requested_implementation(snapshot) != "flex_attention":

@@ -12,19 +12,12 @@ Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp; transformers 5.23.0, mo
 huggingface/transformers#26066.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where the checkpoint's own dtype is float32."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention

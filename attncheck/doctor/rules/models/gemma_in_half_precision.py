@@ -11,21 +11,14 @@ What to do: train in bfloat16 on sm_80 or newer, or in float32.
 Source: hiyouga/LLaMA-Factory#7755; unslothai/unsloth#2925.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import change_settings
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
 
 MODEL_PREFIXES = ("gemma2", "gemma3")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a gemma model would train in float16."""
     model = requested_model(snapshot)
     if model is None or not model.model_type.startswith(MODEL_PREFIXES):

@@ -11,22 +11,15 @@ Source: flash-attn 2.8.3, README ("head dim 256 backward now works on consumer G
 flash-attn 2.5.5"); Dao-AILab/flash-attention#328.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SMALL_SHARED_MEMORY, WIDE_BACKWARD_ON_CONSUMER_GPUS
 from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_older, refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for the first GPU on which the backward pass cannot run."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # the launch asks for another attention

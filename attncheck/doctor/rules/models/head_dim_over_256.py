@@ -12,19 +12,13 @@ Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp; transformers 5.23.0, mo
 (`global_head_dim`); Dao-AILab/flash-attention#2427.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import forces_flash_attention, refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a head size is over 256 and the class does not refuse flash attention itself."""
     if not may_use_flash(snapshot):
         return  # the launch asks for another attention

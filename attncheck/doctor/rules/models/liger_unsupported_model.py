@@ -11,21 +11,14 @@ What to do: switch liger off for this model, or use a liger-kernel that knows it
 Source: liger_kernel 0.5.10 to 0.8.5, transformers/monkey_patch.py; linkedin/Liger-Kernel#313, #968.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent, Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.liger import lacks_kernels_for
 from attncheck.doctor.queries.covering import require_import
 from attncheck.doctor.queries.launch import change_settings
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where liger-kernel does not list the model's type."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("liger-kernel"):

@@ -17,16 +17,9 @@ activation, layer_types of another length, another model's architecture; each bu
 (tests/doctor/test_model_accepts.py).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, MissingFact, Unreadable
-from attncheck.core.findings import Fix, Problem
 from attncheck.core.model import BuildFailure, Model
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot, Unreadable
 
 # What is not held against the model: code that cannot run without real tensors, and answers that other rules report.
 NOT_ON_META = ("meta tensor", "meta device", "data-dependent")
@@ -40,7 +33,7 @@ REPORTED_ELSEWHERE = (
 REMOVABLE = ("pad_token_id", "eos_token_id", "bos_token_id", "torch_dtype", "dtype", "architectures")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the class cannot be built."""
     model = requested_model(snapshot)
     if model is None:

@@ -10,15 +10,8 @@ What to do: correct the file, or fetch it again.
 Source: attncheck/doctor/probes/payload/model/values.py; transformers 5.23.0 checks the same types when it loads.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Unreadable
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Unreadable
 
 FIELDS = (
     *("num_layers", "num_heads", "num_kv_heads", "head_dim", "v_head_dim", "max_position_embeddings"),
@@ -27,7 +20,7 @@ FIELDS = (
 )
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem that names every damaged field."""
     model = requested_model(snapshot)
     if model is None:

@@ -12,20 +12,15 @@ Source: transformers 4.57.3 and 5.23.0, models/auto/configuration_auto.py (`CONF
 attncheck/doctor/knowledge/model_types.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.facts import Unreadable
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge import model_types
 from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unreadable
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where transformers reported that it does not know the model_type."""
     model = requested_model(snapshot)
     if model is None or model.remote_code or not isinstance(model.accepts, Unreadable):

@@ -11,24 +11,18 @@ small configuration files of a Hub name.
 Source: attncheck/doctor/probes/payload/model/files.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Unreadable
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unreadable
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a model was requested and its configuration could not be read."""
     if not isinstance(snapshot.model, Unreadable):
         return
     fixes: tuple[Fix, ...] = ()
     if "cache" in snapshot.model.reason:
         fixes = (
-            Fix("let attncheck fetch the configuration from the Hub", "advice", "attncheck doctor --online MODEL"),
+            Fix("fetch the configuration into the cache", "advice", "hf download MODEL config.json"),
+            Fix("or let doctor fetch it for this run", "advice", "attncheck doctor --online MODEL"),
         )
     yield Problem(
         message="the model cannot be read: " + snapshot.model.reason.rstrip("."),

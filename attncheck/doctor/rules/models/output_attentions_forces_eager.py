@@ -11,17 +11,11 @@ Source: transformers 5.23.0, integrations/flash_attention.py and sdpa_attention.
 `output_attentions=True`").
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the configuration requests attention weights."""
     model = requested_model(snapshot)
     if model is None or not model.output_attentions:

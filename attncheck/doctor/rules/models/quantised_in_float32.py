@@ -14,21 +14,14 @@ torch.float32" where it is None); ring_flash_attn 0.1.8, adapters/hf_adapter.py;
 (tests/doctor/test_quantised.py).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.launch import may_use_flash
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 CALL = 'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)'
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a 4-bit checkpoint would hand float32 to flash attention."""
     model = requested_model(snapshot)
     if model is None or not may_use_flash(snapshot) or refuses_implementation(model, "flash_attention_2"):

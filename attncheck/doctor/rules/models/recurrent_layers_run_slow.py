@@ -15,18 +15,12 @@ integrations/hub_kernels.py (`use_kernel_func_from_hub_with_fallback`); METADATA
 0.6.0; hiyouga/LLaMA-Factory#10221. The kernels were not run here.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.recurrent import find_missing_kernels, install_kernels
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where recurrent layers lack their kernels."""
     model = requested_model(snapshot)
     if model is None or not snapshot.visible_devices():

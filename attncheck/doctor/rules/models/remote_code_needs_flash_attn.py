@@ -12,19 +12,12 @@ Source: transformers 4.57.3 and 5.23.0, dynamic_module_utils.py (`get_imports`, 
 huggingface/transformers#28459; InternLM/InternLM#747.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where remote code requires flash_attn and no distribution offers it."""
     model = requested_model(snapshot)
     if model is None or not model.remote_code or "flash_attn" not in model.remote_imports:

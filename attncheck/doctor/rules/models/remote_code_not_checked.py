@@ -11,18 +11,11 @@ What to do: read the model's modeling file for `attn_implementation`, or use a t
 Source: transformers 5.23.0, dynamic_module_utils.py (`trust_remote_code`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Unreadable
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Unreadable
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where an answer is missing because the model's code is remote."""
     model = requested_model(snapshot)
     if model is None or not model.remote_code or not isinstance(model.accepts, Unreadable):

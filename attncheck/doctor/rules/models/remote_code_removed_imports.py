@@ -14,25 +14,17 @@ Source: the installed files; for a target the wheels named in attncheck/doctor/k
 huggingface/transformers#37428 for `_flash_supports_window_size`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
 from attncheck.core.links import UnresolvedName
-from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.links import change_imports, older_transformers
 from attncheck.doctor.knowledge.removed_names import REMOVED_FROM_TRANSFORMERS, find_removal
 from attncheck.doctor.queries.links import describe_link, name_with_version
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, Version, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem that names every removed import."""
     model = requested_model(snapshot)
     if model is None or not model.remote_code:
@@ -70,7 +62,7 @@ def _describe(link: UnresolvedName) -> str:
     return describe_link(link) + (f"; gone since {removal}" if removal else "")
 
 
-def _check_table(snapshot: Snapshot, model: Model) -> Iterator[Problem]:
+def _check_table(snapshot: Snapshot, model: Model) -> Problems:
     imports = [name for name in model.remote_imports if name in REMOVED_FROM_TRANSFORMERS]
     if not imports:
         return

@@ -14,19 +14,13 @@ Source: transformers 5.23.0, models/llama/modeling_llama.py (`LlamaRotaryEmbeddi
 (tests/doctor/test_remote_positions.py).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 FLOAT32 = "t = torch.arange(seq_len, device=device, dtype=torch.float32); freqs = torch.outer(t, self.inv_freq.float())"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem that names every place."""
     model = requested_model(snapshot)
     if model is None or not model.rounded_positions:

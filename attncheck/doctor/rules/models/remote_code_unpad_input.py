@@ -12,22 +12,15 @@ flash-attn that it was written for.
 Source: flash_attn 2.8.3, bert_padding.py; mosaicml/llm-foundry#1732; huggingface/nanotron#289.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from attncheck.core.environment import Interfaces
-from attncheck.core.facts import Known, need, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.models import FIVE_FROM_UNPAD_INPUT
 from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need, value_or
 
 UNPAD_INPUT = "flash_attn.bert_padding:unpad_input"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where remote code uses unpad_input and it returns five values here."""
     model = requested_model(snapshot)
     if model is None or UNPAD_INPUT not in model.remote_imports or not snapshot.has("flash-attn"):

@@ -13,25 +13,17 @@ time of the code, or write what stands in the place of what is gone.
 Source: the installed files; LLaMA-Factory#8048, #7597; huggingface/transformers, cache_utils.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Fix, Problem
 from attncheck.core.links import UnresolvedName
-from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.links import change_imports, older_transformers
 from attncheck.doctor.queries.links import describe_link, name_with_version
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, value_or
 
 # What training calls of a model: the constructor and the forward of each of its modules.
 _TRAINING = ("__init__", "forward")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem that names everything that is gone."""
     model = requested_model(snapshot)
     if model is None or not model.remote_code:

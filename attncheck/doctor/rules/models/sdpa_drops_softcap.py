@@ -12,23 +12,14 @@ Source: transformers 5.17.0 and 5.20.2 (integrations/sdpa_attention.py has no so
 huggingface/transformers#32309.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SDPA_REFUSES_SOFTCAP
 from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import requested_model, transformers_answer
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the model has a softcap and sdpa would be accepted."""
     if not may_use(snapshot, "sdpa"):
         return  # the launch asks for another attention

@@ -17,22 +17,14 @@ flash, memory-efficient and cuDNN all refuse head sizes 320 and 512, and float32
 memory-efficient one takes both, and in bfloat16 up to 256 flash and cuDNN take enable_gqa.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.models import SDPA_GQA_UNGUARDED
 from attncheck.doctor.queries.launch import change_settings, locate_settings, may_use
 from attncheck.doctor.queries.models import is_at_least, is_older, refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where sdpa would be asked for grouped heads that only MATH takes."""
     model = requested_model(snapshot)
     version = snapshot.version("transformers")

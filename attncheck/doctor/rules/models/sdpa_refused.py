@@ -12,19 +12,13 @@ Source: transformers 5.23.0, modeling_utils.py (`_sdpa_can_dispatch`, `get_corre
 huggingface/transformers#43352.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_eager_only, refusal_reason, refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where sdpa is refused by the class and some other fused attention is not."""
     if not may_use(snapshot, "sdpa"):
         return  # the launch asks for another attention

@@ -12,23 +12,16 @@ Source: transformers 5.3.0 to 5.23.0, models/gpt_oss/modeling_gpt_oss.py (`_comp
 modeling_utils.py (`_check_and_adjust_attn_implementation`); unslothai/unsloth#3346.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
 from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_at_least, refusal_reason, refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 KERNEL = "kernels-community/vllm-flash-attn3"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the Hub kernel is not cached or does not run on the GPUs here."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # the launch asks for another kernel, such as kernels-community/vllm-flash-attn3

@@ -15,27 +15,19 @@ Source: transformers 5.17.0, all 178 types of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
 document alone against packed and padded (tests/smoke/types); the modeling files of the wheels 4.53.1 to 5.23.0.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.model import Model
 from attncheck.core.plan import Plan
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import set_attn_implementation
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.wrong_models import LAST_READ, WRONG_MODELS, WrongModel
 from attncheck.doctor.queries.launch import change_settings, locate_settings, requested_implementation
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, Version, need, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each known defect of the model that the job, or a job without a launch, would meet."""
     model = requested_model(snapshot)
     if model is None or not model.causal or not snapshot.has("transformers"):

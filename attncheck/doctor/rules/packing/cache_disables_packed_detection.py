@@ -12,20 +12,13 @@ Source: transformers 5.23.0, masking_utils.py (`_preprocess_mask_arguments`); me
 logit error 0.42 between packed and separate documents.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.frameworks import PACKING_FRAMEWORKS
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where the default KV cache would disable the detection of packed documents."""
     model = requested_model(snapshot)
     if (

@@ -10,18 +10,11 @@ What to do: train with padding_side="right", generate with "left".
 Source: huggingface/transformers#29029, #41966; pytorch/pytorch#103749.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where the tokenizer's own setting is left padding."""
     model = requested_model(snapshot)
     if model is None or not model.causal or not isinstance(model.tokenizer, Known) or snapshot.has("openrlhf", "verl"):

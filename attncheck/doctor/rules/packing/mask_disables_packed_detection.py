@@ -13,18 +13,12 @@ Source: transformers 5.23.0, modeling_flash_attention_utils.py (`_is_packed_sequ
 CPU: all-ones mask, largest logit error 0.42; huggingface/trl#3910.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.frameworks import PACKING_FRAMEWORKS
 from attncheck.doctor.queries.models import refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where a causal model may use flash attention and no packing framework is installed."""
     model = requested_model(snapshot)
     if model is None or not model.causal or snapshot.has(*PACKING_FRAMEWORKS) or not snapshot.has("transformers"):

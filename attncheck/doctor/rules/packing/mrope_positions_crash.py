@@ -16,23 +16,16 @@ Source: `text_position_ids` in models/*/modeling_*.py of the wheels 4.53.3, 4.54
 huggingface/transformers#44643, #38007; reproduced on CPU with a stub kernel for `_is_packed_sequence`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import change_transformers, use_other_attention
 from attncheck.doctor.knowledge.padding import TEXT_POSITIONS_APART
 from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import is_older, refuses_implementation, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where this transformers does not separate text positions from m-rope's."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # the launch asks for another attention

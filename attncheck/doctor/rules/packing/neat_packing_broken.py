@@ -13,20 +13,13 @@ Source: llamafactory 0.9.3, 0.9.4 and 0.9.5 (hparams/parser.py or model/patcher.
 4.53.0, masking_utils.py; hiyouga/LLaMA-Factory#8919.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.padding import MASKS_ARE_BOOL, NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSES
 from attncheck.doctor.queries.models import is_at_least, is_older
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where neat packing does not work with the two installed versions."""
     factory, transformers = snapshot.version("llamafactory"), snapshot.version("transformers")
     if not is_older(factory, NEAT_PACKING_BY_POSITIONS) or not is_at_least(transformers, MASKS_ARE_BOOL):

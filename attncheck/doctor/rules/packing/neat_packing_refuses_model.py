@@ -10,18 +10,12 @@ What to do: leave neat_packing off for this model.
 Source: llamafactory 0.9.5, data/collator.py.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSED_MODELS
 from attncheck.doctor.queries.models import is_at_least, requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a note where neat packing would raise for the model."""
     model = requested_model(snapshot)
     if model is None or model.model_type not in NEAT_PACKING_REFUSED_MODELS:

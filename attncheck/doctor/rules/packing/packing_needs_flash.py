@@ -12,20 +12,13 @@ switch packing off.
 Source: transformers 4.53.0 and 4.53.1, masking_utils.py (`find_packed_sequence_indices`); huggingface/trl#2834, #3695.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
 from attncheck.doctor.queries.models import is_older
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where no installed attention keeps packed documents apart."""
     if not is_older(snapshot.version("transformers"), PACKED_WITHOUT_FLASH):
         return

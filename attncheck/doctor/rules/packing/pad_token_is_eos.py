@@ -10,18 +10,11 @@ What to do: pad with another token, or mask labels by the attention mask instead
 Source: huggingface/trl#3091; unslothai/unsloth#416.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the padding token is the end token."""
     model = requested_model(snapshot)
     if model is None or not model.causal or not isinstance(model.tokenizer, Known):

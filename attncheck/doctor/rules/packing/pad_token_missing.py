@@ -10,18 +10,11 @@ What to do: set a padding token of its own, one that the vocabulary holds alread
 Source: openrlhf 0.11.2, utils/utils.py (`get_tokenizer`); huggingface/trl#1623; huggingface/alignment-handbook#127.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a causal model's tokenizer sets an end token and no padding token."""
     model = requested_model(snapshot)
     if model is None or not model.causal or not isinstance(model.tokenizer, Known):

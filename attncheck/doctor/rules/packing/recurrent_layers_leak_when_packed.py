@@ -15,22 +15,13 @@ Source: transformers 4.57.3, 5.9.0, 5.17.0 and 5.23.0, models/qwen3_next/modelin
 (`torch_chunk_gated_delta_rule(**kwargs)`); huggingface/transformers#46093.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.recurrent import find_missing_kernels, install_kernels
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Version, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where packing would leak through a recurrent layer."""
     model = requested_model(snapshot)
     if model is None or not snapshot.has("transformers"):

@@ -13,26 +13,17 @@ Source: the text in models/*/modeling_*.py of the transformers wheels 4.42.4 to 
 huggingface/open-r1#599; huggingface/trl#3034.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Known, need, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.job import Job
-from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import right_padding_raises
 from attncheck.doctor.queries.launch import may_use
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Job, Known, Model, Problem, Problems, Rule, Snapshot, need, value_or
 
 TRL_WITHOUT_CACHE = Version("0.22.0")  # trainer/grpo_trainer.py: model_inputs["use_cache"] = False; 0.21.0 has it not
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where this transformers raises for the model and batches are padded on the right."""
     if not may_use(snapshot, "flash_attention_2"):
         return  # the launch asks for another attention

@@ -19,17 +19,11 @@ Source: torch.nn.Embedding (torch 2.13); transformers 5.17.0, modeling_utils.py 
 the id, and takes it after `resize_token_embeddings` (tests/doctor/test_token_ids.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, value_or
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.job import Job
 from attncheck.core.model import Model, Tokenizer
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Snapshot, value_or
 
 RESIZING_FRAMEWORKS = ("axolotl",)
 # These add rows to vocab_size (transformers 5.23.0, models/*/modeling_*.py).
@@ -39,7 +33,7 @@ PAD_WITH_KNOWN_TOKEN = "tokenizer.pad_token = tokenizer.unk_token or tokenizer.e
 SPECIAL = ("pad_token", "eos_token", "bos_token")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield one problem that names every id without a row."""
     model = requested_model(snapshot)
     rows = _count_rows(model) if model is not None else None

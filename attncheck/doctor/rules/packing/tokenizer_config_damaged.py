@@ -10,18 +10,11 @@ What to do: fetch the file again.
 Source: transformers 5.17.0 `tokenization_utils_base.py`, `_from_pretrained`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Unreadable
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.models import requested_model
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, Unreadable
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where tokenizer_config.json exists and cannot be read."""
     model = requested_model(snapshot)
     if model is None or not isinstance(model.tokenizer, Unreadable):

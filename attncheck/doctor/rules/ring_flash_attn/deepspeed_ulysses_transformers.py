@@ -11,23 +11,14 @@ What to do: install transformers 4.51.3 or newer.
 Source: DeepSpeed (2026-08), `deepspeed/runtime/sequence_parallel/ulysses_sp.py`, which names 4.51.3.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import need, value_or
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import DEEPSPEED_ULYSSES_TRANSFORMERS
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.launch import locate_variables
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need, value_or
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where sequence parallelism is requested and transformers is too old for it."""
     size = value_or(snapshot.env("PARALLELISM_CONFIG_SP_SIZE"), "")
     if not snapshot.has("deepspeed") or not snapshot.has("transformers") or not size.isdecimal() or int(size) < 2:

@@ -14,20 +14,13 @@ Source: openrlhf 0.11.2, `openrlhf/models/ring_attn_utils.py` (patch_transformer
 `openrlhf/utils/deepspeed/deepspeed.py`; wheels of transformers 5.3.0, 5.4.0, 5.5.0.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where transformers lacks the name that OpenRLHF patches back."""
     if not snapshot.has("openrlhf") or not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
         return

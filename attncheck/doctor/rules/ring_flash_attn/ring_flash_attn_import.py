@@ -16,29 +16,21 @@ Source: wheels of ring_flash_attn 0.1.0-0.1.8 (`adapters/hf_adapter.py`) and tra
 OpenRLHF/OpenRLHF#1222; zhuzilin/ring-flash-attention#80, #88.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from packaging.version import Version
-
-from attncheck.core.environment import ImportOutcome
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
 from attncheck.core.links import UnresolvedName
 from attncheck.core.plan import RING_NAMES
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.links import package_links
 from attncheck.doctor.queries.packages import import_outcome
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, ImportOutcome, Known, Problem, Problems, Rule, Snapshot, Version, need
 
 MODULE = "transformers.modeling_flash_attention_utils"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the adapter's import of transformers' private name fails."""
     if not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
         return

@@ -11,23 +11,16 @@ What to do: read the exception; reinstall ring-flash-attn if its files are damag
 Source: the import lane's own observation.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries.covering import require_dependencies
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 from attncheck.doctor.rules.ring_flash_attn import ring_flash_attn_import
 
 DEPENDENCIES = ("torch", "transformers", "flash_attn")
 FAILED_OUTCOMES = ("raised", "died", "hung")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the import failed, and not in one of its own dependencies."""
     if not snapshot.has("ring-flash-attn"):
         return

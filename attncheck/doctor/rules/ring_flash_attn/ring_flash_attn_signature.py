@@ -14,23 +14,16 @@ Source: wheels of ring_flash_attn 0.1.0-0.1.8 (`adapters/hf_adapter.py`, check_p
 substitute_hf_flash_attn) and transformers 4.43.0-5.23.0; zhuzilin/ring-flash-attention#61, #67; OpenRLHF/OpenRLHF#1222.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.knowledge.transformers import LAST_RELEASE_READ
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where no replacement has as many parameters as transformers' function."""
     if not snapshot.has("ring-flash-attn") or not snapshot.has("transformers"):
         return

@@ -13,24 +13,17 @@ Source: openrlhf 0.11.2 METADATA (extra `ring`: ring_flash_attn); ring_flash_att
 axolotl `utils/schemas/validation.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from packaging.version import Version
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.knowledge import ring_flash_attn
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.packages import is_cpu_build
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where no package for ring attention is installed."""
     if snapshot.has("ring-flash-attn", "yunchang"):
         return

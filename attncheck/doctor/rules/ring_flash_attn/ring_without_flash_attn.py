@@ -12,21 +12,14 @@ Source: ring_flash_attn 0.1.8, `ring_flash_attn/ring_flash_attn.py` line 3 and M
 flash_attn_4 4.0.0b36, which holds `flash_attn/cute` only.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import MissingFact, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
 from attncheck.doctor.queries.covering import finds_stray_flash_attn
 from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import import_outcome
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import MissingFact, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where ring-flash-attn imports flash_attn, which is not installed."""
     if not snapshot.has("ring-flash-attn") or snapshot.has("flash-attn"):
         return

@@ -11,22 +11,15 @@ What to do: lay the package down again.
 Source: the System V ABI, chapter 5 (program loading); glibc `elf/dl-load.c` ("file too short").
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.torch import reinstall_from_own_index
 from attncheck.doctor.queries.packages import can_import, find_failed_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 DAMAGE_PREFIXES = ("truncated", "damaged")
 REPORTED_ELSEWHERE = ("torch", "flash-attn", "flash-attn-3")  # ATN102, ATN108 and ATN126 report their failing imports
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each package with a damaged binary."""
     reported = set()
     for binary in snapshot.binaries:

@@ -13,23 +13,18 @@ Source: packaging.python.org, "Recording installed projects" (one .dist-info per
 Dao-AILab/flash-attention#469.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 
-from attncheck.core.environment import Distribution
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Distribution, Fix, Problem, Problems, Rule, Snapshot
 
 ALSO_WATCHED = frozenset({"numpy", "einops"})
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each project with two versions recorded in one folder."""
     copies_by_location: dict[tuple[str, str], list[Distribution]] = defaultdict(list)
     for distribution in snapshot.distributions:

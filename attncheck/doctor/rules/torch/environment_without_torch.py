@@ -14,20 +14,15 @@ Source: `attncheck.doctor.probes.interpreter`; the layout of pipx and uv tools, 
 and https://docs.astral.sh/uv/concepts/tools/.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.facts import Absent
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.torch import install_torch
 from attncheck.doctor.queries.packages import can_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Fix, Problem, Problems, Rule, Snapshot
 from attncheck.doctor.rules.torch.torch_missing import RULE as TORCH_MISSING
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where there is no torch."""
     is_target = bool(snapshot.gaps.reason)
     if is_target or not isinstance(snapshot.torch, Absent) or snapshot.has("torch") or can_import(snapshot, "torch"):

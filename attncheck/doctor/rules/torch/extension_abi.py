@@ -12,14 +12,7 @@ What to do: install the release that belongs to this torch; the finding names th
 Source: ELF symbol tables of the installed files; vllm-project/vllm and instructlab/training#494 for the symptom.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from attncheck.core.environment import Binary, Distribution
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import hidden_by, need_torch, require_torch
@@ -33,12 +26,12 @@ from attncheck.doctor.queries.packages import (
     parse_missing_symbol,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 REPORTED_ELSEWHERE = ("", "torch", "flash-attn", "flash-attn-3", "torchvision", "torchaudio", "xformers")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each distribution with an extension that does not fit torch."""
     if not any(binary.module and binary.distribution not in REPORTED_ELSEWHERE for binary in snapshot.binaries):
         return

@@ -13,14 +13,9 @@ Source: ELF files of the installed packages; glibc, elf/dl-load.c (the message);
 Dao-AILab/flash-attention#1122 and #2064 for the symptom. The commands were not run, and their titles say so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.environment import Binary
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.torch_builds import CUDA_TAGS_BY_TORCH, INDEX_URL
 from attncheck.doctor.queries.covering import need_torch
@@ -33,14 +28,14 @@ from attncheck.doctor.queries.packages import (
     torch_minor_version,
     unresolved_torch_libraries,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 REPORTED_ELSEWHERE = ("", "torch", "flash-attn", "flash-attn-3", "xformers")
 LOADS_ITS_OWN = ("transformer-engine", "transformer-engine-torch", "transformer-engine-cu12", "transformer-engine-cu13")
 BUILT_ON_INSTALL = ("causal-conv1d", "mamba-ssm", "apex", "deepspeed")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each distribution with an extension whose CUDA runtime is nowhere."""
     candidates = [b for b in snapshot.binaries if b.module and b.distribution not in REPORTED_ELSEWHERE]
     torch = need_torch(snapshot) if candidates else None

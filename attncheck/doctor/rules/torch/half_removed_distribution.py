@@ -12,18 +12,11 @@ What to do: install the package again; where it is no longer wanted, delete the 
 Source: packaging.python.org, "Recording installed projects"; transformers 5.17.0 `utils/import_utils.py`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.fixes.torch import reinstall_torch
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 ALSO_WATCHED = frozenset({"numpy", "einops"})
 HARMLESS_PROBLEM = "RECORD is missing"
@@ -34,7 +27,7 @@ FATAL_PROBLEMS = (
 )  # transformers asks importlib.metadata for versions, and dies
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each watched package with missing files or metadata."""
     for distribution in snapshot.distributions:
         name = _watched_project(distribution.name)

@@ -11,19 +11,15 @@ What to do: the finding names the setting; unset it for the command.
 Source: pip 23.2.1, `_internal/commands/install.py` and `_internal/cli/req_command.py`; PEP 668.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 _FALSE_VALUES = ("", "0", "false", "no", "off")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each pip setting that would make the printed commands fail."""
     if install.install_command(snapshot).startswith("uv "):
         return  # uv reads none of it

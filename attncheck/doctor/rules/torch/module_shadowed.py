@@ -14,19 +14,13 @@ Source: Python's import system (docs.python.org/3/reference/import.html, "Path e
 Dao-AILab/flash-attention#469.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import reinstall_torch
 from attncheck.doctor.queries.packages import describe_failed_import, find_failed_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each import name that resolves to a file that no distribution owns."""
     for shadow in snapshot.shadows:
         name, _, place = shadow.partition(" at ")

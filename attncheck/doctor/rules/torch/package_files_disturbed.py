@@ -13,18 +13,12 @@ What to do: remove the package and install it again without pip's cache.
 Source: Dao-AILab/flash-attention#469, #723; NVlabs/Long-RL#16; instructlab/training#494.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import MissingFact
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.queries.packages import changed_flash_attn_files, diagnose_flash_attn
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Distribution, Fix, MissingFact, Problem, Problems, Rule, Snapshot
 
 FOLDER_BY_PACKAGE = {
     "flash-attn": "flash_attn/",
@@ -36,7 +30,7 @@ FOLDER_BY_PACKAGE = {
 PATCHED_PACKAGES = ("ring-flash-attn", "liger-kernel")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each package whose files were changed or removed."""
     problems = list(_find_problems(snapshot))
     if not problems and diagnose_flash_attn(snapshot) == "other" and changed_flash_attn_files(snapshot):
@@ -44,7 +38,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield from problems
 
 
-def _find_problems(snapshot: Snapshot) -> Iterator[Problem]:
+def _find_problems(snapshot: Snapshot) -> Problems:
     for distribution in snapshot.distributions:
         altered, missing = _changed_files(snapshot, distribution)
         if not altered and not missing:

@@ -15,13 +15,8 @@ ecmwf/WeatherGenerator#1988. LD_PRELOAD was run against an extension that the lo
 (tests/doctor/test_runtime_libraries.py); installing conda's newer library was not tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import avoid_flash_attn, build_flash_attn
 from attncheck.doctor.queries.packages import can_import, describe_failed_import
@@ -34,10 +29,10 @@ from attncheck.doctor.queries.runtime_libraries import (
     is_of_the_system,
     parse_runtime_gap,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each distribution with a file that the loader refuses."""
     refusals: dict[str, tuple[RuntimeGap, str]] = {}
     for outcome in snapshot.imports.value if isinstance(snapshot.imports, Known) else ():

@@ -13,16 +13,9 @@ Source: METADATA on PyPI, read 2026-11-21: torchvision 0.17.0 (torch==2.2.0), 0.
 torchaudio 2.8.0 (2.8.0), 2.10.0 (2.10.0), 2.11.0 (no torch named); xformers 0.0.35 (torch>=2.10).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from packaging.version import Version
-
 from attncheck.core.environment import Binary, Distribution
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import choose_companion_version
 from attncheck.doctor.knowledge.torch_builds import INDEX_URL
@@ -36,12 +29,12 @@ from attncheck.doctor.queries.packages import (
     knows_torch_symbols,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version
 
 COMPANIONS = ("torchvision", "torchaudio", "xformers")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each companion of torch that was made for another torch."""
     torch = snapshot.version("torch")
     if not isinstance(torch, Known):

@@ -14,14 +14,8 @@ Source: the message itself; pytorch/pytorch#111469 (`__nvJitLinkAddData` and LD_
 torch 2.13.0 (`_load_global_deps`, `_preload_cuda_deps`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.environment import ImportOutcome
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import reinstall_torch
 from attncheck.doctor.queries.packages import (
@@ -32,10 +26,10 @@ from attncheck.doctor.queries.packages import (
     parse_missing_symbol,
 )
 from attncheck.doctor.queries.symbols import demangle_hint
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, ImportOutcome, Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where importing torch was tried and failed."""
     outcome = find_failed_import(snapshot, "torch")
     if outcome is None or not isinstance(snapshot.package("torch"), Known):

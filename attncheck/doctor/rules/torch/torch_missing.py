@@ -10,19 +10,12 @@ What to do: install torch for the CUDA that the driver serves; the finding has t
 Source: setup.py of the flash-attn 2.8.3 source distribution (`import torch` at the top).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.torch import install_torch
 from attncheck.doctor.queries.packages import can_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where torch is not installed."""
     if not isinstance(snapshot.torch, Absent) or snapshot.has("torch") or can_import(snapshot, "torch"):
         return

@@ -11,19 +11,12 @@ What to do: reinstall torch with its dependencies; a NVIDIA package was removed,
 Source: torch/__init__.py of torch 2.13.0 (`_preload_cuda_deps`); METADATA of torch names the NVIDIA packages.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.torch import reinstall_torch
 from attncheck.doctor.queries.packages import import_outcome, unresolved_torch_libraries
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a library of torch cannot be loaded and the import was not tried."""
     if not isinstance(snapshot.torch, Known) or import_outcome(snapshot, "torch") is not None:
         return

@@ -12,24 +12,18 @@ Source: triton 3.2.0, `triton/runtime/build.py` (`import setuptools`); METADATA 
 3.12 on only). Run: triton 3.2.0 in an environment without setuptools raises, and imports once it is installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.environment import ImportOutcome
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
 from attncheck.doctor.queries.covering import hidden_by
 from attncheck.doctor.queries.packages import describe_failed_import, find_failed_import, is_shadowed, missing_module
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, ImportOutcome, Known, Problem, Problems, Rule, Snapshot
 
 USERS = ("liger-kernel", "verl", "openrlhf", "unsloth")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where importing triton failed."""
     outcome = find_failed_import(snapshot, "triton")
     if outcome is None or not snapshot.has(*TRITON_DISTRIBUTIONS):

@@ -10,21 +10,14 @@ What to do: install the triton that torch names.
 Source: METADATA of the installed torch (each release names one triton exactly: torch 2.11.0 names 3.6.0).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import need_torch
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the installed triton does not meet torch's requirement."""
     torch = snapshot.package("torch")
     if not isinstance(torch, Known):

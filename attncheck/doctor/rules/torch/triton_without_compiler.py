@@ -14,20 +14,13 @@ Source: triton 3.2.0 and 3.6.0, `triton/runtime/build.py` (`_build`). Run: that 
 and compiles with it. The package managers' commands were not tried.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Absent
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS
 from attncheck.doctor.queries.covering import sees_gpu
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Absent, Fix, Problem, Problems, Rule, Snapshot
 from attncheck.doctor.rules.torch.triton_import_broken import list_users
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where triton cannot compile its launchers."""
     tools, users = snapshot.build_tools, list_users(snapshot)
     if not users or not snapshot.lists(*TRITON_DISTRIBUTIONS) or not sees_gpu(snapshot):

@@ -13,23 +13,18 @@ Source: xformers 0.0.35, `xformers/_cpp_lib.py` (`_register_extensions`, OSError
 2.11.0+cu130 on one H200. Installing from PyTorch's index was not tried; sdpa's EFFICIENT kernel was run there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.torch_builds import INDEX_URL
 from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.packages import is_cpu_build
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 MODULE = "xformers._C"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where xformers' operators cannot be loaded."""
     if not snapshot.has("xformers"):
         return

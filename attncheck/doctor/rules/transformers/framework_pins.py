@@ -14,26 +14,20 @@ Source: the METADATA of the installed distributions; for instance openrlhf 0.11.
 `flash-attn==2.8.3`) and verl 0.9.1 (`transformers!=5.6.0,<5.11,>=5.5.3`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from packaging.requirements import Requirement
 
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import Known, MissingFact
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS, WATCHED_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Distribution, Known, MissingFact, Problem, Problems, Rule, Snapshot
 
 TORCH_REPORTED_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for every framework whose requirements are not met."""
     problems = list(_find_problems(snapshot))
     if not problems and not all(requirements.has_common_version(snapshot, name) for name in RELEVANT_DISTRIBUTIONS):
@@ -41,7 +35,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
     yield from problems
 
 
-def _find_problems(snapshot: Snapshot) -> Iterator[Problem]:
+def _find_problems(snapshot: Snapshot) -> Problems:
     for distribution in snapshot.distributions:
         if distribution.name not in WATCHED_DISTRIBUTIONS or distribution.problem:
             continue

@@ -11,19 +11,13 @@ What to do: give each framework its own environment.
 Source: METADATA of openrlhf 0.11.2 and verl 0.9.1.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS, WATCHED_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for every package that two frameworks require in incompatible versions."""
     for name in sorted(RELEVANT_DISTRIBUTIONS):
         if not snapshot.has(name) or requirements.has_common_version(snapshot, name):

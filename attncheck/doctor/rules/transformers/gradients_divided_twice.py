@@ -22,21 +22,15 @@ experimental/online_dpo/online_dpo_trainer.py (`training_step`) and experimental
 huggingface/transformers#43919. Gradients were measured under 5.1.0 to 5.17.0 (benchmarks/RESULTS.md).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.job import Job
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.faulty_releases import list_faults
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.launch import describe_job, locate_settings
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Snapshot, need
 
 CODE = "ATN457"
 OWN_STEP = ("ppo", "online_dpo", "nash_md", "xpo")  # trainers that divide nothing, or accumulate by themselves
@@ -44,7 +38,7 @@ MS_SWIFT_SETS_BACK = "4.0.2"
 SOUND_RELEASES = (">=5.5.4,<5.6", ">=4.57,<5.2")  # the nearest ones
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where a Trainer with the fault accumulates, or may."""
     if isinstance(snapshot.job, Known):
         yield from _check_job(snapshot, snapshot.job.value)
@@ -59,7 +53,7 @@ def check(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-def _check_job(snapshot: Snapshot, job: Job) -> Iterator[Problem]:
+def _check_job(snapshot: Snapshot, job: Job) -> Problems:
     steps = job.plan.accumulation
     is_trainers = job.framework in TRAINER_FRAMEWORKS and job.trainer not in OWN_STEP and not _is_set_back(job)
     if not is_trainers or steps < 2 or job.deepspeed == Known(True):

@@ -15,25 +15,17 @@ Source: wheels of transformers 4.50.0-5.23.0, `dependency_versions_table.py` and
 huggingface/transformers#46291.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.version import Version
 
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the version of `kernels` is outside transformers' range."""
     if not snapshot.has("kernels") or not snapshot.has("transformers"):
         return

@@ -1,72 +1,77 @@
 """liger-kernel's patches cannot be imported.
 
 What it checks: how importing `liger_kernel.transformers` with its patches ended in a child process. Failures that other
-rules explain are left to them: transformers too old (ATN150), triton missing (ATN152), torch or transformers broken.
+rules explain are left to them: transformers too old (ATN150), triton missing (ATN152), a name that transformers no
+longer has (ATN131), torch or transformers broken.
 
 Why it matters: `use_liger_kernel=True` stops the job, or a framework goes on without it.
 
-What to do: install the package that it did not find; else reinstall liger-kernel, or switch it off.
+What to do: install the package that it did not find, or the liger-kernel for this transformers; or switch it off.
+Installing the same release again helps only if its own files are missing.
 
 Source: the import lane's own observation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
-from attncheck.core.environment import ImportOutcome
-from attncheck.core.facts import Known, MissingFact, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.environment import Distribution
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import required_triton
 from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.transformers import entry_for_version
-from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries import links, requirements
 from attncheck.doctor.queries.covering import find_failing_package, require_dependencies
-from attncheck.doctor.queries.packages import missing_module
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.queries.packages import is_missing_name, missing_module
+from attncheck.doctor.rules import Fix, ImportOutcome, Known, MissingFact, Problem, Problems, Rule, Snapshot, need
 from attncheck.doctor.rules.transformers.liger_without_triton import TRITON_DISTRIBUTIONS
 
 FAILED_OUTCOMES = ("raised", "died", "hung")
 DEPENDENCIES = ("torch", "triton", "transformers", "peft")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the import failed, and not in one of its own dependencies."""
     if not snapshot.has("liger-kernel"):
         return
     outcome = need(snapshot.imported("liger_kernel.transformers"), "how importing liger_kernel ended")
     if outcome.outcome != "ok" and _is_reported_elsewhere(snapshot, outcome):
         raise MissingFact("liger-kernel lacks what it needs", ("ATN150", "ATN152"))
+    if is_missing_name(outcome) and any(
+        link.consumer == "liger-kernel" and links.is_break(link) and links.broken_entries(snapshot, link)
+        for link in links.package_links(snapshot)
+    ):
+        raise MissingFact("liger-kernel imports a name that is not there", ("ATN131",))
     require_dependencies(snapshot, outcome, DEPENDENCIES)
     if outcome.outcome not in FAILED_OUTCOMES:
         return
-    liger_version = need(snapshot.package("liger-kernel"), "liger-kernel").version
+    package = need(snapshot.package("liger-kernel"), "liger-kernel")
     error = f"{outcome.exception}: {outcome.message}" if outcome.outcome == "raised" else outcome.signal
-    options = ("--no-deps", "--force-reinstall")
     yield Problem(
-        message=f"importing liger_kernel.transformers {liger_version} {outcome.outcome}",
-        subject=f"liger-kernel {liger_version}",
+        message=f"importing liger_kernel.transformers {package.version} {outcome.outcome}",
+        subject=f"liger-kernel {package.version}",
         evidence=(f"import lane: {error or outcome.outcome}", *outcome.frames[-3:]),
         fixes=(
             *install.extend_import_timeout(outcome),
+            *_install_package(snapshot, outcome, package),
             Fix("do without it", "setting", "use_liger_kernel=False"),
-            _install_missing(snapshot, outcome)
-            or install.install_packages(
-                snapshot, f"liger-kernel=={liger_version}", options=options, title="reinstall it"
-            ),
         ),
     )
 
 
-def _install_missing(snapshot: Snapshot, outcome: ImportOutcome) -> Fix | None:
-    """Return the install of the package that the import did not find; None where it failed otherwise."""
-    module = missing_module(outcome)
-    if module in ("", "liger_kernel"):
-        return None
-    requirement = required_triton(snapshot) if module == "triton" else ""
-    return install.install_packages(snapshot, requirement or module.replace("_", "-"))
+def _install_package(snapshot: Snapshot, outcome: ImportOutcome, package: Distribution) -> Iterator[Fix]:
+    """Yield the install of what the import did not find, else of the liger-kernel for this transformers."""
+    module, transformers = missing_module(outcome), snapshot.version("transformers")
+    if module.partition(".")[0] == "liger_kernel" or package.files_altered or package.files_missing:
+        options = ("--no-deps", "--force-reinstall")
+        yield install.install_packages(
+            snapshot, f"liger-kernel=={package.version}", options=options, title="reinstall it: its files differ"
+        )
+    elif module:
+        requirement = required_triton(snapshot) if module == "triton" else ""
+        yield install.install_packages(snapshot, requirement or module.replace("_", "-"))
+    elif isinstance(transformers, Known) and liger.choose_release(transformers.value) != package.version:
+        release = liger.choose_release(transformers.value)
+        yield install.install_packages(snapshot, f"liger-kernel=={release}", options=("--no-deps",))
 
 
 def _is_reported_elsewhere(snapshot: Snapshot, outcome: ImportOutcome) -> bool:

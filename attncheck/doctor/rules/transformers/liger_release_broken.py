@@ -13,21 +13,12 @@ Source: liger_kernel 0.6.2, 0.6.3 and 0.6.4, ops/fused_linear_cross_entropy.py (
 linkedin/Liger-Kernel#930. The files were read; their kernels need a GPU.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes.install import install_packages
 from attncheck.doctor.knowledge.liger import BROKEN_RELEASES
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where the installed release is on the list."""
     version = snapshot.version("liger-kernel")
     if not isinstance(version, Known):

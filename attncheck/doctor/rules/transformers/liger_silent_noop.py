@@ -13,18 +13,11 @@ Source: the installed `liger_kernel/transformers/monkey_patch.py` and modelling 
 liger_kernel 0.8.5 and transformers 5.17.0 mistral, mixtral, qwen2_vl, llama4 and others are affected.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries.covering import require_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where liger-kernel would patch what this transformers lacks."""
     if not snapshot.has("liger-kernel"):
         return

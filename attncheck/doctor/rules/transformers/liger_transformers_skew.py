@@ -13,25 +13,16 @@ Source: wheels of liger_kernel 0.5.10-0.8.5, `transformers/monkey_patch.py` and 
 hiyouga/LLaMA-Factory#9387; linkedin/Liger-Kernel#827.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.transformers import entry_for_version
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 
 MODULE = "liger_kernel.transformers"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where liger-kernel refuses transformers, or its forward lags behind."""
     if not snapshot.has("liger-kernel") or not snapshot.has("transformers"):
         return
@@ -53,7 +44,7 @@ def _refused_problem(
     outcome = snapshot.imported(MODULE)
     has_raised = isinstance(outcome, Known) and outcome.value.outcome == "raised"
     evidence = f"import lane: {outcome.value.message}" if has_raised and isinstance(outcome, Known) else "static lane"
-    older = liger.LAST_FOR_TRANSFORMERS_4 if transformers_version >= Version("4.52") else liger.BEFORE_TRANSFORMERS_4_52
+    older = liger.choose_release(transformers_version)
     return Problem(
         message=f"liger-kernel {liger_version} patches transformers {specifier}; {transformers_version} is installed",
         subject=f"liger-kernel {liger_version}",

@@ -10,18 +10,11 @@ What to do: install the triton that belongs to the installed torch.
 Source: liger_kernel 0.8.5 METADATA (`triton>=2.3.1`) and `liger_kernel/ops/*.py`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import sees_gpu
 from attncheck.doctor.queries.packages import find_failed_import, missing_module
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 TRITON_DISTRIBUTIONS = (
     "triton",
@@ -33,7 +26,7 @@ TRITON_DISTRIBUTIONS = (
 )
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where liger-kernel has no triton to compile its kernels with."""
     if not snapshot.has("liger-kernel") or snapshot.has(*TRITON_DISTRIBUTIONS):
         return

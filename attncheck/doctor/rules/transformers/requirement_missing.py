@@ -15,23 +15,15 @@ Source: flash_attn 2.8.3, METADATA (torch, einops) and `bert_padding.py`; transf
 `modeling_flash_attention_utils.py` (`from flash_attn.bert_padding import pad_input, unpad_input`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from packaging.requirements import Requirement
 
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import Known, Unreadable
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS
 from attncheck.doctor.knowledge.frameworks import WATCHED_DISTRIBUTIONS
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.launch import may_import
 from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Distribution, Known, Problem, Problems, Rule, Snapshot, Unreadable
 
 REPORTED_ELSEWHERE = ("torch", "flash-attn", *TRITON_DISTRIBUTIONS)
 # What the import lane imports of a distribution; trl and transformers import their parts only when they are used.
@@ -52,7 +44,7 @@ MODULES = {
 UNPADDING = "flash_attn.bert_padding:unpad_input"
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for each distribution that requires others which are not installed."""
     for name in WATCHED_DISTRIBUTIONS:
         package = snapshot.package(name)
@@ -76,7 +68,7 @@ def _works_without(snapshot: Snapshot, name: str) -> bool:
     return can_import(snapshot, MODULES.get(name, ""))
 
 
-def _make_problem(snapshot: Snapshot, distribution: Distribution, missing: list[Requirement]) -> Iterator[Problem]:
+def _make_problem(snapshot: Snapshot, distribution: Distribution, missing: list[Requirement]) -> Problems:
     failure = _describe_failure(snapshot, distribution.name, missing)
     if failure is None:
         return  # the rule about that import says so, with the same fix

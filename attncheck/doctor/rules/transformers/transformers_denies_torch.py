@@ -12,24 +12,15 @@ Source: transformers 4.57.6 `utils/import_utils.py` (USE_TORCH must be one of 1,
 the first four); transformers 5.17.0 does not read them. A torch that is too old is ATN155.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.transformers import TRUE_VALUES
 from attncheck.doctor.queries.covering import need_torch
 from attncheck.doctor.queries.packages import can_import
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 from attncheck.doctor.rules.transformers import transformers_needs_newer_torch
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where transformers will not use the installed torch."""
     if not snapshot.has("transformers"):
         return

@@ -15,17 +15,8 @@ Source: transformers 4.43.0-5.23.0, `dependency_versions_check.py` and `utils/ve
 functioning of this module, but found Y"); the import lane's own observation.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
-from packaging.version import Version
-
-from attncheck.core.environment import Distribution, ImportOutcome
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Fix, Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.torch import reinstall_from_own_index
 from attncheck.doctor.knowledge.transformers import COMPATIBLE_KERNELS, KERNELS_ERROR, entry_for_version
@@ -38,7 +29,18 @@ from attncheck.doctor.queries.packages import (
     is_shadowed,
     missing_module,
 )
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import (
+    Distribution,
+    Fix,
+    ImportOutcome,
+    Known,
+    Problem,
+    Problems,
+    Rule,
+    Snapshot,
+    Version,
+    need,
+)
 
 MODULES = ("transformers", "transformers.modeling_flash_attention_utils", "transformers.modeling_utils")
 DEPENDENCIES = ("torch", "flash_attn")
@@ -51,7 +53,7 @@ _COMPANION = re.compile(r"operator (torchvision|torchaudio)::\w+ does not exist"
 _REQUIRED = re.compile(r"([A-Za-z0-9._-]+[<>=!~][^ ]*) is required for a normal functioning of this module")
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem for the first of the modules that failed."""
     if not snapshot.has("transformers"):
         return

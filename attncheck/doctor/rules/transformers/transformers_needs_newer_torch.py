@@ -12,22 +12,13 @@ What to do: install the newest transformers that takes this torch; a newer torch
 Source: wheels of transformers 4.51.0-5.23.0, `utils/import_utils.py` (is_torch_available).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from packaging.version import Version
-
-from attncheck.core.facts import need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn, transformers
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where torch is below transformers' minimum."""
     if not snapshot.has("transformers") or not snapshot.has("torch"):
         return

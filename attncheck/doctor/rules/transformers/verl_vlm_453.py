@@ -10,20 +10,13 @@ What to do: take a transformers outside 4.53 that verl's own pin allows.
 Source: verl 0.9.1, `verl/models/transformers/monkey_patch.py` lines 396-400.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import VERL_VLM_BUGGED
 from attncheck.doctor.queries import requirements
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where verl would refuse this transformers."""
     if not snapshot.has("verl") or not snapshot.has("transformers"):
         return

@@ -11,17 +11,10 @@ What to do: install the torch that vllm asks for, then build or choose flash-att
 Source: vllm's METADATA as installed (`torch==…`); instructlab/training#494; modelscope/ms-swift#8434.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from attncheck.core.facts import Known, need
-from attncheck.core.findings import Problem
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import need_torch
-from attncheck.doctor.rules import Rule
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 COMPILED_PACKAGES = (
     "flash-attn",
@@ -34,7 +27,7 @@ COMPILED_PACKAGES = (
 )
 
 
-def check(snapshot: Snapshot) -> Iterator[Problem]:
+def check(snapshot: Snapshot) -> Problems:
     """Yield a problem where vllm's torch is not the installed one."""
     if not snapshot.has("vllm"):
         return

@@ -23,6 +23,7 @@ TELLTALE_OPTIONS = frozenset(  # three of these: a script of a fork
         *("--transformer-impl", "--use-mcore-models", "--use-distributed-optimizer", "--train-samples"),
     }
 )
+OTHER_TRAINERS = frozenset({"--rollout-batch-size", "--actor-num-gpus-per-node", "--hf-checkpoint"})  # slime's
 OTHER_USES = ("generat", "inference", "server", "eval", "convert", "preprocess", "export")
 SWITCHES = frozenset(
     {
@@ -101,8 +102,10 @@ def is_own_launch(launch: Launch) -> bool:
     name = program.rsplit("/", 1)[-1].removesuffix(".py")
     if any(part in name.lower() for part in OTHER_USES) or not program.endswith(".py"):
         return False
-    written = {word.text.partition("=")[0] for word in launch.words[1:]} & TELLTALE_OPTIONS
-    return len(written) >= (1 if name in SCRIPTS else 3)
+    written = {word.text.partition("=")[0] for word in launch.words[1:]}
+    if written & OTHER_TRAINERS:
+        return False
+    return len(written & TELLTALE_OPTIONS) >= (1 if name in SCRIPTS else 3)
 
 
 def parse_launch_options(launch: Launch) -> MegatronOptions:

@@ -33,11 +33,9 @@ def find_problems(
     options: MegatronOptions, version: str, world_size: Fact[int], snapshot: Snapshot
 ) -> Iterator[SettingProblem]:
     """Yield what the release refuses or ignores, from what the launch writes."""
-    yield from _sizes_do_not_divide(options, world_size)
-    yield from _heads_do_not_divide(options)
+    yield from find_size_problems(options, world_size)
     if is_at_least(version, CONTEXT_LENGTH_SINCE):
         yield from _length_does_not_divide(options)
-    yield from _context_parallel_without_engine(options)
     if is_at_least(version, BACKEND_SINCE):
         yield from _variables_against_backend(options)
     if options.is_on("deterministic-mode") and is_at_least(version, DETERMINISTIC_SINCE):
@@ -45,6 +43,13 @@ def find_problems(
     if is_at_least(version, CONNECTIONS_SINCE):
         yield from _device_connections(options, snapshot)
     yield from _mask_is_not_read(options)
+
+
+def find_size_problems(options: MegatronOptions, world_size: Fact[int]) -> Iterator[SettingProblem]:
+    """Yield the sizes that no release takes."""
+    yield from _sizes_do_not_divide(options, world_size)
+    yield from _heads_do_not_divide(options)
+    yield from _context_parallel_without_engine(options)
 
 
 def _problem(

@@ -26,6 +26,7 @@ from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.fields.script_options import PACKING_SWITCHES
 from attncheck.lint.fields.training_arguments import RENAMES
 from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
+from attncheck.lint.files.python import TRAINING_ARGUMENTS, read_settings_class
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan
 from attncheck.lint.frameworks.transformers.rehearsal import cut
@@ -54,6 +55,9 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 
 def detect_trainer(launch: Launch) -> str:
     """Return "trainer" where a launch sets TrainingArguments, else ""."""
+    settings_class = read_settings_class(launch.file)
+    if settings_class:
+        return "trainer" if settings_class in TRAINING_ARGUMENTS else ""
     program = launch.words[0].text.rsplit("/", 1)[-1] if launch.words else ""
     if "no_trainer" in program:  # accelerate's bare loop, with options of the same names
         return ""
@@ -109,7 +113,7 @@ def _build_plan(
     settings: ParsedSettings, launch: Launch, version: str, snapshot: Snapshot, parallelism: shared.Parallelism
 ) -> Plan:
     lengths = (settings.get_int(name, 0) for name in KEY_FIELDS["max_length"])
-    dtype = settings.get_text("dtype") or settings.get_text("torch_dtype")
+    dtype = shared.read_dtype(launch, settings.get_text("dtype") or settings.get_text("torch_dtype"))
     return Plan(
         attn_implementation=settings.get_text("attn_implementation") or "",
         packing="padding",
@@ -170,4 +174,5 @@ FRAMEWORK = Framework(
     cut=cut,
     general=True,
     releases=partial(list_releases, "transformers"),
+    own_programs=("transformers.",),
 )

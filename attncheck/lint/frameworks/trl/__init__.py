@@ -171,7 +171,7 @@ def _resolve_packing(reading: LaunchReading) -> Packing:
 
 def _resolve_precision(reading: LaunchReading) -> Precision:
     settings = reading.settings
-    dtype = settings.get_text("dtype") or settings.get_text("torch_dtype")
+    dtype = shared.read_dtype(reading.launch, settings.get_text("dtype") or settings.get_text("torch_dtype"))
     is_on_by_default = "bf16" in settings.options.current and settings.options.current["bf16"].kind == "bool?"
     bf16 = (
         not settings.is_on("fp16") if is_on_by_default and settings.get_text("bf16") is None else settings.is_on("bf16")

@@ -15,6 +15,7 @@ from attncheck.core.launch import Launch
 from attncheck.lint.fields import training_arguments
 from attncheck.lint.fields.names import ParserOptions, build_parser_options, find_minor_release, read_lifetimes
 from attncheck.lint.fields.releases import is_at_least, list_releases
+from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.names import load_table
 
 # The newest transformers at the time of each release of TRL, for a machine that has none installed.
@@ -60,6 +61,7 @@ TRAINER_CONFIGS = {
     "bco": "BCOConfig", "xpo": "XPOConfig", "gkd": "GKDConfig", "nash_md": "NashMDConfig",
     "online_dpo": "OnlineDPOConfig", "ppo": "PPOConfig", "prm": "PRMConfig", "gold": "GOLDConfig",
 }  # fmt: skip
+TRAINERS_BY_CONFIG = {f"trl.{config}": trainer for trainer, config in TRAINER_CONFIGS.items()}
 SCRIPT_TRAINERS = {
     "dpo_online": "online_dpo", "reward_modeling": "reward", "vsft_llava": "sft", "gspo": "grpo", "gspo_vlm": "grpo",
     "mpo_vlm": "dpo",
@@ -171,6 +173,9 @@ def read_launcher_options() -> Mapping[str, str]:
 
 def detect_trainer(launch: Launch) -> str:
     """Return the trainer that a launch starts, by TRL's command, a script's name or a file's keys; "" for none."""
+    settings_class = read_settings_class(launch.file)
+    if settings_class:
+        return TRAINERS_BY_CONFIG.get(settings_class, "")
     if not launch.words:
         return _detect_by_keys(launch)
     first = launch.words[0].text.rsplit("/", 1)[-1]

@@ -6,8 +6,6 @@ precision both are a rounding away from the exact result, hence at most twice th
 `Testbed.error_limits()` allows four times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 

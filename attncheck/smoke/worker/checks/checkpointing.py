@@ -9,8 +9,6 @@ The same kernels on the same inputs give the same bits, unless a kernel adds ato
 bit for bit, which a note reports. The limits are those of `agreement`, so that atomics raise no alarm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -5,8 +5,6 @@ torch's defaults, as transformers' `torch_compile=True`. Inductor fuses and reor
 1e-6; in 16 bit it leaves out roundings between fused operations, so it may lie nearer to the exact result than eager.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -4,8 +4,6 @@ flash-attn's kernel takes no logits on a CPU: `flash_attn/ops/triton/cross_entro
 `torch.cuda.device`. Its sums over rows are made by torch; whether it repeats to the bit is measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Rows hold one long document: with short ones a key block is never shared between
 cannot show (numerics §3: three key blocks at least). Every switch is reset afterwards.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ This separates a soft-cap, window, scale or sink that an implementation drops fr
 rounding where the implementation runs in it; in the plan's precision within twice the error of eager attention in it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -7,8 +7,6 @@ elsewhere a mask multiplies, and 0 × NaN is NaN without any leak.
 Source of the method: xformers/MSLK `nanify_oob_seqlen`; transformers' `test_flash_attention_2_padding_matches_…`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise

@@ -11,8 +11,6 @@ to be multiplied in backward by the gradient of the loss (liger_kernel 0.8.5, `t
 accumulation, and logits without.
 """
 
-from __future__ import annotations
-
 import os
 import traceback
 from collections.abc import Iterator

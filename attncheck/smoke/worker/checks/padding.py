@@ -4,8 +4,6 @@ Right padding cannot show a mask that is missing in a causal model: nothing look
 both are measured; a side that the plan does not use is a reservation, not a violation.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

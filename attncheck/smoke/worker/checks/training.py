@@ -4,8 +4,6 @@ The gradient of the first step is the sensitive test: a loss curve shows half of
 The loss must fall below the bound, and must not fall below the entropy of the language: a model that does looks ahead.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Does every attention layer run what the plan requests: what its configuration named, and which operators ran."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

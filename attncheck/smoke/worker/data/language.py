@@ -4,8 +4,6 @@ x[t+1] = permutation[x[t-1]] with probability `CERTAINTY`, else any token. A mod
 the last; its loss cannot fall below the entropy of the language unless it looks ahead.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

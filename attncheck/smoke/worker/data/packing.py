@@ -1,7 +1,5 @@
 """Packs documents into rows and makes the tensors that a plan gives to the model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise

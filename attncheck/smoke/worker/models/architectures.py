@@ -1,7 +1,5 @@
 """The architectures that smoke trains: shapes by name, and models by their config.json."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,8 +3,6 @@
 Weights are read only with `--full`; no remote code runs, nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """Keeps a configuration consistent while it is cut: sizes that follow from others, and what its own class demands."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

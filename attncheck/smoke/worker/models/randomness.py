@@ -5,8 +5,6 @@ transformers holds its rates in three places: `p` of `nn.Dropout` and its kin, a
 forward reads (`self.config.attention_dropout`). All are found on the built model, by what they are called.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

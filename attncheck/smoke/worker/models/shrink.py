@@ -6,8 +6,6 @@ not follow from it, state spaces along with it, the vocabulary, towers for image
 which are then used, so that rounding cannot choose others.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import math

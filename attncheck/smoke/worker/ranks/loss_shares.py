@@ -4,8 +4,6 @@ All of this is float32, here and in the step, so that no rounding hides a token.
 is (softmax - one of its label) by the number of tokens: which label it was trained on can be read off it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import torch

@@ -4,8 +4,6 @@ The reference runs one document at a time, in float32 and eager; the same in the
 rounding alone in each number. Neither uses the plan's implementation, which is over ranks by now.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -5,8 +5,6 @@ is attncheck's own function, registered with transformers: of the installed pack
 through DeepSpeed alone (trainer.py, `deepspeed_ulysses_dl_adapter`), whose own is not run here.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys

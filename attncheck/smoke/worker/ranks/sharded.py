@@ -10,8 +10,6 @@ full loss, a sum over the documents' tokens by their number in the optimiser's s
 flash_attn.bert_padding is written out in torch here: it only computes indices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Finds the wrong model whose logits the ranks computed: the exact one with wrong documents, positions or features."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise, permutations

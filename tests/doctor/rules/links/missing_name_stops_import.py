@@ -9,6 +9,20 @@ SFT = ("verl.trainer.sft_trainer", "verl.models.transformers.qwen2_vl")
 SAID = "ImportError: cannot import name 'Qwen2VLCausalLMOutputWithPast' from 'transformers.models.qwen2_vl'"
 EVERYTHING = ("verl", "verl.protocol", *SFT)
 
+LIGER = s.with_links(
+    s.with_import(
+        s.with_package(s.h200(), "liger-kernel", "0.5.2"),
+        "liger_kernel.transformers",
+        "raised",
+        exception="ImportError",
+        message="cannot import name 'x'",
+    ),
+    *(
+        s.make_link(consumer="liger-kernel", name=name, breaks=("liger_kernel.transformers",), moved_to=("elsewhere",))
+        for name in ("FIRST", "SECOND")
+    ),
+)
+
 FIRES = {
     "one trainer": s.with_links(VERL, s.make_link(breaks=SFT)),
     "every trainer, and the import agrees": s.with_links(
@@ -24,6 +38,7 @@ FIRES = {
         s.with_links(VERL, s.make_link(consumer="ring-flash-attn", provider="flash_attn", breaks=("ring_flash_attn",))),
         {"ring_size": 2},
     ),
+    "liger-kernel, whose import said so": LIGER,
     "a script of one's own": s.with_job(
         s.with_links(VERL, s.make_link(breaks=EVERYTHING)), framework="transformers", trainer="trainer"
     ),
@@ -60,5 +75,7 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding names the name, the place, what is stopped and a fix."""
+    if "liger-kernel 0.5.2" in text:
+        return "liger-kernel==0.8.5" in text and "put the name back" not in text
     wanted = ("Qwen2VLCausalLMOutputWithPast", "qwen2_vl.py:24", "cannot be imported", "pip install")
     return all(word in text for word in wanted)

@@ -257,7 +257,9 @@ def _missing_reason(record: Optional[Message], outcome: Optional[Mapping[str, An
         if "failed" in answer:
             return str(answer["failed"])
     ending = str((record or {}).get("end", ""))
-    return "the process that was asked " + {"died": "died", "hung": "hung"}.get(ending, "gave no answer")
+    return "the process that was asked " + {"died": "died", "hung": "did not answer before its deadline"}.get(
+        ending, "gave no answer"
+    )
 
 
 def _read_torch_facts(records: Mapping[str, Message], by_module: Mapping[str, Dict[str, Any]]) -> Dict[str, Any]:

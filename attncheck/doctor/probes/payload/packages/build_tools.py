@@ -3,6 +3,9 @@
 CUDA is looked for where torch's `torch.utils.cpp_extension` looks (torch 2.13.0, `_find_cuda_home`): CUDA_HOME,
 CUDA_PATH, the nvcc on PATH, /usr/local/cuda. Versions are read from files; a program is run, with a deadline, only
 where no file gives them.
+
+triton 3.2.0 and 3.6.0, `triton/runtime/build.py` (`_build`): CC, else gcc or clang on PATH; headers from sysconfig's
+"include".
 """
 
 from __future__ import annotations
@@ -10,14 +13,36 @@ from __future__ import annotations
 import os
 import re
 import sys
+import sysconfig
 
 from .. import files
 from ..facts import absent, known, unreadable
-from . import compilers, metadata, pip_config
+from . import metadata, pip_config
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+
+def find_c_compiler() -> dict[str, object]:
+    """Return the program that triton would call as a fact."""
+    named = os.environ.get("CC", "")
+    if named:
+        program = named.split()[0] if named.split() else ""
+        return known(named) if files.find_program(program) else absent("CC names %s, which is not there" % named)
+    program = files.find_program("gcc") or files.find_program("clang")
+    return known(program) if program else absent("CC is not set, and neither gcc nor clang is on PATH")
+
+
+def find_python_headers() -> dict[str, object]:
+    """Return the folder that holds Python.h as a fact."""
+    scheme = sysconfig.get_default_scheme() if hasattr(sysconfig, "get_default_scheme") else ""
+    scheme = "posix_prefix" if scheme in ("", "posix_local") else scheme  # Debian's own scheme, which triton avoids too
+    folder = sysconfig.get_paths(scheme=scheme).get("include", "")
+    if os.path.isfile(os.path.join(folder, "Python.h")):
+        return known(folder)
+    return absent("%s has no Python.h" % folder)
+
 
 UNREADABLE_TOOLS = {
     **{name: unreadable("looking for it failed") for name in ("nvcc", "cuda_home", "ninja", "gcc", "pip", "uv")},
@@ -39,8 +64,8 @@ def collect_build_tools(site_dirs: list[str]) -> dict[str, Any]:
         "cuda_home": home,
         "ninja": _read_ninja_version(versions.get("ninja", "")),
         "gcc": read_gcc_version(),
-        "c_compiler": compilers.find_c_compiler(),
-        "python_headers": compilers.find_python_headers(),
+        "c_compiler": find_c_compiler(),
+        "python_headers": find_python_headers(),
         "pip_cache_apart": pip_config.compare_file_systems(),
         "pip": known(versions["pip"]) if "pip" in versions else absent("pip is not installed here"),
         "uv": known(uv) if uv else absent("uv is not on PATH"),

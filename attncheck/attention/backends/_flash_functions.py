@@ -1,0 +1,80 @@
+"""flash_attn_func and flash_attn_varlen_func of a module or of a repository of the Hub, as backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from attncheck.attention.backend import Backend, Device, Installed, Outputs, SinksArgument
+from attncheck.core.cases import UNBOUNDED, Case
+
+if TYPE_CHECKING:
+    from attncheck.attention.inputs import Inputs
+
+
+def flash_backend(
+    name: str,
+    title: str,
+    source: str,
+    installed: Callable[[], Installed],
+    refuse: Callable[[Case, Device, bool], str],
+    call_kwargs: Callable[[Inputs, bool], dict[str, object]],
+    sinks: SinksArgument | None = None,
+    open_side: int | None = UNBOUNDED,
+    **fields: Any,
+) -> Backend:
+    """Return the backend of `source`, a module's name or a repository of the Hub.
+
+    A name that ends in "_varlen" is the packed function's, which unpads padded and dense cases first and puts them
+    back afterwards, as transformers does. Another name of a module is the dense function's. A repository's backend
+    takes either, by the case. `refuse` gets whether cu_seqlens are given, `open_side` is how a window without a bound
+    is written.
+    """
+    packed, of_hub = name.endswith("_varlen"), "/" in source
+
+    def uses_cu_seqlens(case: Case) -> bool:
+        return packed or (of_hub and case.layout != "dense")
+
+    def refuse_case(case: Case, device: Device) -> str:
+        if case.layout != "dense" and not uses_cu_seqlens(case):
+            return f"padding and packed documents are {name}_varlen's"
+        return refuse(case, device, uses_cu_seqlens(case))
+
+    def run(inputs: Inputs, deterministic: bool) -> Outputs:
+        from attncheck.attention.calls import flash_attn
+
+        kwargs = call_kwargs(inputs, deterministic)
+        outputs = flash_attn.run(source, uses_cu_seqlens(inputs.case), inputs, refusing_title, sinks, **kwargs)
+        # With ALiBi and a causal mask flash-attn adds slope × key instead of the relative bias
+        # (csrc/flash_attn/src/alibi.h): the softmax is the same, its LSE is shifted by a multiple of the row.
+        return replace(outputs, lse=None) if inputs.case.alibi and inputs.case.causal else outputs
+
+    def script_lines(case: Case) -> tuple[str, ...]:
+        from attncheck.attention.calls import flash_attn
+
+        return flash_attn.script_lines(source, uses_cu_seqlens(case), flash_attn.format_kwargs(case, open_side, sinks))
+
+    refusing_title = source if of_hub else title.partition(",")[0]
+    return Backend(
+        name=name,
+        title=title,
+        installed=installed,
+        refuse=refuse_case,
+        run=run,
+        script_lines=script_lines,
+        indexes_by_cu_seqlens=packed or of_hub,
+        deterministic_switch="argument",
+        **fields,
+    )
+
+
+def hub_installed(repository: str) -> Callable[[], Installed]:
+    """Return what looks for the kernel's version in the cache."""
+
+    def installed() -> Installed:
+        from attncheck.attention.calls import hub_kernels
+
+        return hub_kernels.find_repository(repository)
+
+    return installed

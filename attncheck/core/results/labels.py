@@ -1,0 +1,91 @@
+"""Which tokens a launch trains on, by role: the rows that went into its model, and their learned tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from attncheck.core.report import OpenQuestion, Section, deduplicate
+
+# What a token is: a turn's text, markup of the chat template, what begins or ends a text or a turn, or padding.
+Role = Literal[
+    "system", "user", "thinking", "assistant", "tool", "template", "beginning", "end", "other_end", "padding", "unknown"
+]
+ROLE_TEXTS: dict[Role, str] = {
+    "system": "system",
+    "user": "user",
+    "thinking": "assistant's thinking",
+    "assistant": "assistant",
+    "tool": "tool result",
+    "template": "chat template",
+    "beginning": "BOS",
+    "end": "end of an assistant turn",
+    "other_end": "end of another turn",
+    "padding": "padding",
+    "unknown": "not identified",
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens of a row that follow one another, have one role, and are all learned or all not learned."""
+
+    text: str
+    role: Role
+    learned: bool
+    tokens: int
+
+
+@dataclass(frozen=True)
+class RoleCount:
+    """How many tokens of a role went in, and how many of them are learned."""
+
+    role: Role
+    tokens: int
+    learned: int
+
+
+@dataclass(frozen=True)
+class LabelledLaunch:
+    """A launch's first batches, by token: what it is meant to learn (`targets`), and what it learns.
+
+    `problems` are what differs. `reason` says why nothing could be judged; it is "" if the labels were read.
+    """
+
+    location: str  # "run.sh:3:1"
+    framework: str
+    version: str
+    trainer: str
+    targets: str
+    tokenizer: str  # whose: a model's or folder's name, "" for one that was made
+    rows: tuple[tuple[Span, ...], ...] = ()
+    counts: tuple[RoleCount, ...] = ()
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    total_rows: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class LabelsSection(Section):
+    """What `attncheck labels` read."""
+
+    name: ClassVar[str] = "labels"
+    launches: tuple[LabelledLaunch, ...] = ()
+
+    @property
+    def unanswered(self) -> tuple[OpenQuestion, ...]:
+        """The launches whose labels could not be read."""
+        return tuple(
+            OpenQuestion(self.name, "unanswered", f"{launch.location}: {launch.reason}")
+            for launch in self.launches
+            if launch.reason
+        )
+
+    def merge(self, later: LabelsSection) -> LabelsSection:
+        """Return both, as of two launches."""
+        return LabelsSection(deduplicate((*self.launches, *later.launches)))
+
+
+SECTION = LabelsSection

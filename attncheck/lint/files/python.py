@@ -1,0 +1,352 @@
+"""Reads the settings that a training script writes out: `SFTConfig(packing=True)`, `….from_pretrained(dtype=…)`.
+
+The script is parsed, never run. A value counts if it is a literal, or a name that the script binds once, to a literal;
+`**` counts if it unpacks a dict of such values. Any other value is not known. If several calls of one class differ in a
+setting, its value is not known either.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import Any
+
+from attncheck.core.launch import NOWHERE, Edit, Source, Span
+from attncheck.lint.files.edit_text import quote_value
+from attncheck.lint.files.entry import Configuration, Entry
+
+MAX_CHARACTERS = 1 << 18
+MARKS = ("TrainingArguments", "Trainer")  # a script without these words is not parsed
+TRAINING_ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
+MODEL_SUFFIXES = ("ForCausalLM", "ForConditionalGeneration", "ForImageTextToText", "AutoModel", "ForVision2Seq")
+MODEL_CLASSES = ("FastLanguageModel", "FastModel", "FastVisionModel")  # unsloth's
+MODEL_NAMES = ("pretrained_model_name_or_path", "model_name")
+DTYPE = "from_pretrained.dtype"  # of the weights; "" if a call of from_pretrained leaves it to transformers
+MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
+COULD_NOT_BE_READ = "could not be read"
+
+
+@dataclass(frozen=True)
+class _Argument:
+    name: str
+    value: ast.expr
+    start: ast.AST  # the node at which the argument begins
+    is_named: bool = True  # False: it stands in its place alone
+
+
+@dataclass(frozen=True)
+class Script:
+    """A parsed training script: the class that holds its settings, with every call that makes one or loads a model."""
+
+    source: Source
+    tree: ast.Module = field(compare=False)
+
+    @cached_property
+    def imports(self) -> dict[str, str]:
+        """Return the dotted name of each imported name."""
+        names: dict[str, str] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            elif isinstance(node, ast.Import):
+                names |= {alias.asname or alias.name.partition(".")[0]: alias.name for alias in node.names}
+        return names
+
+    @cached_property
+    def values(self) -> dict[str, ast.expr]:
+        """Return the expression of each name that the script binds once, by an assignment."""
+        bound: list[str] = []
+        values: dict[str, ast.expr] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+                bound.append(node.id)
+            elif isinstance(node, ast.arg):
+                bound.append(node.arg)
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            value = getattr(node, "value", None) if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+            if value is not None and isinstance(targets[0], ast.Name) and len(targets) == 1:
+                values[targets[0].id] = value
+        return {name: value for name, value in values.items() if bound.count(name) == 1}
+
+    @cached_property
+    def calls(self) -> list[tuple[str, ast.Call]]:
+        """Return every call with the dotted name of what is called, in the order of the text."""
+        nodes = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        ordered = sorted(nodes, key=lambda node: (node.lineno, node.col_offset))
+        return [(self._name_function(node.func), node) for node in ordered]
+
+    def _name_function(self, node: ast.expr) -> str:
+        if isinstance(node, ast.Name):
+            return self.imports.get(node.id, node.id)
+        return f"{self._name_function(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
+
+    @cached_property
+    def trainers(self) -> list[ast.Call]:
+        """Return the calls of TRL's trainers."""
+        return [call for name, call in self.calls if name.startswith("trl.") and name.endswith("Trainer")]
+
+    @cached_property
+    def settings_calls(self) -> list[tuple[str, ast.Call]]:
+        """Return the calls that make TrainingArguments, or the configuration of a trainer of TRL's."""
+        return [
+            (f"{name.partition('.')[0]}.{name.rpartition('.')[2]}", call)
+            for name, call in self.calls
+            if _is_settings_class(name)
+        ]
+
+    @cached_property
+    def trains(self) -> bool:
+        """Whether the script calls some `train()`; a module that only defines a trainer does not."""
+        return any(isinstance(call.func, ast.Attribute) and call.func.attr == "train" for _, call in self.calls)
+
+    @cached_property
+    def parsed_classes(self) -> set[str]:
+        """Return the classes that a parser of dataclasses fills from the command, and what those derive from."""
+        parsers = [call for name, call in self.calls if name.endswith("Parser")]
+        nodes = [node for call in parsers for argument in call.args for node in ast.walk(argument)]
+        names = {self._name_function(node) for node in nodes if isinstance(node, (ast.Name, ast.Attribute))}
+        classes = [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef) and node.name in names]
+        return {*names, *(self._name_function(base) for node in classes for base in node.bases)}
+
+    @cached_property
+    def model_calls(self) -> list[ast.Call]:
+        """Return the calls that load a language model."""
+        owners = [(name.removesuffix(".from_pretrained"), call) for name, call in self.calls if "." in name]
+        return [
+            call
+            for (name, call) in owners
+            if isinstance(call.func, ast.Attribute)
+            and call.func.attr == "from_pretrained"
+            and (name.endswith(MODEL_SUFFIXES) or name.rpartition(".")[2] in MODEL_CLASSES)
+        ]
+
+    @cached_property
+    def settings_class(self) -> str:
+        """Return the class that holds the settings: "trl.SFTConfig"; "" if that is not known.
+
+        TrainingArguments given to one trainer of TRL's count as its configuration.
+        """
+        if not self.trains or any(_is_settings_class(name) for name in self.parsed_classes):
+            return ""
+        classes = {name for name, _ in self.settings_calls}
+        if not classes and (self.parsed_classes or any(_takes_settings(call) for call in self.trainers)):
+            return ""
+        trainers = {name for name, call in self.calls if call in self.trainers}
+        trained = {f"trl.{name.rpartition('.')[2].removesuffix('Trainer')}Config" for name in trainers}
+        if len(trained) == 1 and classes <= {*TRAINING_ARGUMENTS, *trained}:
+            return trained.pop()
+        return classes.pop() if len(classes) == 1 and not trained else ""
+
+    def read_entries(self) -> tuple[list[Entry], list[str]]:
+        """Return the settings of the script, and a note on each part of them that could not be read."""
+        notes: list[str] = []
+        entries = self._merge([self._list_arguments(call, notes) for _, call in self.settings_calls])
+        if all(name in TRAINING_ARGUMENTS for name, _ in self.settings_calls):  # as TRL took them before 0.13
+            entries += self._merge([self._pick(call, "packing", "packing") for call in self.trainers])
+        models = [[*self._list_model_arguments(call, notes)] for call in self.model_calls]
+        entries += self._merge(models or [self._pick(call, "model", "model_name_or_path") for call in self.trainers])
+        if models and not any(entry.name == DTYPE for entry in entries):
+            call = self.model_calls[0]
+            entries.append(self._make_entry(_Argument(DTYPE, ast.Constant(None), call), True))
+        assigned = {node.attr: _Argument(node.attr, node, node, False) for node in self._list_assigned()}
+        entries = [entry for entry in entries if entry.name.partition(".")[0] not in assigned]
+        return [*entries, *(self._make_entry(argument, False) for argument in assigned.values())], notes
+
+    def _list_assigned(self) -> list[ast.Attribute]:
+        """Return what the script assigns to its settings after it made them: `args.packing = …`."""
+        made = [call for _, call in self.settings_calls]
+        nodes = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute))
+        stored = [node for node in nodes if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)]
+        return [node for node in stored if isinstance(node.value, ast.Name) and self.values.get(node.value.id) in made]
+
+    def _pick(self, call: ast.Call, name: str, field_name: str) -> list[_Argument]:
+        return [replace(item, name=field_name) for item in self._list_arguments(call, []) if item.name == name]
+
+    def _list_arguments(self, call: ast.Call, notes: list[str]) -> list[_Argument]:
+        arguments: list[_Argument] = []
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                arguments.append(_Argument(keyword.arg, keyword.value, keyword))
+                continue
+            items = self._unpack(keyword.value)
+            arguments += items or ()
+            if items is None:
+                location = self.source.location(self.find_offset(keyword.value))
+                notes.append(f"**{ast.unparse(keyword.value)} ({location}) {COULD_NOT_BE_READ}")
+        return arguments
+
+    def _unpack(self, node: ast.expr) -> list[_Argument] | None:
+        """Return the items of a dict literal, or of a name that is bound to one and used for nothing else."""
+        if isinstance(node, ast.Name) and node.id in self.values:
+            uses = [n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and n.id == node.id]
+            unpacked = [n for n in ast.walk(self.tree) if isinstance(n, ast.keyword) and n.arg is None]
+            if len(uses) != 1 + sum(isinstance(n.value, ast.Name) and n.value.id == node.id for n in unpacked):
+                return None
+            node = self.values[node.id]
+        if isinstance(node, ast.Call) and self._name_function(node.func) == "dict" and not node.args:
+            named = [keyword for keyword in node.keywords if keyword.arg]
+            return [_Argument(str(k.arg), k.value, k) for k in named] if len(named) == len(node.keywords) else None
+        if not isinstance(node, ast.Dict):
+            return None
+        items = [
+            _Argument(str(key.value), value, key)
+            for key, value in zip(node.keys, node.values)
+            if isinstance(key, ast.Constant)
+        ]
+        return items if len(items) == len(node.keys) else None
+
+    def _list_model_arguments(self, call: ast.Call, notes: list[str]) -> Iterator[_Argument]:
+        for argument in self._list_arguments(call, notes):
+            if argument.name in MODEL_ARGUMENTS:
+                yield replace(argument, name=MODEL_ARGUMENTS[argument.name])
+            elif argument.name in MODEL_NAMES:
+                yield replace(argument, name="model_name_or_path")
+        if call.args and not isinstance(call.args[0], ast.Starred):
+            yield _Argument("model_name_or_path", call.args[0], call.args[0], False)
+
+    def _merge(self, calls: Sequence[Sequence[_Argument]]) -> list[Entry]:
+        """Return the arguments of calls as one; a value that they do not agree on is not known."""
+        by_name: dict[str, list[_Argument]] = {}
+        for arguments in calls:
+            for argument in arguments:
+                by_name.setdefault(argument.name, []).append(argument)
+        entries: list[Entry] = []
+        for arguments in by_name.values():
+            agrees = len(arguments) == len(calls) and len({ast.dump(argument.value) for argument in arguments}) == 1
+            entries += self._flatten(arguments[0], agrees)
+        return entries
+
+    def _flatten(self, argument: _Argument, agrees: bool) -> Iterator[Entry]:
+        """Yield an argument; of a dict its items, each under a dotted name."""
+        items = self._unpack(argument.value) if isinstance(argument.value, (ast.Dict, ast.Call)) else None
+        if not items:
+            yield self._make_entry(argument, agrees)
+        for item in items or ():
+            yield from self._flatten(replace(item, name=f"{argument.name}.{item.name}"), agrees)
+
+    def _make_entry(self, argument: _Argument, agrees: bool) -> Entry:
+        text = self._format_value(argument.value)
+        start = self.find_offset(argument.start)
+        has_place = argument.is_named and hasattr(argument.value, "lineno")
+        span = value_span = NOWHERE
+        if has_place:
+            value_span = (self.find_offset(argument.value), self.find_end(argument.value))
+            span = (start, value_span[1])
+        shown = text if text is not None else ast.unparse(argument.value)
+        location = self.source.location(start)
+        return Entry(argument.name, shown, location, span, value_span, agrees and text is not None, "python")
+
+    def _format_value(self, node: ast.expr, depth: int = 0) -> str | None:
+        """Return a value as configuration files write it, None if only running can tell it."""
+        if isinstance(node, ast.Name) and node.id in self.values and depth < 4:
+            return self._format_value(self.values[node.id], depth + 1)
+        if isinstance(node, ast.Attribute) and self._name_function(node).startswith("torch."):
+            return node.attr if "float" in node.attr or node.attr == "half" else None
+        try:
+            value: Any = ast.literal_eval(node)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return None
+        if isinstance(value, str):
+            return value
+        try:
+            return json.dumps(value) if value is not None else "null"
+        except (TypeError, ValueError):
+            return None
+
+    @cached_property
+    def _lines(self) -> list[tuple[int, bytes]]:
+        """Return each line in UTF-8, which is what ast counts in, with its offset."""
+        lines = self.source.text.splitlines(keepends=True)
+        return [(start, line.encode()) for start, line in zip(accumulate(map(len, lines), initial=0), lines)]
+
+    def find_offset(self, node: ast.AST) -> int:
+        """Return the character at which a node begins."""
+        return self._find_character(getattr(node, "lineno", 1), getattr(node, "col_offset", 0))
+
+    def find_end(self, node: ast.AST) -> int:
+        """Return the character past the end of a node."""
+        return self._find_character(getattr(node, "end_lineno", 1), getattr(node, "end_col_offset", 0))
+
+    def _find_character(self, line: int, column: int) -> int:
+        start, text = self._lines[line - 1]
+        return start + len(text[:column].decode(errors="replace"))
+
+
+def _is_settings_class(name: str) -> bool:
+    is_configuration = name.startswith("trl.") and name.endswith("Config") and not name.endswith("ModelConfig")
+    return is_configuration or (name.startswith("transformers.") and name.endswith("TrainingArguments"))
+
+
+def _takes_settings(trainer: ast.Call) -> bool:
+    return len(trainer.args) > 1 or any(keyword.arg in ("args", None) for keyword in trainer.keywords)
+
+
+@lru_cache(maxsize=64)
+def read_script(source: Source) -> Script | None:
+    """Return a script whose settings are known to be written out in it, None for any other text."""
+    if source.kind != "python" or len(source.text) > MAX_CHARACTERS or not any(m in source.text for m in MARKS):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in the script's strings
+            script = Script(source, ast.parse(source.text))
+        return script if script.settings_class else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def read_settings_class(source: Source | None) -> str:
+    """Return the class whose arguments are a script's settings: "trl.SFTConfig"; "" for what is no such script."""
+    script = read_script(source) if source is not None else None
+    return script.settings_class if script is not None else ""
+
+
+def parse(source: Source) -> Configuration:
+    """Return the settings that a script writes out."""
+    script = read_script(source)
+    entries, notes = script.read_entries() if script is not None else ([], [])
+    return Configuration(tuple(entries), tuple(notes))
+
+
+def add_argument(source: Source, name: str, value: str) -> Edit:
+    """Return the edit that gives an argument to the call that takes it. Raises `ValueError` if that is not one call."""
+    script = read_script(source)
+    if script is None:
+        raise ValueError(f"{source.name}: no settings are written out")
+    text = quote_value(value, "python")
+    calls = [call for _, call in script.settings_calls]
+    if name in MODEL_ARGUMENTS and script.model_calls:
+        calls = script.model_calls
+        names = [other for other, meaning in MODEL_ARGUMENTS.items() if meaning == MODEL_ARGUMENTS[name]]
+        written = [keyword for call in calls for keyword in call.keywords if keyword.arg in names]
+        if written and len(calls) == 1:
+            return Edit(source.name, (script.find_offset(written[0].value), script.find_end(written[0].value)), text)
+    elif name in MODEL_ARGUMENTS:
+        name, text = "model_init_kwargs", f'{{"{name}": {text}}}'
+    if len(calls) != 1 or any(keyword.arg == name for keyword in calls[0].keywords):
+        raise ValueError(f"{name}: no one place for it in {source.name}")
+    return _insert(script, calls[0], f"{name}={text}")
+
+
+def _insert(script: Script, call: ast.Call, argument: str) -> Edit:
+    """Return the edit that adds an argument behind the last one, laid out as that is."""
+    parts: list[ast.AST] = [*call.args, *call.keywords]
+    if not parts:
+        end = script.find_end(call) - 1
+        return Edit(script.source.name, (end, end), argument)
+    last = max(parts, key=script.find_end)
+    end, start = script.find_end(last), script.find_offset(last)
+    before = script.source.text[script.source.text.rfind("\n", 0, start) + 1 : start]
+    separator = " " if before.strip() else f"\n{before}"
+    return Edit(script.source.name, (end, end), f",{separator}{argument}")
+
+
+def name_argument(source: Source, span: Span, name: str, value: str) -> str:
+    """Return an argument with another name and value, written as the one at `span` is: a keyword, or a dict's item."""
+    is_item = source.text[span[0] : span[0] + 1] in ("'", '"')
+    return f'"{name}": {quote_value(value, "python")}' if is_item else f"{name}={quote_value(value, 'python')}"

@@ -1,0 +1,129 @@
+"""NeMo-RL (NVIDIA-NeMo/RL): `uv run examples/run_grpo.py --config x.yaml policy.…=…`, and its YAML by itself.
+
+A configuration inherits from others (`defaults:`), and Hydra-like overrides change it. The policy trains on DTensor (a
+model of transformers' or NeMo AutoModel's) or on Megatron-core. What it makes of the settings was read in the tags
+v0.3.0 to v0.7.0. Under DTensor packing takes flash_attention_2 and context parallelism takes SDPA, whatever is written
+(v0.7.0 nemo_rl/models/automodel/setup.py:325-330).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+
+from attncheck.core.facts import Absent, Fact
+from attncheck.core.job import Job, Key
+from attncheck.core.launch import COMMAND, Edit, Launch, SourceLocation
+from attncheck.core.plan import Packing, Plan, Precision
+from attncheck.core.snapshot import Snapshot
+from attncheck.lint.fields.edits import Changes, changes_to_edits
+from attncheck.lint.fields.written import switch_to_bool
+from attncheck.lint.frameworks import Framework
+from attncheck.lint.frameworks.nemo_rl.plan import format_plan
+from attncheck.lint.frameworks.nemo_rl.problems import find_problems
+from attncheck.lint.frameworks.nemo_rl.settings import NemoSettings, parse_launch_settings
+
+TRAINERS = ("grpo", "sft", "dpo", "rm", "ppo", "distillation")
+BACKENDS = ("policy.dtensor_cfg.", "policy.megatron_cfg.", "cluster.gpus_per_node")
+SCRIPT = re.compile(r"(?:^|[/.])run_(?:vlm_)?(" + "|".join(TRAINERS) + r")(?:_\w+)?(?:\.py)?$")
+MODULE = re.compile(r"nemo_rl\.algorithms\.(" + "|".join(TRAINERS) + r")\b")
+PRECISIONS: Mapping[str, Precision] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+KEY_NAMES: Mapping[Key, tuple[str, ...]] = {
+    "packing": ("policy.sequence_packing.enabled", "policy.dynamic_batching.enabled"),
+    "precision": ("policy.precision",),
+    "ring_size": ("{backend}.context_parallel_size",),
+    "tensor_parallel": ("{backend}.tensor_parallel_size", "{backend}.tensor_model_parallel_size"),
+    "gradient_checkpointing": ("{backend}.activation_checkpointing",),
+    "max_length": ("policy.max_total_sequence_length",),
+    "batch": ("policy.train_micro_batch_size",),
+    "global_batch": ("policy.train_global_batch_size",),
+}
+
+
+def detect_trainer(launch: Launch) -> str:
+    """Return how a launch of NeMo-RL's trains ("grpo"), "" for any other launch."""
+    names = parse_launch_settings(launch).by_name.keys()
+    script = SCRIPT.search(launch.words[0].text) if launch.words else None
+    is_policy = any(name.startswith("policy.") for name in names)
+    is_whole = "policy.model_name" in names and any(name.startswith(BACKENDS) for name in names)
+    module = MODULE.match(launch.words[0].text) if launch.words else None
+    if module:
+        return module[1]
+    if script and is_policy and (is_whole or launch.file is None or "defaults" in names):
+        return script[1]
+    return next((name for name in TRAINERS if any(key.startswith(f"{name}.") for key in names)), "") if is_whole else ""
+
+
+def read_model_name(launch: Launch) -> str:
+    """Return the model that the launch names, "" if it names none."""
+    return parse_launch_settings(launch).get_text("policy.model_name")
+
+
+def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
+    """Return the job as one release reads it."""
+    settings = parse_launch_settings(launch)
+    trainer, world_size = detect_trainer(launch), _count_gpus(settings)
+    plan = _build_plan(settings)
+    names = {key: [name.format(backend=settings.backend) for name in names] for key, names in KEY_NAMES.items()}
+    return Job(
+        framework="nemo-rl",
+        version=version,
+        trainer=trainer,
+        plan=plan,
+        model=settings.get_text("policy.model_name"),
+        location=launch.words[0].location if launch.words else SourceLocation(launch.source.name or COMMAND),
+        settings=settings.written,
+        problems=tuple(find_problems(settings, trainer, version, world_size)),
+        world_size=world_size,
+        gpus=settings.count_cluster(),
+        nodes=settings.get_int("cluster.num_nodes", 1),
+        tensor_parallel=settings.tensor_parallel,
+        scheme=("megatron" if settings.is_megatron else "torch") if plan.ring_size > 1 else "",
+        reinforcement=trainer in ("grpo", "ppo", "distillation"),
+        locations={key: settings.locate(*own) for key, own in names.items() if settings.is_written(*own)},
+        remarks=settings.describe_unresolved([name for own in names.values() for name in own]),
+    )
+
+
+def _count_gpus(settings: NemoSettings) -> Fact[int]:
+    """Return how many GPUs train; if generation has its own, they are not counted here."""
+    if settings.is_written("policy.generation.colocated.enabled") and not settings.is_on(
+        "policy.generation.colocated.enabled"
+    ):
+        return Absent("some of the cluster's GPUs generate alone")
+    return settings.count_cluster()
+
+
+def _build_plan(settings: NemoSettings) -> Plan:
+    packs = settings.is_on("policy.sequence_packing.enabled")
+    packing: Packing = "cu_seqlens" if packs else "padding"
+    ring_size = settings.context_parallel
+    by_packing = "flash_attention_2" if packs and ring_size == 1 else "sdpa" if ring_size > 1 else ""
+    return Plan(
+        attn_implementation="transformer_engine" if settings.is_megatron else by_packing,
+        packing=packing,
+        precision=PRECISIONS.get(settings.get_text("policy.precision"), "bf16"),
+        batch=settings.get_int("policy.train_micro_batch_size", 1),
+        max_length=settings.get_int("policy.max_total_sequence_length", 1024),
+        gradient_checkpointing=settings.is_on(f"{settings.backend}.activation_checkpointing"),
+        ring_size=ring_size,
+        environ=tuple(sorted(settings.launch.environ.items())),
+    )
+
+
+def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
+    """Return the edits that set `sets`; what a parent's file sets is set over it, in the file or the command."""
+    settings, changes = parse_launch_settings(launch), Changes()
+    own = {launch.source.name, launch.file.name if launch.file is not None else launch.source.name}
+    by_name = {name: setting for name, setting in settings.by_name.items() if setting.location.source in own}
+    for key, value in sets.items():
+        names = [name.format(backend=settings.backend) for name in KEY_NAMES.get(key, (key,))]  # type: ignore[call-overload]
+        name = next((name for name in names if name in settings.by_name), names[0])
+        if "." not in name or key == "precision":
+            return ()
+        changes.set_field(by_name, name, switch_to_bool(value))
+    return changes_to_edits(launch, changes, lambda name, value: shlex.quote(f"{name}={value}"))
+
+
+FRAMEWORK = Framework("nemo-rl", "nemo-rl", "0.7.0", detect_trainer, read_model_name, read, write, format_plan)

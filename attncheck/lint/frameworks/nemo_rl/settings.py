@@ -1,0 +1,109 @@
+"""The settings of one launch of NeMo-RL: its file's, those of the files that it inherits from, and overrides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from attncheck.core.facts import Absent, Fact, Known
+from attncheck.core.launch import Launch, Setting, SourceLocation
+from attncheck.lint.arguments import parse_overrides
+from attncheck.lint.fields.written import is_true, parse_value, to_int
+
+REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+MAX_HOPS = 8
+
+
+@dataclass(frozen=True)
+class NemoSettings:
+    """What a launch sets; `by_name` holds for each dotted name the setting that takes effect."""
+
+    launch: Launch
+    written: tuple[Setting, ...]
+    by_name: Mapping[str, Setting]
+
+    def get_text(self, name: str) -> str:
+        """Return a value, a reference to another setting followed; "" if it is not written or not known."""
+        for _ in range(MAX_HOPS):
+            setting = self.by_name.get(name)
+            text = setting.value if setting is not None else ""
+            reference = REFERENCE.fullmatch(text)
+            if reference is None:
+                return text if setting is not None and setting.known and text != "null" else ""
+            name = reference[1]
+        return ""
+
+    def get_int(self, name: str, fallback: int) -> int:
+        """Return a number, `fallback` if it is not known or not above 0."""
+        return max(to_int(parse_value(self.get_text(name)), fallback), 0) or fallback
+
+    def is_on(self, name: str) -> bool:
+        """Say whether a switch is on."""
+        return is_true(parse_value(self.get_text(name)))
+
+    def is_written(self, *names: str) -> bool:
+        """Say whether the launch writes any of the settings."""
+        return any(name in self.by_name for name in names)
+
+    def is_known(self, *names: str) -> bool:
+        """Say whether none of the settings is left to running."""
+        return all(bool(self.get_text(name)) or name not in self.by_name for name in names)
+
+    def locate(self, *names: str) -> SourceLocation:
+        """Return where the first of the settings that is written is."""
+        return next((self.by_name[name].location for name in names if name in self.by_name), SourceLocation())
+
+    @cached_property
+    def is_megatron(self) -> bool:
+        """Whether the policy trains on Megatron-core."""
+        return self.is_on("policy.megatron_cfg.enabled")
+
+    @cached_property
+    def backend(self) -> str:
+        """The table of the backend that trains."""
+        return "policy.megatron_cfg" if self.is_megatron else "policy.dtensor_cfg"
+
+    @cached_property
+    def tensor_parallel(self) -> int:
+        """How many ranks share a layer."""
+        name = "tensor_model_parallel_size" if self.is_megatron else "tensor_parallel_size"
+        return self.get_int(f"{self.backend}.{name}", 1)
+
+    @cached_property
+    def context_parallel(self) -> int:
+        """How many ranks share a row."""
+        return self.get_int(f"{self.backend}.context_parallel_size", 1)
+
+    @cached_property
+    def pipeline_parallel(self) -> int:
+        """How many ranks hold the layers one after the other."""
+        return self.get_int("policy.megatron_cfg.pipeline_model_parallel_size", 1) if self.is_megatron else 1
+
+    def count_cluster(self) -> Fact[int]:
+        """Return how many GPUs the cluster has."""
+        names = ("cluster.num_nodes", "cluster.gpus_per_node")
+        if not all(self.get_text(name) for name in names):
+            return Absent("the size of the cluster is not written")
+        return Known(self.get_int(names[0], 1) * self.get_int(names[1], 1))
+
+    def describe_unresolved(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return a line for each of the settings whose value is known only when it runs."""
+        rows = [(name, self.by_name[name]) for name in names if name in self.by_name and not self.by_name[name].known]
+        unknown = [(name, setting) for name, setting in rows if not self.get_text(name)]
+        return tuple(f"{name} {setting.value}: only running can tell its value" for name, setting in unknown)
+
+
+def parse_launch_settings(launch: Launch) -> NemoSettings:
+    """Return the settings of a launch, the later over the earlier; `~name` takes one out."""
+    overrides = parse_overrides(launch.words[1:], launch.source)
+    by_name: dict[str, Setting] = {}
+    for setting in (*launch.entries, *overrides):
+        name = setting.name.lstrip("+")
+        if name.startswith("~"):
+            by_name.pop(name[1:], None)
+        else:
+            by_name[name] = setting
+    own = [entry for entry in launch.entries if launch.file is None or entry.location.source == launch.file.name]
+    return NemoSettings(launch, (*own, *overrides), by_name)

@@ -1,0 +1,150 @@
+"""What slime refuses or passes over, each with the releases that do so; miles refuses the same (31f1ca9).
+
+Read in the tags v0.1.0 to v0.3.1; lines of slime/utils/arguments.py are those of v0.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from attncheck.core.facts import Fact, Known
+from attncheck.core.job import Consequence, SettingProblem
+from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronOptions
+from attncheck.lint.frameworks.megatron.problems import find_size_problems
+
+ARGUMENTS = "slime 0.3.1 slime/utils/arguments.py"
+EVALUATION_SINCE = "0.2.0"
+IMPORTANCE_SINCE = "0.2.0"
+GATHERED_SINCE = "0.3.0"  # --allgather-cp refused for other models than those with DeepSeek's sparse attention
+PADDED = ("0.2.2", "0.3.1")  # --qkv-format, and the first release without it
+
+
+def find_problems(options: MegatronOptions, version: str, world_size: Fact[int]) -> Iterator[SettingProblem]:
+    """Yield what the release refuses or ignores, from what the launch writes."""
+    yield from find_size_problems(options, world_size)
+    for check in CHECKS:
+        yield from check(options)
+    yield from _check_batch_over_ranks(options, world_size)
+    if is_at_least(version, EVALUATION_SINCE):
+        yield from _check_intervals(options)
+    if is_at_least(version, IMPORTANCE_SINCE) and options.is_on("use-rollout-logprobs") and options.is_on("use-tis"):
+        message = "--use-rollout-logprobs with --use-tis: AssertionError"
+        yield _problem(options, "refuses", message, "1796", "use-tis", advice="leave one of the two out")
+    if is_at_least(version, GATHERED_SINCE):
+        yield from _check_gathered(options)
+    if is_at_least(version, PADDED[0]) and not is_at_least(version, PADDED[1]):
+        yield from _check_padded(options)
+
+
+def _problem(
+    options: MegatronOptions, consequence: Consequence, message: str, line: str, *names: str, advice: str = ""
+) -> SettingProblem:
+    location = options.locate(*names)
+    return SettingProblem(consequence, message, (f"{ARGUMENTS}:{line}",), location, advice=advice)
+
+
+def _get_number(options: MegatronOptions, name: str) -> float:
+    """Return the number of an option, 0 if it is not written, no number or known only at run time."""
+    try:
+        return float(options.get_text(name) or 0)
+    except ValueError:
+        return 0.0
+
+
+def _check_dynamic_batch(options: MegatronOptions) -> Iterator[SettingProblem]:
+    if not options.is_on("use-dynamic-batch-size"):
+        return
+    if not options.is_written("max-tokens-per-gpu"):
+        message = "--use-dynamic-batch-size without --max-tokens-per-gpu: AssertionError"
+        yield _problem(options, "refuses", message, "1809", advice="--max-tokens-per-gpu 9216")
+    elif options.is_written("micro-batch-size"):
+        message = "--micro-batch-size counts for nothing with --use-dynamic-batch-size: --max-tokens-per-gpu decides"
+        yield _problem(options, "ignores", message, "1808", "micro-batch-size", advice="leave it out")
+
+
+def _check_penalties(options: MegatronOptions) -> Iterator[SettingProblem]:
+    if _get_number(options, "kl-coef") and _get_number(options, "kl-loss-coef"):
+        message = "--kl-coef and --kl-loss-coef are both above 0: AssertionError"
+        yield _problem(options, "refuses", message, "1787", "kl-coef", advice="set one of them to 0")
+
+
+def _check_normalisation(options: MegatronOptions) -> Iterator[SettingProblem]:
+    estimator = options.get_text("advantage-estimator")
+    if estimator.startswith("reinforce_plus_plus") and not options.is_on("normalize-advantages"):
+        message = f"--advantage-estimator {estimator} without --normalize-advantages: AssertionError"
+        yield _problem(options, "refuses", message, "1790", advice="--normalize-advantages")
+
+
+def _check_steps(options: MegatronOptions) -> Iterator[SettingProblem]:
+    steps, written = options.get_int("num-steps-per-rollout"), options.get_int("global-batch-size")
+    prompts, samples = options.get_int("rollout-batch-size"), options.get_int("n-samples-per-prompt")
+    if not prompts or (samples is None and options.is_written("n-samples-per-prompt")):
+        return
+    samples = samples or 1
+    if steps and written and prompts * samples // steps != written:
+        message = (
+            f"--global-batch-size {written} is not {prompts} prompts x {samples} samples / {steps} steps = "
+            f"{prompts * samples // steps}: AssertionError"
+        )
+        yield _problem(options, "refuses", message, "1911", "global-batch-size", advice="leave --global-batch-size out")
+
+
+def _check_length_of_training(options: MegatronOptions) -> Iterator[SettingProblem]:
+    names = ("num-rollout", "num-epoch", "debug-rollout-only", "load-debug-rollout-data", "custom-config-path")
+    if not options.is_written(*names):
+        message = "neither --num-rollout nor --num-epoch: AssertionError"
+        yield _problem(options, "refuses", message, "1940", advice="--num-rollout 1000, or --num-epoch 1")
+
+
+def _check_intervals(options: MegatronOptions) -> Iterator[SettingProblem]:
+    if options.is_written("eval-interval") and not options.is_written("eval-prompt-data", "eval-config"):
+        message = "--eval-interval without --eval-prompt-data: AssertionError"
+        yield _problem(options, "refuses", message, "1782", "eval-interval", advice="--eval-prompt-data NAME FILE")
+    if options.is_written("save-interval") and not options.is_written("save"):
+        message = "--save-interval without --save: AssertionError"
+        yield _problem(options, "refuses", message, "1785", "save-interval", advice="--save FOLDER")
+
+
+def _check_gathered(options: MegatronOptions) -> Iterator[SettingProblem]:
+    """A model with sparse attention may have it; which model it is only its configuration tells."""
+    ranks = options.get_int("context-parallel-size") or 1
+    if options.is_on("allgather-cp") and ranks > 1 and not _may_be_sparse(options):
+        message = (
+            f"--allgather-cp with --context-parallel-size {ranks}: only models with sparse attention (DSA) take it"
+        )
+        source = "slime 0.3.1 slime/backends/megatron_utils/arguments.py:36: would silently scramble token order"
+        yield SettingProblem("refuses", message, (source,), options.locate("allgather-cp"), advice="leave it out")
+
+
+def _may_be_sparse(options: MegatronOptions) -> bool:
+    name = options.get_text("hf-checkpoint").lower()
+    return not name or "$" in name or "deepseek" in name or "glm" in name
+
+
+def _check_padded(options: MegatronOptions) -> Iterator[SettingProblem]:
+    if options.get_text("qkv-format") == "bshd" and options.is_on("use-dynamic-batch-size"):
+        message = "--qkv-format bshd with --use-dynamic-batch-size: AssertionError"
+        source = "slime 0.2.2 slime/utils/arguments.py:1709: Please specify --micro-batch-size instead"
+        advice = "leave --use-dynamic-batch-size out, or take --qkv-format thd"
+        yield SettingProblem("refuses", message, (source,), options.locate("qkv-format"), advice=advice)
+
+
+def _check_batch_over_ranks(options: MegatronOptions, world_size: Fact[int]) -> Iterator[SettingProblem]:
+    """Megatron counts the micro batches of a rank."""
+    rows = options.get_int("global-batch-size")
+    is_known = all(options.get_int(name) or not options.is_written(name) for name in MODEL_PARALLEL_OPTIONS)
+    ranks = world_size.value // options.model_parallel_size if isinstance(world_size, Known) and is_known else 0
+    if rows and ranks and rows % ranks:
+        message = f"--global-batch-size {rows} does not divide over {ranks} data-parallel ranks"
+        source = "megatron-core 0.15.0 core/num_microbatches_calculator.py: global batch size is not divisible by"
+        yield SettingProblem("refuses", message, (source,), options.locate("global-batch-size"))
+
+
+CHECKS: tuple[Callable[[MegatronOptions], Iterator[SettingProblem]], ...] = (
+    _check_dynamic_batch,
+    _check_penalties,
+    _check_normalisation,
+    _check_steps,
+    _check_length_of_training,
+)

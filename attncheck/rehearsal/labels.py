@@ -1,0 +1,221 @@
+"""Reads which tokens launches train on: each runs one step on conversations, and its batches are read by role."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attncheck.core import codec
+from attncheck.core.findings import Finding, Fix, Problem
+from attncheck.core.io.errors import Unanswered
+from attncheck.core.launch import Source
+from attncheck.core.rehearsal import PAIRED_FORMS, JobCut, Materials
+from attncheck.core.report import Report
+from attncheck.core.results.labels import LabelledLaunch, LabelsSection, RoleCount, Span
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor import engine
+from attncheck.doctor.probes.payload.model import files
+from attncheck.lint import run as lint
+from attncheck.lint.rewriting import ReadLaunch, read_launches
+from attncheck.rehearsal import cutting, execution
+from attncheck.rehearsal.cutting import NothingToRehearse
+from attncheck.rehearsal.run import LAUNCH_FACTOR, runs_own_script
+from attncheck.workers.execution import ExecutionTarget
+from attncheck.workers.pool import Event, Job, Pool
+from attncheck.workers.sandboxed import NOT_STARTED
+from attncheck.workers.scratch import scratch_folder
+
+CODE = "ATN439"
+CONVERSATIONS = 120  # more than a step's rows, packed ones too, hold
+SMALL = "qwen2"  # the shape of the model: its labels do not depend on it
+MAX_LINES = 6
+TARGET_TEXTS = {
+    "all": "every token of a document",
+    "assistant": "the answers alone",
+    "labelled": "what its script labels",
+}
+
+
+@dataclass(frozen=True)
+class LabelsRequest:
+    """The launches whose labels are read, each from its source.
+
+    `template` is a folder or model whose tokenizer and chat template are used, "" for the launch's own model's.
+    """
+
+    sources: tuple[Source, ...]
+    read_model: lint.ReadModel
+    make_reader: Callable[[Source], lint.ReadFile]
+    template: str = ""
+    seed: int = 0
+    trusts_script: bool = False
+    runs_substitutions: bool = False
+
+
+def run(
+    snapshot: Snapshot, request: LabelsRequest, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> Report:
+    """Return the report on the labels of every launch of the request.
+
+    Raises `NothingToRehearse` if no launch can be cut, `Unanswered` if one cannot be run here.
+    """
+    launches = [
+        read
+        for source in request.sources
+        for read in read_launches(snapshot, source, request.read_model, request.make_reader(source), True)
+    ]
+    if not launches:
+        names = ", ".join(source.name for source in request.sources)
+        raise NothingToRehearse(f"{names}: starts no training that attncheck knows")
+    labelled = tuple(_read_labels(read, request, target, report_progress) for read in launches)
+    findings = tuple(finding for launch in labelled for finding in _iter_findings(launch))
+    return Report("labels", snapshot, findings, sections={"labels": LabelsSection(labelled)})
+
+
+def _read_labels(
+    read: ReadLaunch, request: LabelsRequest, target: ExecutionTarget, report_progress: Callable[[str], None]
+) -> LabelledLaunch:
+    """Run a launch for one step and read its labels."""
+    job = read.job
+    tokenizer, remarks = _choose_tokenizer(read, request)
+    with scratch_folder() as folder:
+        materials = cutting.make_materials(read, folder, 1, target.uses_gpu, 1, full_model=bool(tokenizer))
+        cut = cutting.cut_job(read, materials)
+        if cut.form in PAIRED_FORMS or cut.driver:
+            raise NothingToRehearse(f"{job.location}: {job.trainer} trains on no labels of its data set")
+        launch = LabelledLaunch(
+            str(job.location),
+            job.framework,
+            job.version,
+            job.trainer,
+            TARGET_TEXTS[cut.objective.targets],
+            tokenizer,
+            remarks=(*remarks, *cut.remarks),
+        )
+        report_progress(f"{job.location}: making conversations")
+        made = _prepare(folder, cut, materials, tokenizer, request, target)
+        launch = replace(launch, remarks=(*launch.remarks, *made["remarks"]))
+        reason = _run_step(read, cut, materials, folder, request, target, report_progress)
+        if reason:
+            return replace(launch, reason=reason)
+        report_progress(f"{job.location}: reading labels")
+        message = {"task": "attncheck.rehearsal.worker.labels:judge", "stage": folder}
+        event = _ask_worker({**message, "targets": cut.objective.targets}, target)
+    if event is None or event.kind != "answer":
+        return replace(launch, reason=event.reason if event is not None else "its labels could not be read")
+    answer = event.answer
+    return replace(
+        launch,
+        rows=tuple(tuple(codec.read(Span, span) for span in row) for row in answer["rows"]),
+        counts=tuple(codec.read(RoleCount, count) for count in answer["counts"]),
+        problems=tuple(answer["problems"]),
+        notes=tuple(answer["notes"]),
+        total_rows=answer["total_rows"],
+    )
+
+
+def _choose_tokenizer(read: ReadLaunch, request: LabelsRequest) -> tuple[str, tuple[str, ...]]:
+    """Return whose tokenizer is used ("": one that is made), and remarks. Raises `Unanswered` for a bad template."""
+    if request.template:
+        if "known" not in files.find_model_folder(request.template):
+            raise Unanswered(f"--template {request.template}: no such folder, and no model of this name in the cache")
+        path = os.path.abspath(request.template)
+        return (path if os.path.isdir(path) else request.template), ()
+    name = read.job.model or read.recognised.framework.model(read.recognised.launch)
+    if name and "known" in files.find_model_folder(name):
+        return (os.path.abspath(name) if os.path.isdir(name) else name), ()
+    remark = f"{name or 'the model'} is not available locally: a tokenizer with a plain chat template replaces its own"
+    return "", (f"{remark} (--template FOLDER names another)",)
+
+
+def _prepare(
+    folder: str, cut: JobCut, materials: Materials, tokenizer: str, request: LabelsRequest, target: ExecutionTarget
+) -> dict[str, Any]:
+    """Fill the folder with a small model, its tokenizer and conversations. Raises `Unanswered`."""
+    os.makedirs(materials.data, exist_ok=True)
+    if cut.model_alias:
+        os.makedirs(os.path.dirname(cut.model_alias), exist_ok=True)
+        os.symlink(materials.model, cut.model_alias)
+    for name, text in cut.files.items():
+        with open(os.path.join(materials.data, name), "w") as stream:
+            stream.write(text)
+    message = {
+        "task": "attncheck.rehearsal.worker.conversations:prepare",
+        "model": SMALL,
+        "stage": folder,
+        "documents": CONVERSATIONS,
+        "form": cut.form,
+        "seed": request.seed,
+        "dtype": "float32",
+        "tokenizer": tokenizer,
+    }
+    event = _ask_worker(message, target)
+    if event is None or event.kind != "answer":
+        reason = event.reason if event is not None else "the worker did not answer"
+        raise Unanswered(f"no conversations could be made: {reason}")
+    answer: dict[str, Any] = event.answer
+    return answer
+
+
+def _ask_worker(message: dict[str, Any], target: ExecutionTarget) -> Event | None:
+    """Return what a worker answers to a job of one item."""
+    events: list[Event] = []
+
+    def on_event(event: Event) -> None:
+        if event.kind not in ("started", "step"):
+            events.append(event)
+
+    message = {"device": "cpu", "threads": target.threads_per_worker(1), **message}
+    Pool(target.python, 1).run([Job("labels", message, ("labels",), target.seconds * 3.0)], on_event)
+    return events[-1] if events else None
+
+
+def _run_step(
+    read: ReadLaunch,
+    cut: JobCut,
+    materials: Materials,
+    folder: str,
+    request: LabelsRequest,
+    target: ExecutionTarget,
+    report_progress: Callable[[str], None],
+) -> str:
+    """Run the launch for one step; return why it took none, "" if it did."""
+    location = read.job.location
+    cut_launch = cutting.cut_launch(read, cut, {}, folder, materials, request.runs_substitutions)
+    for path, text in cut_launch.files.items():
+        with open(path, "w") as stream:
+            stream.write(text)
+    run_request = execution.RunRequest(
+        cut_launch.command,
+        {**cut_launch.cut.environ, "ATTNCHECK_BATCHES": "1"},
+        cut_launch.cut.emulates_flash_attn,
+        1,
+        target.seconds * LAUNCH_FACTOR,
+        runs_own_script(read) and not request.trusts_script,
+        folders=cut_launch.folders,
+    )
+    ended = execution.run_launch(
+        run_request, folder, target.python, lambda text: report_progress(f"{location}: {text}")
+    )
+    if ended.returncode == NOT_STARTED and ended.isolation.files == "none":
+        raise Unanswered(
+            f"{location}: neither user namespaces nor Landlock are available, so nothing would keep the script from "
+            "writing to your files: --trust-script runs it"
+        )
+    if execution.count_ranks(folder):
+        return ""
+    failure = execution.read_watcher_failures(folder)
+    last = next((line for line in reversed(ended.lines) if line.strip()), "")
+    return failure or f"the launch ended with status {ended.returncode} before its first step: {last}"
+
+
+def _iter_findings(launch: LabelledLaunch) -> Iterator[Finding]:
+    """Yield a finding for each thing that is wrong with a launch's labels."""
+    name = " ".join(filter(None, (launch.framework, launch.trainer)))
+    counts = tuple(f"{count.role}: {count.learned} of {count.tokens} tokens learned" for count in launch.counts)
+    for problem in launch.problems:
+        evidence = (f"the launch means to learn {launch.targets}", *counts)[:MAX_LINES]
+        fix = Fix("look at the marked rows", "advice", "attncheck labels -v LAUNCH")
+        yield engine.make_finding_by_code(CODE, Problem(problem, evidence, (fix,), f"{name}: {problem.split(':')[0]}"))

@@ -1,0 +1,150 @@
+"""Makes conversations whose every turn can be found again in a batch, and the model and tokenizer that they are for.
+
+A turn's text is words in an order that no other turn has. The tokenizer is the model's own, with its own chat template,
+if it is on this machine; it need not encode a word as one token, because turns are found by their text.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attncheck.core.rehearsal import DataForm
+from attncheck.rehearsal.worker import materials
+from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
+
+FILE = "conversations.json"  # next to the model
+TURN_WORDS = (6, 10)  # of a turn
+SYSTEM_EVERY = 3  # rows, one of which has a system turn
+THINK, THOUGHT = "<think>\n", "\n</think>\n\n"
+SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt"}
+Turn = tuple[str, str]  # role and text
+Conversation = tuple[Turn, ...]
+
+
+def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Serve a job of one item: fill `message["stage"]` with model/, conversations.json and data/train.jsonl.
+
+    `message["tokenizer"]` is the model or folder whose tokenizer is used, "" for one that is made here.
+    """
+    from attncheck.smoke.worker.models import build
+
+    build.stay_offline()
+    (item,) = message["items"]
+    send({"started": item})
+    folder, name = Path(message["stage"]), str(message["tokenizer"])
+    try:
+        tokenizer, remarks = _make_model(message, folder, name)
+    except build.Unbuildable as error:
+        send({"unanswered": str(error)})
+        return
+    words = NOUNS.split() if name else list(MADE.texts)
+    parts = list_parts(tokenizer, message["form"])
+    conversations = list(make_conversations(message["documents"], message["seed"], words, parts))
+    rows = [make_row(conversation, message["form"]) for conversation in conversations]
+    (folder / FILE).write_text(json.dumps(conversations))
+    with (folder / "data" / "train.jsonl").open("w") as stream:
+        stream.writelines(f"{json.dumps(row)}\n" for row in rows)
+    (folder / "array").mkdir(exist_ok=True)
+    (folder / "array" / "train.json").write_text(json.dumps(rows))
+    materials.write_parquet(rows, folder / "data" / "train.parquet")
+    send({"item": item, "answer": {"remarks": remarks}})
+
+
+def _make_model(message: Mapping[str, Any], folder: Path, name: str) -> tuple[Any, list[str]]:
+    """Make the small model; return its tokenizer and remarks. Raises `build.Unbuildable`."""
+    from dataclasses import replace
+
+    from attncheck.rehearsal.worker import own_model
+    from attncheck.smoke.worker.models import build
+
+    if not name:
+        materials.make_small_model({**message, "has_padding_token": True}, folder)
+        return own_model.load_tokenizer("the small model", folder / "model"), []
+    own_model.lay_tokenizer(name, folder / "model")
+    tokenizer = own_model.load_tokenizer(name, folder / "model")
+    architecture = build.load_architecture(message["model"])
+    architecture = replace(architecture, weights="", vocabulary_size=len(tokenizer) + 64, cuts_heads=True)
+    materials.save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model", False)
+    remarks = [] if getattr(tokenizer, "chat_template", None) else [f"the tokenizer of {name} has no chat template"]
+    return tokenizer, remarks
+
+
+def list_parts(tokenizer: Any, form: DataForm) -> frozenset[str]:
+    """Return which parts conversations have: "system", "thinking", "turns" (more than one question), as far as the chat
+    template takes them.
+    """
+    if form not in ("messages", "conversations"):
+        return frozenset()
+    question, answer = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+    parts = {
+        "system": [{"role": "system", "content": "c"}, question, answer],
+        "turns": [question, answer, question, answer],
+    }
+    if not getattr(tokenizer, "chat_template", None):
+        return frozenset(parts)
+    taken = {part for part, messages in parts.items() if _renders(tokenizer, messages)}
+    return frozenset(taken | {"thinking"} if "</think>" in str(tokenizer.chat_template) else taken)
+
+
+def _renders(tokenizer: Any, messages: list[dict[str, str]]) -> bool:
+    try:
+        tokenizer.apply_chat_template(messages, tokenize=False)
+    except Exception:  # a template raises what its author wrote
+        return False
+    return True
+
+
+def make_conversations(count: int, seed: int, words: list[str], parts: frozenset[str]) -> Iterator[Conversation]:
+    """Yield conversations in which no two turns begin with the same four words."""
+    chance = random.Random(seed)
+    beginnings: set[tuple[str, ...]] = set()
+
+    def write() -> str:
+        while True:
+            text = [chance.choice(words) for _ in range(chance.randint(*TURN_WORDS))]
+            if tuple(text[:4]) not in beginnings:
+                beginnings.add(tuple(text[:4]))
+                return " ".join(text)
+
+    for number in range(count):
+        turns: list[Turn] = [("system", write())] * ("system" in parts and number % SYSTEM_EVERY == 0)
+        for _ in range(2 if "turns" in parts else 1):
+            turns.append(("user", write()))
+            if "thinking" in parts:
+                turns.append(("thinking", write()))
+            turns.append(("assistant", write()))
+        yield tuple(turns)
+
+
+def make_row(conversation: Conversation, form: DataForm) -> dict[str, Any]:
+    """Return a conversation as a row of a data set; a thought is part of the answer that follows it."""
+    messages: list[dict[str, str]] = []
+    thought = ""
+    for role, text in conversation:
+        if role == "thinking":
+            thought = f"{THINK}{text}{THOUGHT}"
+            continue
+        messages.append({"role": role, "content": thought + text})
+        thought = ""
+    texts = {message["role"]: message["content"] for message in messages}
+    prompt, answer = texts["user"], texts["assistant"]
+    forms: dict[str, dict[str, Any]] = {
+        "messages": {"messages": messages},
+        "text": {"text": f"{prompt} {answer}"},
+        "prompt_completion": {"prompt": f"{prompt} ", "completion": answer},
+        "instruction": {"instruction": prompt, "input": "", "output": answer},
+        "conversations": {
+            "conversations": [{"from": SHAREGPT[message["role"]], "value": message["content"]} for message in messages]
+        },
+    }
+    return {name: value for part in forms.values() for name, value in part.items()} if form == "every" else forms[form]
+
+
+def read_conversations(folder: Path) -> list[Conversation]:
+    """Return the conversations of a folder."""
+    content = json.loads((folder / FILE).read_text())
+    return [tuple((role, text) for role, text in turns) for turns in content]

@@ -1,0 +1,344 @@
+"""The task that reads which tokens a launch learns, by role: the labels of its batches.
+
+A turn is found by its text in the row's decoded tokens, without blanks, because tokenizers treat them differently. What
+lies between turns is the chat template's: the first special token after a turn ends it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from attncheck.core import codec
+from attncheck.core.rehearsal import Targets
+from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
+
+IGNORED = -100
+MAX_ROWS = 4  # that are shown
+MAX_SHOWN = 600  # tokens of a row
+ANSWERS: tuple[Role, ...] = ("assistant", "thinking")
+GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # what an assistant is not to produce
+NO_LABELS = (
+    "no labels go into the model: this trainer computes its loss elsewhere, so its labels cannot be read "
+    "(`attncheck smoke` compares the loss itself)"
+)
+
+
+@dataclass
+class Row:
+    """A row of a batch by token: its id and text, its role, whether a label names it, and the label itself."""
+
+    tokens: list[int]
+    labels: list[int]
+    texts: list[str]
+    roles: list[Role] = field(default_factory=list)
+    turns: list[tuple[int, int, int, Role]] = field(default_factory=list)  # conversation, start, stop, role
+    starts: set[int] = field(default_factory=set)  # of documents after the row's first
+
+    @property
+    def learned(self) -> list[bool]:
+        """Whether each token is a target."""
+        return [label != IGNORED for label in self.labels]
+
+
+def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+    """Serve a job of one item: read the batches in `message["stage"]` and send rows, counts, problems and notes."""
+    from attncheck.smoke.worker.models import build
+
+    build.stay_offline()
+    (item,) = message["items"]
+    send({"started": item})
+    folder = Path(message["stage"])
+    tokenizer = _load_tokenizer(folder)
+    rows = list(_iter_rows(folder, tokenizer))
+    if not rows:
+        send({"unanswered": NO_LABELS})
+        return
+    finder = TurnFinder(folder)
+    for row in rows:
+        assign_roles(row, finder, tokenizer)
+    if not any(row.turns for row in rows):
+        send({"unanswered": "no turn of the conversations was found in the batches, so roles are not known"})
+        return
+    problems, notes = judge_rows(rows, tokenizer, message["targets"])
+    answer = {
+        "rows": [codec.to_plain(span_row(row, tokenizer)) for row in rows[:MAX_ROWS]],
+        "counts": [codec.to_plain(count) for count in count_roles(rows)],
+        "problems": problems,
+        "notes": notes,
+        "total_rows": len(rows),
+    }
+    send({"item": item, "answer": answer})
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder / "model", local_files_only=True, trust_remote_code=False)
+
+
+def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
+    """Yield the rows of the first step's batches that came with labels."""
+    from attncheck.rehearsal.worker import records
+
+    texts: dict[int, str] = {}
+
+    def decode(token: int) -> str:
+        if token not in texts:
+            texts[token] = tokenizer.decode([token], skip_special_tokens=False)
+        return texts[token]
+
+    batches = _read_batches(folder / "watch")
+    for record in records.read_ranks(folder / "watch"):
+        for call in record.calls:
+            labels, mask = call.tensors.get("labels"), call.tensors.get("attention_mask")
+            if labels is None or labels.shape != call.input_ids.shape:
+                labels = _find_labels(call.input_ids, batches)
+            if labels is None:
+                continue
+            masked = mask if mask is not None and mask.shape == labels.shape else None
+            for number, tokens in enumerate(call.input_ids.tolist()):
+                row = Row(tokens, labels[number].tolist(), [decode(token) for token in tokens])
+                hidden = (masked[number] == 0).tolist() if masked is not None else [False] * len(tokens)
+                row.roles = ["padding" if is_hidden else "unknown" for is_hidden in hidden]
+                yield row
+
+
+def _read_batches(watch: Path) -> list[dict[str, Tensor]]:
+    """Return the batches of the launch's data loaders."""
+    return [torch.load(path, map_location="cpu", weights_only=True) for path in sorted(watch.glob("batches-*.pt"))]
+
+
+def _find_labels(tokens: Tensor, batches: Sequence[dict[str, Tensor]]) -> Tensor | None:
+    """Return the labels of the batch that these tokens, (batch, seqlen), are, None if no batch has them."""
+    for batch in batches:
+        ids, labels = batch.get("input_ids"), batch.get("labels")
+        if ids is not None and labels is not None and labels.shape == ids.shape and torch.equal(ids, tokens):
+            return labels
+    return None
+
+
+class TurnFinder:
+    """Finds the turns of conversations in rows by their text without blanks."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read the conversations of a rehearsal's folder."""
+        from attncheck.rehearsal.worker.conversations import read_conversations
+
+        self.turns: list[tuple[int, Role, str]] = []
+        roles: dict[str, Role] = {role: role for role in get_args(Role)}
+        for number, conversation in enumerate(read_conversations(folder)):
+            for role, text in conversation:
+                self.turns.append((number, roles[role], strip_blanks(text)))
+
+    def find(self, row: Row) -> Iterator[tuple[int, int, int, Role]]:
+        """Yield (conversation, first token, last token + 1, role) of each turn in a row, in order; one that is cut at
+        the end of the row too.
+        """
+        pieces = [strip_blanks(text) for text in row.texts]
+        starts, text = [], ""
+        for piece in pieces:
+            starts.append(len(text))
+            text += piece
+        at = {start: number for number, start in enumerate(starts) if pieces[number]}
+        spans = []
+        for conversation, role, turn in self.turns:
+            place = text.find(turn)
+            while place >= 0 and place not in at:
+                place = text.find(turn, place + 1)
+            if place >= 0:
+                stop = next((number for number, start in enumerate(starts) if start >= place + len(turn)), len(pieces))
+                spans.append((conversation, at[place], stop, role))
+        yield from sorted(spans, key=lambda span: span[1])
+
+
+def strip_blanks(text: str) -> str:
+    """Return a text without white space."""
+    return "".join(text.split())
+
+
+def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any) -> None:
+    """Give each token of a row its role, and note its turns and where later documents begin."""
+    special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
+    row.turns = list(finder.find(row))
+    padding = tokenizer.pad_token_id
+    for _, start, stop, role in row.turns:
+        row.roles[start:stop] = [role] * (stop - start)
+    for number, (conversation, _, stop, role) in enumerate(row.turns):
+        following = row.turns[number + 1] if number + 1 < len(row.turns) else None
+        limit = following[1] if following is not None else len(row.tokens)
+        end = next((place for place in range(stop, min(stop + 3, limit)) if row.tokens[place] in special), None)
+        if end is not None and row.roles[end] == "unknown":
+            row.roles[end] = "end" if role in ANSWERS and not _continues(role, following, conversation) else "other_end"
+        if following is not None and following[0] != conversation:
+            row.starts.add(_find_start(row, (end if end is not None else stop - 1) + 1, following[1], tokenizer))
+    _fill_template(row, padding, tokenizer.bos_token_id)
+
+
+def _continues(role: Role, following: tuple[int, int, int, Role] | None, conversation: int) -> bool:
+    """Return whether the answer goes on after this part: it was a thought."""
+    return role == "thinking" and following is not None and following[0] == conversation
+
+
+def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
+    """Return where a packed document begins: after the end tokens and line ends of the one before."""
+    ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
+    while place < limit and (row.tokens[place] in ends or not row.texts[place].strip()):
+        place += 1
+    return place
+
+
+def _fill_template(row: Row, padding: int | None, beginning: int | None) -> None:
+    """Name what no turn holds: padding at the row's ends, beginnings, else the chat template."""
+    last = max((number for number, role in enumerate(row.roles) if role not in ("unknown", "padding")), default=-1)
+    for number, role in enumerate(row.roles):
+        if role != "unknown":
+            continue
+        if row.tokens[number] == padding and number > last:
+            row.roles[number] = "padding"
+        elif row.tokens[number] == beginning:
+            row.roles[number] = "beginning"
+        else:
+            row.roles[number] = "template" if row.turns else "unknown"
+
+
+def span_row(row: Row, tokenizer: Any) -> list[Span]:
+    """Return a row as spans of one role and one state, as far as it is shown."""
+    states = list(zip(row.roles, row.learned, strict=True))[:MAX_SHOWN]
+    spans, start = [], 0
+    for (role, learned), group in itertools.groupby(states):
+        count = len(list(group))
+        text = tokenizer.decode(row.tokens[start : start + count], skip_special_tokens=False)
+        spans.append(Span(text, role, learned, count))
+        start += count
+    return spans
+
+
+def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
+    """Return how many tokens of each role there are, and how many are learned."""
+    tokens: Counter[Role] = Counter(role for row in rows for role in row.roles)
+    learned: Counter[Role] = Counter(
+        role for row in rows for role, is_learned in zip(row.roles, row.learned, strict=True) if is_learned
+    )
+    return [RoleCount(role, tokens[role], learned[role]) for role in ROLE_TEXTS if tokens[role]]
+
+
+def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[list[str], list[str]]:
+    """Return what is wrong with the labels for a launch that means to learn `targets`, and what may be wanted."""
+    counts = {count.role: count for count in count_roles(rows)}
+    learned = sum(count.learned for count in counts.values())
+    if not learned:
+        return ["nothing is learned: every label is -100"], []
+    problems = [*_find_shifted(rows), *_find_beginnings(rows, tokenizer), *_find_padding(counts)]
+    notes: list[str] = []
+    if targets != "labelled":
+        problems += _find_unlearned(rows, counts, targets)
+    if targets == "assistant":
+        problems += _find_given(counts)
+        template = counts.get("template")
+        if template is not None and template.learned:
+            notes.append(f"{template.learned} of {template.tokens} tokens of the chat template are learned")
+    problems += _find_ends(counts, tokenizer)
+    problems += _find_first_of_packed(rows)
+    empty = sum(1 for row in rows if row.turns and not any(row.learned))
+    if empty:
+        notes.append(f"{empty} of {len(rows)} rows have no token that is learned (cut before the answer?)")
+    return problems, notes
+
+
+def _find_shifted(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield that labels are other tokens than those at their places."""
+    places = [(row, place) for row in rows for place, label in enumerate(row.labels) if label != IGNORED]
+    same = sum(row.labels[place] == row.tokens[place] for row, place in places)
+    if same == len(places):
+        return
+    for shift, text in ((1, "the next token"), (-1, "the token before")):
+        shifted = sum(
+            0 <= place + shift < len(row.tokens) and row.labels[place] == row.tokens[place + shift]
+            for row, place in places
+        )
+        if shifted > max(same, 0.9 * len(places)):
+            yield f"labels are off by one: the label of a token is {text}, and the model shifts labels once more"
+            return
+    yield f"{len(places) - same} of {len(places)} labels are not the token at their place"
+
+
+def _find_beginnings(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:
+    """Yield that rows begin with two BOS."""
+    beginning = tokenizer.bos_token_id
+    if beginning is None:
+        return
+    doubled = sum(
+        any(first == second == beginning for first, second in zip(row.tokens, row.tokens[1:])) for row in rows
+    )
+    if doubled and beginning not in (tokenizer.eos_token_id, tokenizer.pad_token_id):
+        yield f"{doubled} of {len(rows)} rows hold the BOS token twice in a row"
+
+
+def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
+    """Yield that padding is learned."""
+    padding = counts.get("padding")
+    if padding is not None and padding.learned:
+        yield f"padding is learned: {padding.learned} of {padding.tokens} padding tokens have a label"
+
+
+def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets: Targets) -> Iterator[str]:
+    """Yield which turns that are to be learned are not."""
+    for role in ANSWERS if targets == "assistant" else (*GIVEN, *ANSWERS):
+        count = counts.get(role)
+        if count is None or count.learned == count.tokens:
+            continue
+        if not count.learned:
+            yield f"no token of the {ROLE_TEXTS[role]} turns is learned"
+        elif role in ANSWERS and _learns_last_alone(rows, role):
+            yield f"only the last {ROLE_TEXTS[role]} turn of a conversation is learned"
+        else:
+            yield f"{count.tokens - count.learned} of {count.tokens} tokens of {ROLE_TEXTS[role]} turns are not learned"
+
+
+def _learns_last_alone(rows: Sequence[Row], role: Role) -> bool:
+    """Return whether of each conversation's turns of a role the last is learned, and no other."""
+    for row in rows:
+        last = {conversation: start for conversation, start, _, kind in row.turns if kind == role}
+        for conversation, start, stop, kind in row.turns:
+            if kind == role and any(row.learned[start:stop]) != (start == last[conversation]):
+                return False
+    return True
+
+
+def _find_given(counts: dict[Role, RoleCount]) -> Iterator[str]:
+    """Yield which given turns are learned although answers alone are to be."""
+    for role in GIVEN:
+        count = counts.get(role)
+        if count is not None and count.learned:
+            yield f"{ROLE_TEXTS[role]} turns are learned: {count.learned} of {count.tokens} tokens"
+
+
+def _find_ends(counts: dict[Role, RoleCount], tokenizer: Any) -> Iterator[str]:
+    """Yield that answers are learned and the token that ends them is not."""
+    answers, ends = counts.get("assistant"), counts.get("end")
+    if answers is None or not answers.learned:
+        return
+    if ends is None:
+        yield "no token ends an assistant turn, so the model does not learn to stop"
+    elif not ends.learned:
+        same = " (the padding token is the end token)" if tokenizer.pad_token_id == tokenizer.eos_token_id else ""
+        yield f"the token that ends an assistant turn is never learned, so the model does not learn to stop{same}"
+
+
+def _find_first_of_packed(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield that the first token of a packed document is learned, which the document before it predicts."""
+    starts = [(row, place) for row in rows for place in row.starts if place < len(row.tokens)]
+    wrong = sum(row.labels[place] != IGNORED for row, place in starts)
+    if wrong:
+        yield (
+            f"the first token of {wrong} of {len(starts)} packed documents is learned, predicted from the end of the "
+            "document before"
+        )

@@ -1,0 +1,302 @@
+"""`attncheck labels`: faults in labels are named by role, and right labels are not blamed, whatever the template."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from attncheck.rehearsal.worker import conversations, materials
+from attncheck.rehearsal.worker.labels import IGNORED, Row, TurnFinder, assign_roles, count_roles, judge_rows, span_row
+from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
+from tests.conftest import Run
+from tests.rehearsal.staging import SCRIPT
+from tests.rehearsal.test_command import OPTIONS
+
+PARTS = frozenset({"system", "turns"})
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return materials.make_tokenizer(True)
+
+
+class Stage:
+    """Rows of conversations as a right trainer makes them: answers learned, with the token that ends each."""
+
+    def __init__(
+        self, folder: Path, tokenizer: Any, parts: frozenset[str] = PARTS, words: tuple[str, ...] = MADE.texts
+    ) -> None:
+        """Make the conversations and their rows."""
+        self.tokenizer = tokenizer
+        self.conversations = list(conversations.make_conversations(6, 0, list(words), parts))
+        (folder / conversations.FILE).write_text(json.dumps(self.conversations))
+        self.finder = TurnFinder(folder)
+        self.rows = [self.make_row(conversation) for conversation in self.conversations]
+
+    def make_row(self, conversation: conversations.Conversation) -> Row:
+        """Return one conversation's row, its answers and their ends learned."""
+        messages = conversations.make_row(conversation, "messages")["messages"]
+        encoded = self.tokenizer.apply_chat_template(
+            messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+        )
+        tokens = list(encoded["input_ids"])
+        labels = [
+            token if learned else IGNORED for token, learned in zip(tokens, encoded["assistant_masks"], strict=True)
+        ]
+        return self.read(tokens, labels)
+
+    def read(self, tokens: list[int], labels: list[int]) -> Row:
+        """Return a row with the roles of its tokens."""
+        row = Row(tokens, labels, [self.tokenizer.decode([token]) for token in tokens])
+        row.roles = ["unknown"] * len(tokens)
+        assign_roles(row, self.finder, self.tokenizer)
+        return row
+
+    def judge(self, rows: list[Row], targets: Any = "assistant") -> list[str]:
+        """Return the problems."""
+        return judge_rows(rows, self.tokenizer, targets)[0]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, tokenizer: Any) -> Stage:
+    return Stage(tmp_path, tokenizer)
+
+
+def test_right_labels_have_no_problem_and_every_role_is_counted(stage: Stage) -> None:
+    assert stage.judge(stage.rows) == []
+    counts = {count.role: count for count in count_roles(stage.rows)}
+    assert {"system", "user", "assistant", "end", "other_end", "template"} <= counts.keys()
+    assert counts["assistant"].learned == counts["assistant"].tokens
+    assert counts["end"].learned == counts["end"].tokens == 12
+    assert counts["user"].learned == counts["system"].learned == 0
+    words = sum(len(text.split()) for turns in stage.conversations for role, text in turns if role == "assistant")
+    assert counts["assistant"].tokens == words
+
+
+def test_spans_hold_every_token_in_order(stage: Stage) -> None:
+    row = stage.rows[0]
+    spans = span_row(row, stage.tokenizer)
+    assert sum(span.tokens for span in spans) == len(row.tokens)
+    assert [span.role for span in spans if span.learned] == ["assistant", "end", "assistant", "end"]
+
+
+def relabel(stage: Stage, change: Callable[[Row, int], int]) -> list[Row]:
+    """Return the rows with each label replaced by `change(row, place)`."""
+    return [stage.read(row.tokens, [change(row, place) for place in range(len(row.tokens))]) for row in stage.rows]
+
+
+def keep_if(test: Callable[[Row, int], bool]) -> Callable[[Row, int], int]:
+    return lambda row, place: row.labels[place] if test(row, place) else IGNORED
+
+
+def is_last_answer(row: Row, place: int) -> bool:
+    last = [start for _, start, _, role in row.turns if role == "assistant"][-1]
+    return place >= last
+
+
+FAULTS: dict[str, tuple[Callable[[Row, int], int], str]] = {
+    "nothing is learned": (lambda row, place: IGNORED, "nothing is learned"),
+    "everything is learned": (lambda row, place: row.tokens[place], "user turns are learned"),
+    "the mask is inverted": (
+        lambda row, place: row.tokens[place] if row.labels[place] == IGNORED else IGNORED,
+        "no token of the assistant turns is learned",
+    ),
+    "the system turn is learned": (
+        lambda row, place: row.tokens[place] if row.roles[place] == "system" else row.labels[place],
+        "system turns are learned",
+    ),
+    "the end is not learned": (keep_if(lambda row, place: row.roles[place] != "end"), "does not learn to stop"),
+    "labels are shifted already": (
+        lambda row, place: [*row.labels[1:], IGNORED][place],
+        "off by one: the label of a token is the next token",
+    ),
+    "labels are shifted back": (
+        lambda row, place: [IGNORED, *row.labels[:-1]][place],
+        "off by one: the label of a token is the token before",
+    ),
+    "the mask is one late": (
+        lambda row, place: row.tokens[place] if place and row.labels[place - 1] != IGNORED else IGNORED,
+        "tokens of assistant turns are not learned",
+    ),
+    "the last turn alone": (keep_if(is_last_answer), "only the last assistant turn"),
+    "other tokens": (
+        lambda row, place: (row.labels[place] + 1) % 40 if row.labels[place] != IGNORED else IGNORED,
+        "labels are not the token at their place",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_named(stage: Stage, name: str) -> None:
+    change, message = FAULTS[name]
+    problems = stage.judge(relabel(stage, change))
+    assert any(message in problem for problem in problems), problems
+
+
+def test_padding_that_is_learned_is_named(stage: Stage) -> None:
+    pad = stage.tokenizer.pad_token_id
+    rows = [stage.read(row.tokens + [pad] * 3, row.labels + [pad] * 3) for row in stage.rows]
+    assert any("padding is learned: 18 of 18" in problem for problem in stage.judge(rows))
+    rows = [stage.read(row.tokens + [pad] * 3, row.labels + [IGNORED] * 3) for row in stage.rows]
+    assert stage.judge(rows) == []
+
+
+def test_two_beginnings_are_named_and_one_is_not(stage: Stage) -> None:
+    begin = stage.tokenizer.bos_token_id
+    for count in (1, 2):
+        rows = [stage.read([begin] * count + row.tokens, [IGNORED] * count + row.labels) for row in stage.rows]
+        assert bool(stage.judge(rows)) == (count == 2)
+
+
+def test_the_first_token_of_a_packed_document_is_named(stage: Stage) -> None:
+    first, second = stage.rows[:2]
+    packed = stage.read(first.tokens + second.tokens, first.tokens + second.tokens)
+    assert len(packed.starts) == 1
+    assert packed.starts == {len(first.tokens)}
+    assert any("first token of 1 of 1 packed documents" in problem for problem in stage.judge([packed], "all"))
+    masked = stage.read(packed.tokens, [*first.tokens, IGNORED, *second.tokens[1:]])
+    assert stage.judge([masked], "all") == []
+
+
+def test_what_a_script_labels_is_not_held_to_roles(stage: Stage) -> None:
+    everything = relabel(stage, lambda row, place: row.tokens[place])
+    assert stage.judge(everything, "labelled") == []
+
+
+def test_thoughts_are_their_own_role(tmp_path: Path, tokenizer: Any) -> None:
+    stage = Stage(tmp_path, tokenizer, PARTS | {"thinking"})
+    counts = {count.role: count for count in count_roles(stage.rows)}
+    assert counts["thinking"].learned == counts["thinking"].tokens > 0
+    assert stage.judge(stage.rows) == []
+
+
+@pytest.mark.parametrize("form", ["messages", "text", "prompt_completion", "instruction", "conversations", "every"])
+def test_rows_hold_the_texts_of_their_turns(form: Any) -> None:
+    parts = PARTS if form in ("messages", "conversations") else frozenset()
+    for conversation in conversations.make_conversations(3, 1, list(MADE.texts), parts):
+        row = json.dumps(conversations.make_row(conversation, form))
+        assert all(text in row for role, text in conversation if role in ("user", "assistant"))
+
+
+ANSWER = "{% generation %}{{ m.content }}END{% endgeneration %}"
+# The chat templates of common model families in short, with the marks of what is learned; END is the turn's end.
+TEMPLATES = {
+    "chatml": (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}{% if m.role == 'assistant' %}ANSWER{{ '\n' }}"
+        "{% else %}{{ m.content }}END{{ '\n' }}{% endif %}{% endfor %}",
+        "<|im_end|>",
+    ),
+    "llama 3": (
+        "{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' }}"
+        "{% if m.role == 'assistant' %}ANSWER{% else %}{{ m.content }}END{% endif %}{% endfor %}",
+        "<|eot_id|>",
+    ),
+    "gemma": (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+        "{% if m.role == 'assistant' %}<start_of_turn>model\nANSWER{{ '\n' }}{% else %}<start_of_turn>user\n"
+        "{{ m.content }}END{{ '\n' }}{% endif %}{% endfor %}",
+        "<end_of_turn>",
+    ),
+    "mistral": (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}{{ ' ' }}ANSWER{% else %}"
+        "[INST] {{ m.content }} [/INST]{% endif %}{% endfor %}",
+        "</s>",
+    ),
+    "phi": (
+        "{% for m in messages %}<|{{ m.role }}|>\n{% if m.role == 'assistant' %}ANSWER{{ '\n' }}{% else %}"
+        "{{ m.content }}END{{ '\n' }}{% endif %}{% endfor %}",
+        "<|end|>",
+    ),
+    "vicuna": (
+        "{% for m in messages %}{% if m.role == 'assistant' %}ASSISTANT: ANSWER{% else %}USER: {{ m.content }} "
+        "{% endif %}{% endfor %}",
+        "</s>",
+    ),
+    "deepseek": (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'assistant' %}<|Assistant|>ANSWER"
+        "{% elif m.role == 'user' %}<|User|>{{ m.content }}{% else %}{{ m.content }}{% endif %}{% endfor %}",
+        "<|sentence_end|>",
+    ),
+    "harmony": (
+        "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final<|message|>ANSWER"
+        "{% else %}<|message|>{{ m.content }}END{% endif %}{% endfor %}",
+        "<|return|>",
+    ),
+}
+SPECIAL = re.compile(r"<\|?[a-zA-Z_]+\|?>|\[/?INST\]|</s>")
+
+
+def make_byte_tokenizer(template: str, end: str) -> Any:
+    """Return a tokenizer of bytes, with the template's markup as special tokens."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    whole = Tokenizer(models.BPE(vocab={text: number for number, text in enumerate(alphabet)}, merges=[]))
+    whole.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    whole.decoder = decoders.ByteLevel()
+    markup = sorted({*SPECIAL.findall(template), end, "<|begin|>", "<|pad|>"})
+    whole.add_special_tokens([AddedToken(text, normalized=False) for text in markup])
+    fast = PreTrainedTokenizerFast(tokenizer_object=whole, bos_token="<|begin|>", eos_token=end, pad_token="<|pad|>")
+    fast.chat_template = template.replace("ANSWER", ANSWER).replace("END", end)
+    return fast
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_templates_of_model_families_are_read_rightly(tmp_path: Path, name: str) -> None:
+    tokenizer = make_byte_tokenizer(*TEMPLATES[name])
+    parts = conversations.list_parts(tokenizer, "messages")
+    assert ("system" in parts) == (name != "gemma")
+    assert "turns" in parts
+    stage = Stage(tmp_path, tokenizer, parts, tuple(NOUNS.split()))
+    assert stage.judge(stage.rows) == []
+    for fault in ("nothing is learned", "everything is learned", "the end is not learned", "the last turn alone"):
+        change, message = FAULTS[fault]
+        problems = stage.judge(relabel(stage, change))
+        assert any(message in problem for problem in problems), (fault, problems)
+
+
+@pytest.mark.parametrize(
+    ("fault", "options", "message"),
+    [
+        ("", "--answers_only", ""),
+        ("labels_shifted", "--answers_only", "off by one"),
+        ("end_unlabelled", "--answers_only", "does not learn to stop"),
+    ],
+)
+def test_a_launch_is_run_and_its_labels_are_read(
+    attncheck: Run, tmp_path: Path, fault: str, options: str, message: str
+) -> None:
+    shutil.copy(SCRIPT, tmp_path / "train.py")
+    launch = f"python train.py {OPTIONS} {options}".split()
+    environ = {**os.environ, "PLANTED_FAULT": fault}
+    done = attncheck("labels", "--format", "json", "--", *launch, env=environ, timeout=300)
+    report = json.loads(done.stdout)
+    assert done.returncode == bool(message), done.stderr
+    assert [finding["code"] for finding in report["findings"]] == ["ATN439"] * bool(message)
+    assert all(message in finding["message"] for finding in report["findings"])
+    (section,) = report["labels"]["launches"]
+    counts = {count["role"]: count for count in section["counts"]}
+    assert counts["assistant"]["learned"] > 0
+    assert (counts["user"]["learned"] == 0) == ("--answers_only" in options)
+
+
+def test_what_cannot_be_labelled_is_one_line(attncheck: Run, tmp_path: Path) -> None:
+    for arguments, code, message in (
+        ((), 2, "name a launch script"),
+        (("nosuch.sh",), 2, "nosuch.sh"),
+        (("--template", "nowhere", "--", "trl", "sft", "--model_name_or_path", "a/b"), 3, "no such folder"),
+        (("--", "true"), 3, "starts no training"),
+    ):
+        done = attncheck("labels", *arguments)
+        assert (done.returncode, len(done.stderr.strip().splitlines())) == (code, 1), done.stderr
+        assert message in done.stderr
