@@ -31,6 +31,7 @@ from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
 from attncheck.rehearsal import cutting, execution, extensions, known, mends
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
+from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
 from attncheck.rehearsal.options import add_options
 from attncheck.smoke.run import collect_evidence, find_shape, summarize_training
 from attncheck.workers import execution as workers
@@ -315,6 +316,8 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:
         results[0] = replace(results[0], outcome="skipped", reason=_explain_blindness(stage))
+    differences = list_differences(stage.read, cut_launch.cut, stage.materials, ranks)
+    results = leave_unasked(results, differences)
     if ranks and stage.read.job.plan.deterministic:
         results.append(_repeat(stage, cut_launch, f"{prefix}again: "))
     job = stage.read.job
@@ -340,6 +343,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         stage.materials.full_model,
         stage.materials.real_data,
         _shorten_paths(ended.isolation, stage.folder),
+        differences,
     )
 
 
@@ -405,6 +409,7 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
         "full_model": stage.materials.full_model,
         "real_data": stage.materials.real_data,
         "freezes": _freezes(stage.read),
+        "shares_rows": shares_rows(stage.read.job),
     }
     events = _run_worker(stage, message, CHECKS)
     return [_read_result(events.get(name), name) for name in CHECKS]

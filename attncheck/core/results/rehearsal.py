@@ -15,6 +15,20 @@ CACHE_IS_ON = "the cache is on, with which transformers keeps no packed document
 
 
 @dataclass(frozen=True)
+class Difference:
+    """A dimension in which the job that ran is not the launch: no question that rests on it is answered."""
+
+    dimension: str  # "model class", "attn_implementation", "max_length", …
+    written: str
+    ran: str
+
+    @property
+    def text(self) -> str:
+        """The difference in words."""
+        return f"it rests on the {self.dimension}, {self.written} in the launch and {self.ran} here"
+
+
+@dataclass(frozen=True)
 class RehearsedLaunch:
     """A launch that was cut small and run, once: as the user wrote it, or with `tried` on top."""
 
@@ -35,6 +49,7 @@ class RehearsedLaunch:
     full_model: bool = False  # the model was the user's own, whole
     real_data: bool = False  # the rows were the user's own
     isolation: Isolation = Isolation()
+    differences: tuple[Difference, ...] = ()
 
 
 @dataclass(frozen=True)

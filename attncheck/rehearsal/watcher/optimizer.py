@@ -20,6 +20,7 @@ def describe_optimizer(optimizer: Any, names: dict[int, str], keep: Callable[[st
     import torch
 
     groups, gradients, weights, state = [], {}, {}, {}
+    scale = getattr(optimizer, "grad_scale", None)  # of a fused step, which undoes a GradScaler's factor itself
     for group in optimizer.param_groups:
         options = {key: _read_plain(value) for key, value in group.items() if key != "params"}
         held = [(names.get(id(parameter), ""), parameter) for parameter in group["params"]]
@@ -29,7 +30,7 @@ def describe_optimizer(optimizer: Any, names: dict[int, str], keep: Callable[[st
                 continue
             weights[name] = keep(name, parameter.detach())
             if parameter.grad is not None:
-                gradients[name] = keep(name, parameter.grad)
+                gradients[name] = keep(name, parameter.grad if scale is None else parameter.grad / scale)
             state[name] = {
                 key: keep(name, value) if torch.is_tensor(value) else value
                 for key, value in optimizer.state.get(parameter, {}).items()

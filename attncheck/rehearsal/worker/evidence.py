@@ -37,6 +37,7 @@ class Evidence:
     taken: tuple[RankRecord, ...] = ()  # the first rank's record of each step that was recorded
     logs: tuple[Mapping[str, float], ...] = ()  # what the trainer logged
     freezes: bool = False  # the launch says that parameters are frozen
+    shares_rows: bool = False  # the launch says that documents share a row
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:

@@ -208,6 +208,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         tuple(record for own in taken for record in own),
         tuple(records.read_logs(folder / "watch")),
         bool(message.get("freezes")),
+        bool(message.get("shares_rows")),
     )
     return explanations.settle_targets(evidence)
 

@@ -59,7 +59,7 @@ class RankRecord:
     layers: tuple[Mapping[str, Any], ...]
     packages: tuple[str, ...]
     faults: tuple[str, ...]
-    adapters: tuple[Adapter, ...] = ()  # that are trained, of linear layers, without a dropout
+    adapters: tuple[Adapter, ...] = ()  # that are trained, of linear layers; their dropout is switched off
     unkept: int = 0  # parameters that are trained and whose gradients were too large to keep
     modules: tuple[Mapping[str, Any], ...] = ()  # of the first call, in the order in which they ended
     patches: tuple[str, ...] = ()  # of the model's code, by code of no installed package

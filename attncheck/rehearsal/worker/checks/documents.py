@@ -24,6 +24,7 @@ SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, 
 MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
 SEES = "its tokens see"
 MEANT = re.compile(r"lora_dropout|neftune")  # what launches alone set, of adapters or of noise
+ALONE = "not asked: documents share rows in the launch, and here each has a row of its own"
 UNJUDGED = "the hidden states of the step were not seen"
 
 
@@ -33,6 +34,8 @@ def run(evidence: Evidence) -> CheckResult:
     errors = [(piece, error) for piece, error in candidates if error is not None]
     if not errors:
         return CheckResult("documents", "skipped", UNJUDGED)
+    if evidence.shares_rows and len({(id(piece.call), piece.row) for piece, _ in errors}) == len(errors):
+        return CheckResult("documents", "skipped", ALONE)
     worst, (error, token) = max(errors, key=lambda item: item[1][0])
     limit = evidence.hidden_limit
     where = f"worst in token {token + 1} of {evidence.step.index.name_document(worst.segment.document)}, {worst.place}"
@@ -45,8 +48,8 @@ def run(evidence: Evidence) -> CheckResult:
         return CheckResult("documents", "skipped", UNTOLD, notes=(*notes, *inferred))
     violations += inferred if beyond else ()
     notes += [*_tell_whole_rows(evidence), *(() if beyond else inferred)]
-    meant, random = _list_random(evidence)
-    notes += meant
+    expected, random = _list_random(evidence)
+    notes += expected
     reservations = (*_tell_weights(evidence), *random)
     return CheckResult("documents", "ok", "", (measure,), violations, reservations, tuple(notes))
 

@@ -1,0 +1,105 @@
+"""How the job that is rehearsed differs from the launch, and which questions that leaves without an answer.
+
+A check that rests on what was replaced would answer for the replacement. A failure under other ranks or accumulation
+is one of the launch too, so that these make passes alone unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from attncheck.core.facts import Known
+from attncheck.core.job import DROP, Job
+from attncheck.core.rehearsal import JobCut, Materials
+from attncheck.core.results.rehearsal import Difference
+from attncheck.core.results.smoke import CheckResult, judge_result
+from attncheck.lint.fields.rehearsing import OFF_VALUES, get_setting
+from attncheck.lint.rewriting import ReadLaunch
+
+LENGTHS = ("max_length", "max_seq_length", "cutoff_len", "sequence_len")
+DTYPES = ("dtype", "torch_dtype", "bf16", "fp16", "precision", "param_dtype")
+SHARING = re.compile(r"packing|packed|padding_free|flatten|remove_padding")
+
+
+@dataclass(frozen=True)
+class _Dimension:
+    """A dimension of a job: the checks whose answers rest on it, and whether a failure holds all the same."""
+
+    checks: tuple[str, ...]
+    keeps_failures: bool = False
+
+
+DIMENSIONS = {
+    "model class": _Dimension(("run", "batch", "documents", "loss", "gradients")),
+    "attn_implementation": _Dimension(("batch", "documents", "gradients")),
+    "max_length": _Dimension(("run", "batch")),
+    "precision": _Dimension(("documents", "loss", "gradients", "learning")),
+    "ranks that share a row": _Dimension(("documents", "loss", "gradients"), True),
+    "ranks": _Dimension(("loss", "gradients"), True),
+    "accumulation": _Dimension(("loss", "gradients"), True),
+}
+
+
+def list_differences(read: ReadLaunch, cut: JobCut, materials: Materials, ranks: int) -> tuple[Difference, ...]:
+    """Return how the job that ran over `ranks` processes differs from the launch."""
+    return tuple(
+        Difference(dimension, written, ran)
+        for dimension, written, ran in _iter_differences(read, cut, materials, ranks)
+        if written != ran
+    )
+
+
+def _iter_differences(
+    read: ReadLaunch, cut: JobCut, materials: Materials, ranks: int
+) -> Iterator[tuple[str, str, str]]:
+    job = read.job
+    model = read.snapshot.model
+    if isinstance(model, Known) and model.value.architectures:
+        yield "model class", model.value.architectures[0], _read_class(materials) or model.value.architectures[0]
+    requested = job.plan.attn_implementation
+    yield "attn_implementation", requested, cut.sets.get("attn_implementation", requested)
+    for name in LENGTHS:
+        written, ran = get_setting(job, name), cut.sets.get(name)
+        if written is not None and written.lower() in OFF_VALUES and ran is not None and ran.isdecimal():
+            yield "max_length", written, ran
+    for name in DTYPES:
+        written, ran = get_setting(job, name), cut.sets.get(name)
+        if written and ran and ran != DROP:
+            yield "precision", f"{name} {written}".lower(), f"{name} {ran}".lower()
+    if job.plan.ring_size > 1 and ranks:
+        yield "ranks that share a row", str(job.plan.ring_size), "1" if cut.ring_size == 1 else str(job.plan.ring_size)
+    if isinstance(job.world_size, Known) and job.world_size.value > 1 and ranks:
+        yield "ranks", str(job.world_size.value), "1" if ranks == 1 else str(job.world_size.value)
+    if job.plan.accumulation > 1 and materials.accumulation == 1:
+        yield "accumulation", str(job.plan.accumulation), "1"
+
+
+def _read_class(materials: Materials) -> str:
+    """Return the class of the model that was trained, "" where its folder does not say."""
+    path = Path(materials.model) / "config.json"
+    names = json.loads(path.read_text()).get("architectures") if path.exists() else None
+    return str(names[0]) if names else ""
+
+
+def shares_rows(job: Job) -> bool:
+    """Return whether a setting of the launch puts several documents into a row."""
+    settings = ((setting.name, setting.value.lower()) for setting in job.settings)
+    return job.plan.packed and any(SHARING.search(name) and value not in OFF_VALUES[:-2] for name, value in settings)
+
+
+def leave_unasked(results: Sequence[CheckResult], differences: Sequence[Difference]) -> list[CheckResult]:
+    """Return the results, those that rest on what differs as not asked."""
+    return [_leave_unasked(result, differences) for result in results]
+
+
+def _leave_unasked(result: CheckResult, differences: Sequence[Difference]) -> CheckResult:
+    fails = judge_result(result) not in ("pass", "warn")
+    for difference in differences:
+        dimension = DIMENSIONS[difference.dimension]
+        if result.check in dimension.checks and not (fails and dimension.keeps_failures) and result.outcome == "ok":
+            return replace(CheckResult(result.check, "skipped", f"not asked: {difference.text}"), notes=result.notes)
+    return result

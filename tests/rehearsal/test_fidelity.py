@@ -1,0 +1,105 @@
+"""What was replaced is not answered: how a cut launch differs from what was written, and the questions that go."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.facts import Absent, Known
+from attncheck.core.launch import Source
+from attncheck.core.results.rehearsal import Difference
+from attncheck.core.results.smoke import CheckResult
+from attncheck.lint.rewriting import ReadLaunch, read_launches
+from attncheck.rehearsal import cutting
+from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
+from attncheck.rehearsal.options import add_options
+from tests.snapshots import laptop, with_model
+
+TRL = "trl sft --model_name_or_path m --dataset_name d --output_dir o --per_device_train_batch_size 4"
+CHECKS = ("run", "batch", "documents", "update", "loss", "gradients", "learning")
+
+
+def read(options: str) -> ReadLaunch:
+    text = f"{TRL} {options}\n"
+    (launch,) = read_launches(laptop(), Source("run.sh", text, "shell"), lambda name: Absent("no"), lambda path: None)
+    return launch
+
+
+def compare(launch: ReadLaunch, folder: Path, ranks: int = 1) -> dict[str, Difference]:
+    materials = cutting.make_materials(launch, str(folder), 30, False, 2)
+    differences = list_differences(launch, cutting.cut_job(launch, materials), materials, ranks)
+    return {difference.dimension: difference for difference in differences}
+
+
+@pytest.mark.parametrize(
+    ("options", "dimensions"),
+    [
+        ("", set()),
+        ("--attn_implementation sdpa --packing", set()),
+        ("--attn_implementation flash_attention_2 --packing", set()),  # emulated under its own name
+        ("--attn_implementation flash_attention_3 --packing", {"attn_implementation"}),
+        ("--gradient_accumulation_steps 8", set()),
+    ],
+)
+def test_how_a_cut_launch_differs(options: str, dimensions: set[str], tmp_path: Path) -> None:
+    assert set(compare(read(options), tmp_path)) == dimensions
+
+
+def test_another_class_is_a_difference(tmp_path: Path) -> None:
+    launch = read("")
+    (tmp_path / "model").mkdir()
+    config = {"architectures": ["Gemma3ForCausalLM"]}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    snapshot = with_model(laptop(), architectures=("Gemma3ForConditionalGeneration",))
+    assert isinstance(snapshot.model, Known)
+    differences = compare(replace(launch, snapshot=snapshot), tmp_path)
+    assert differences["model class"].ran == "Gemma3ForCausalLM"
+
+
+@pytest.mark.parametrize(
+    ("dimension", "unasked"),
+    [
+        ("model class", {"run", "batch", "documents", "loss", "gradients"}),
+        ("attn_implementation", {"batch", "documents", "gradients"}),
+        ("max_length", {"run", "batch"}),
+        ("accumulation", {"loss", "gradients"}),
+    ],
+)
+def test_what_rests_on_a_difference_is_not_asked(dimension: str, unasked: set[str]) -> None:
+    results = leave_unasked([CheckResult(name) for name in CHECKS], [Difference(dimension, "a", "b")])
+    assert {result.check for result in results if result.reason.startswith("not asked: ")} == unasked
+
+
+def test_a_failure_under_fewer_ranks_is_one() -> None:
+    wrong = CheckResult("loss", violations=("the loss is wrong",))
+    assert leave_unasked([wrong], [Difference("ranks", "8", "1")]) == [wrong]
+    assert leave_unasked([wrong], [Difference("model class", "a", "b")])[0].outcome == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("options", "shares"), [("", False), ("--packing", True), ("--padding_free true", True), ("--packing false", False)]
+)
+def test_whether_documents_share_rows(options: str, shares: bool) -> None:
+    assert shares_rows(read(options).job) == shares
+
+
+@pytest.mark.parametrize(
+    ("options", "smoothing", "by_probability", "is_documented"),
+    [
+        ("", 0.0, False, True),
+        ("--label_smoothing_factor 0.1", 0.1, False, True),
+        ("--loss_type dft", 0.0, True, True),
+        ("--loss_type focal", 0.0, False, False),
+    ],
+)
+def test_options_make_another_loss_of_a_token(
+    options: str, smoothing: float, by_probability: bool, is_documented: bool, tmp_path: Path
+) -> None:
+    launch = read(options)
+    cut = cutting.cut_job(launch, cutting.make_materials(launch, str(tmp_path), 30, False, 2))
+    objective = add_options(cut.objective, launch.job)
+    assert (objective.token_loss.smoothing, objective.token_loss.by_probability) == (smoothing, by_probability)
+    assert objective.is_documented == is_documented
