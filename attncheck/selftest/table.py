@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -68,5 +69,6 @@ def list_faults(faults: Sequence[Fault], uncovered: Sequence[tuple[str, str]], f
         return codec.dumps({"faults": documents, "uncovered": rules}) + "\n"
     lines = [f"{'+'.join(fault.codes):8} {fault.name:32} {fault.title}" for fault in faults]
     lines.append(f"{len(faults)} faults for {len({code for fault in faults for code in fault.codes})} codes")
-    lines.append(f"{len(uncovered)} codes have no fault: {', '.join(f'{code} {name}' for code, name in uncovered)}")
+    names = ", ".join(f"{code} {name}" for code, name in uncovered)
+    lines += textwrap.wrap(f"{len(uncovered)} codes have no fault: {names}", 100, break_on_hyphens=False)
     return "\n".join(lines) + "\n"
