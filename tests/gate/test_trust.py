@@ -187,6 +187,24 @@ def test_a_kernel_that_the_command_names_needs_no_trust(download: Path) -> None:
         assert runner._plans_the_command() == is_commands
 
 
+def test_smoke_trains_a_small_model_of_the_launch_whose_model_is_not_cached(
+    download: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: list[tuple[str, ...]] = []
+
+    def run(snapshot: object, request: smoke.Request, *rest: object) -> Report:
+        trained.append(request.models)
+        return Report("smoke", laptop())
+
+    monkeypatch.setattr(smoke, "run", run)
+    (download / "attncheck.toml").write_text('checks = ["smoke"]\ndevice = "cpu"\n')
+    runner = make_runner(load_policy(download))
+    for model in ("nobody/Qwen2.5-7B", "nobody/unknown"):
+        runner._job = Job("trl", "0.29", "sft", Plan(), model=model, location=SourceLocation("run.sh"))
+        list(runner.run("smoke", float("inf")))
+    assert trained == [("qwen2",), smoke.DEFAULT_MODELS]
+
+
 def write(path: Path, text: str) -> Path:
     path.write_text(text)
     return path

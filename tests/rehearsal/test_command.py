@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from attncheck.rehearsal.execution import keep_watcher
-from tests.conftest import Run, all_processes_gone
+from tests.conftest import Run, all_processes_gone, without_progress
 from tests.rehearsal.staging import SCRIPT
 
 OPTIONS = (
@@ -178,6 +178,7 @@ def test_ctrl_c_leaves_nothing_behind(project: Path, tmp_path_factory: pytest.Te
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
+    stderr = without_progress(stderr)
     assert process.returncode == 130 and len(stderr.splitlines()) == 1, stderr
     assert stderr.startswith("attncheck: interrupted; nothing is left running")
     assert all_processes_gone(marker)

@@ -50,7 +50,7 @@ class Step:
 def list_steps(has_trl: bool) -> tuple[Step, ...]:
     """Return the steps before the page. Without TRL, lint judges for another machine: not a report for this page."""
     lint = "lint train.sh " + ("--output json=lint.json" if has_trl else "--target h100x8,trl=1.16")
-    parity = "parity --suite quick --backend eager --backend sdpa_flash --budget 60"
+    parity = "parity --suite quick --backend eager --backend sdpa_flash --budget 90"
     return (
         Step("examine this environment", "doctor --output json=doctor.json"),
         Step("read a launch that would train wrongly", lint),
