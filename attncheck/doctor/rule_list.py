@@ -38,5 +38,7 @@ def render_json(rules: Sequence[Rule]) -> str:
 def render_markdown(rules: Sequence[Rule]) -> str:
     """Return the README's table of rules."""
     rows = ["| code | severity | rule | defect |", "|---|---|---|---|"]
-    rows += [f"| {rule.code} | {rule.severity} | `{rule.name}` | {rule_title(rule)} |" for rule in rules]
+    for rule in rules:
+        anchor = f'<a id="{rule.code.lower()}"></a>'
+        rows.append(f"| {anchor}{rule.code} | {rule.severity} | `{rule.name}` | {rule_title(rule)} |")
     return "\n".join(rows) + "\n"

@@ -42,6 +42,19 @@ def list_open_questions(
         yield "whether what is compiled against torch still loads: no table knows that, only a run"
 
 
+def list_unknown(packages: tuple[RequestedPackage, ...]) -> tuple[str, ...]:
+    """Return in a line that no table knows any of these releases; nothing if one is known, or its wheel was read."""
+    reasons = []
+    for package in packages:
+        end = TABLE_ENDS.get(package.name)
+        if package.wheel is not None or package.name in BUILDS_ALONE:
+            return ()
+        if end is not None and Version(package.version) <= Version(end):
+            return ()
+        reasons.append(f"no table has {package.name}" if end is None else f"the tables of {package.name} end at {end}")
+    return (f"not known: {'; '.join(reasons)}",) if reasons else ()
+
+
 def _describe_table(package: RequestedPackage) -> str:
     end = TABLE_ENDS.get(package.name)
     if end is None:

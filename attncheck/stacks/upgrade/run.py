@@ -12,6 +12,7 @@ from attncheck.core.results.upgrade import Basis, ChangedPackage, UpgradeEffect,
 from attncheck.core.snapshot import Snapshot
 from attncheck.stacks.diff.one_sided import make_key
 from attncheck.stacks.upgrade.compare import Judging
+from attncheck.stacks.upgrade.not_known import list_unknown
 from attncheck.stacks.upgrade.planned import describe_version, list_changes
 from attncheck.stacks.upgrade.predict import Prediction, predict_upgrade, read_wheels
 from attncheck.stacks.upgrade.requests import RequestedPackage, UpgradeRequest
@@ -79,6 +80,7 @@ def _make_report(
 ) -> Report:
     """Return the report: what importing showed in the place of what was predicted, where all of it could be tried."""
     effects = _join(prediction, outcome)
+    unknown = () if effects.breaks or effects.mends else list_unknown(list_changes(before, request.packages))
     label = ", ".join(f"{package.name} {package.version}" for package in list_changes(before, request.packages))
     changed = (*_list_packages(request.packages, before), *(outcome.moves.along if outcome is not None else ()))
     section = UpgradeSection(
@@ -90,7 +92,7 @@ def _make_report(
         refuted=effects.refuted,
         not_known=effects.not_known,
         stages=tuple(outcome.stages) if outcome is not None else (),
-        lost=(*before.lost, *(outcome.lost if outcome is not None else ())),
+        lost=(*before.lost, *(outcome.lost if outcome is not None else unknown)),
         interrupted=interrupted,
     )
     findings = gravest_first(
