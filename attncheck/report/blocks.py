@@ -93,11 +93,12 @@ class Code:
 
 @dataclass(frozen=True)
 class Fold:
-    """Details: text and Markdown show them with --verbose only, the page folded; `brief` stands in their place."""
+    """Details: text and Markdown show them with --verbose only, else `brief`; the page folded, unless `opened`."""
 
     title: str
     blocks: tuple[Block, ...]
     brief: str = ""
+    opened: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,12 @@ Block = Paragraph | Heading | Bullets | Items | Table | Code | Fold | Curve | Ma
 def style_of_answer(answer: str) -> str:
     """Return the style of a severity, or of a verdict's answer."""
     return STYLES.get(answer, "dim")
+
+
+def is_titled(fold: Fold) -> bool:
+    """Return whether a fold holds one table or text that has a title of its own."""
+    only = fold.blocks[0] if len(fold.blocks) == 1 else None
+    return bool(only.caption if isinstance(only, Table) else isinstance(only, Code) and only.title)
 
 
 def make_table(

@@ -183,7 +183,7 @@ def test_the_text_says_what_matters() -> None:
     assert "NVIDIA H200 · torch 2.11.0 · 91 s" in rendered
     assert "8192³ product of matrices in bf16 785 TFLOP/s · copy 4100 GB/s" in rendered
     assert "clocks 1700–1980 MHz · up to 690 W and 61 °C · not held back" in rendered
-    assert "Forward + backward · batch 1, seqlen 8192, heads 32/8, head_dim 128, bf16, causal" in rendered
+    assert "\nbatch 1, seqlen 8192, heads 32/8, head_dim 128, bf16, causal\n" in rendered
     assert "did not settle in the time allowed: flex_attention" in rendered
     assert "bound by launching" in rendered
     assert "fastest correct backend, forward + backward: sdpa_cudnn, 3.930 ms" in rendered

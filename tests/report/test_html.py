@@ -14,6 +14,7 @@ import pytest
 from attncheck.cli.output import ReportWriter
 from attncheck.core.cases import Case
 from attncheck.core.findings import Fix
+from attncheck.core.launch import SourceLocation
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
@@ -369,6 +370,31 @@ def test_every_section_of_a_report_has_a_panel() -> None:
     names = load_sections()
     assert len(names) >= 9
     assert all(load_view(name).title for name in names)
+
+
+def test_a_diff_is_coloured_and_the_curve_has_numbers_on_its_axes() -> None:
+    page = read_page(render(reports.make_rehearsal_report()))
+    assert {element.text for element in page.with_class("added")} >= {"+c", "+d"}
+    assert "-a" in {element.text for element in page.with_class("removed")}
+    axis = [element.text for element in read_page(render(make_training_report())).with_class("axis")]
+    assert axis == ["6", "0.3", "step 1", "11"]
+
+
+def test_the_repair_stands_under_the_findings_and_the_banner_names_what_was_examined() -> None:
+    steps = (RepairStep("pip install a", "a", ("ATN140",)), RepairStep("pip install b", "b", ("ATN170",)))
+    sections = {"doctor": DoctorSection(), "lint": LintSection(), "repair": RepairSection(steps, ("ATN140", "ATN170"))}
+    page = read_page(render(reports.make_doctor_report(sections=sections)))
+    assert [element.text for element in page.named("h2")][:3] == ["Findings", "Repair", "Launches"]
+    assert "torch 2.11.0+cu130 · 1 × NVIDIA H200" in page.named("header")[0].text
+
+
+def test_a_finding_of_a_launch_marks_no_row_of_the_environment() -> None:
+    place = (SourceLocation("run.sh", 2, 3),)
+    for locations, marks in (((), ["error"]), (place, [])):
+        finding = reports.make_finding("ATN140", subject="transformers", locations=locations)
+        report = reports.make_doctor_report(findings=(finding,), sections={"doctor": DoctorSection()})
+        rows = [row.text for row in read_page(render(report)).named("tr") if row.text.startswith("transformers")]
+        assert ["error" for row in rows if "error" in row] == marks
 
 
 def test_filters_offer_the_severities_and_codes_that_there_are() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.report import Report
 from attncheck.core.results.repair import RepairSection
-from attncheck.report.blocks import Block, Bullets, Code, Curve, Fold, Heading, Items, Paragraph, Table
+from attncheck.report.blocks import Block, Bullets, Code, Curve, Fold, Heading, Items, Paragraph, Table, is_titled
 from attncheck.report.finding_lines import describe_allowed, list_skips, measured_questions, merge_alike
 from attncheck.report.formats import Format
 from attncheck.report.interpreter_line import describe_interpreter
@@ -81,7 +81,8 @@ def _format_block(block: Block, verbose: bool) -> Iterator[str]:
         yield from (escape_line(block.caption), "")
     elif isinstance(block, Fold):
         if verbose:
-            yield from (*_head(block.title), *_format_blocks(block.blocks, verbose))
+            title = "" if is_titled(block) else block.title
+            yield from (*_head(title), *_format_blocks(block.blocks, verbose))
         elif block.brief:
             yield from (f"{escape_line(block.brief)}; the JSON report has them.", "")
 

@@ -29,6 +29,7 @@ from attncheck.report.blocks import (
     Marks,
     Paragraph,
     Table,
+    is_titled,
     style_of_answer,
 )
 from attncheck.report.colours import wants_colours
@@ -165,7 +166,8 @@ def _format_block(block: Block, verbose: bool, width: int) -> Iterator[Line]:
     elif isinstance(block, Marks):
         yield from _format_marks(block, width)
     elif verbose:
-        yield from (Line(), Line(((block.title, "bold"),)))
+        if not is_titled(block):
+            yield from (Line(), Line(((block.title, "bold"),)))
         yield from format_blocks(block.blocks, verbose, width)
     elif block.brief:
         yield Line(text=block.brief if "-v" in block.brief else f"{block.brief} (-v lists them)")

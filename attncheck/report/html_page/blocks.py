@@ -58,6 +58,8 @@ def _write_block(block: Block) -> Iterator[Markup]:
         yield element("figure", curve, element("figcaption", clip(block.caption) + key))
     elif isinstance(block, Marks):
         yield _write_marks(block)
+    elif block.opened:
+        yield from (element("h3", clip(block.title)), *write_blocks(block.blocks))
     else:
         content = list(write_blocks(block.blocks))
         if content:

@@ -91,6 +91,8 @@ def describe_device(section: BenchSection) -> Iterator[str]:
     measured_on, rates = section.measured_on, section.rates
     threads = f", {rates.threads} thread{'s' * (rates.threads > 1)}" if rates.threads else ""
     yield f"{measured_on.name or measured_on.device}{threads} · torch {measured_on.torch} · {measured_on.seconds:.0f} s"
+    if len(shapes := list_shapes(section)) == 1:
+        yield shapes[0]
     if rates.matmul_tflops:
         size = rates.matmul_size
         yield (
@@ -121,7 +123,13 @@ def timing_tables(section: BenchSection) -> Iterator[tuple[str, list[Timing]]]:
         layers = f" · {timings[0].layers} layers" if timings[0].layers > 1 else ""
         timed = sorted((t for t in timings if t.outcome == "ok"), key=lambda timing: timing.median_ms)
         unmeasured = [t for t in timings if t.outcome not in ("ok", "refused")]
-        yield f"{PASSES_TITLES[timings[0].passes]} · {describe_shape(case)}{layers}", timed + unmeasured
+        shape = f" · {describe_shape(case)}" * (len(list_shapes(section)) > 1)
+        yield f"{PASSES_TITLES[timings[0].passes]}{shape}{layers}", timed + unmeasured
+
+
+def list_shapes(section: BenchSection) -> list[str]:
+    """Return the shapes that were timed, each once."""
+    return list(dict.fromkeys(describe_shape(timing.case) for timing in section.timings))
 
 
 def describe_shape(case: Case) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from attncheck.core.report import Report
 from attncheck.core.results.diff import ComparedSide, DiffSection, StackDifference
-from attncheck.report.blocks import Block, Bullets, Fold, Heading, Items, Paragraph
+from attncheck.report.blocks import Block, Bullets, Fold, Heading, Items
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase
 
@@ -22,7 +22,6 @@ PACKAGE_KINDS = ("package", "torch", "driver", "python", "platform", "variable")
 def blocks(report: Report, section: DiffSection) -> Iterator[Block]:
     """Yield both sides, and what could not be judged."""
     yield Items((("", "A", describe_side(section.a)), ("", "B", describe_side(section.b))))
-    yield Paragraph(describe_outcome(section))
     if count := len(section.not_judged):
         text = f"{count} finding{'s' * (count != 1)} of one side could not be judged on the other"
         yield Fold(f"{text}:", (Bullets(section.not_judged),), text)

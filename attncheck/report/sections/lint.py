@@ -29,7 +29,8 @@ def below(report: Report, section: LintSection) -> Iterator[Block]:
             details = (Code(heading, text, "diff") for heading, text in list_corrections(section))
             yield Fold("Corrected launches", tuple(details))
         return
-    one_line = {launch.command for launch in section.launches if _changes_one_line(launch)}
+    files = [launch for launch in section.launches if launch.job.location.source != COMMAND]
+    one_line = {launch.command for launch in files if adds_one_line(launch.diff)}
     for heading, text in list_corrections(section):
         if text not in one_line:
             yield Code(heading[0].upper() + heading[1:], text, "diff" if heading.startswith("corrected") else "sh")
@@ -37,10 +38,9 @@ def below(report: Report, section: LintSection) -> Iterator[Block]:
         yield Paragraph(MASKED_LAUNCH)
 
 
-def _changes_one_line(launch: LintedLaunch) -> bool:
-    """Return whether the diff of a file adds one line, so that it is read as fast as the command."""
-    added = [line for line in launch.diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
-    return launch.job.location.source != COMMAND and len(added) == 1
+def adds_one_line(diff: str) -> bool:
+    """Return whether a diff adds one line, so that it is read as fast as the whole command."""
+    return sum(line.startswith("+") and not line.startswith("+++") for line in diff.splitlines()) == 1
 
 
 def verdict(report: Report, section: LintSection) -> str:

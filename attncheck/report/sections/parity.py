@@ -43,7 +43,7 @@ def show_verdicts(
             *_draw_cases(rows),
             _list_cases(verdicts, runs),
         )
-        yield Fold("Every case", (*details, *_list_refusals(verdicts)))
+        yield Fold("Every case", (*details, *_list_refusals(verdicts)), opened=True)
 
 
 def format_heading(measured_on: MeasuredOn, cases: int) -> str:
@@ -116,22 +116,23 @@ def group_unmeasured(
         if name in judged:
             continue
         if reason.endswith(NOT_INSTALLED):
-            groups.setdefault("not installed", []).append(f"{name} ({reason.removesuffix(NOT_INSTALLED)})")
-        else:
-            groups.setdefault(NEEDS_CUDA if reason.endswith(CUDA_ONLY) else reason, []).append(name)
+            reason = "not installed"
+        groups.setdefault(NEEDS_CUDA if reason.endswith(CUDA_ONLY) else reason, []).append(name)
     return groups
 
 
-def list_unmeasured(states: Iterable[BackendState], verdicts: Iterable[Verdict], over_ranks: bool) -> Iterator[Block]:
+def list_unmeasured(states: Sequence[BackendState], verdicts: Iterable[Verdict], over_ranks: bool) -> Iterator[Block]:
     """Yield why backends were not measured, each reason once."""
-    groups = group_unmeasured(states, verdicts, over_ranks)
-    short = ("not installed", NEEDS_CUDA)
-    rows = [
-        ("-", f"{reason} ({len(names)})", ", ".join(names))
-        if reason in short
-        else ("-", "not measured", f"{', '.join(names)}: {reason}")
-        for reason, names in groups.items()
-    ]
+    packages = {state.name: state.package for state in states}
+    rows = []
+    for reason, names in group_unmeasured(states, verdicts, over_ranks).items():
+        if reason == "not installed":
+            counts = Counter(packages.get(name, name) for name in names)
+            rows.append(("-", f"{reason} ({len(names)})", ", ".join(f"{name} {n}" for name, n in counts.items())))
+        elif reason == NEEDS_CUDA:
+            rows.append(("-", f"{reason} ({len(names)})", ", ".join(names)))
+        else:
+            rows.append(("-", "not measured", f"{', '.join(names)}: {reason}"))
     if rows:
         yield Items(tuple(rows))
 

@@ -9,6 +9,7 @@ from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import judge_result
 from attncheck.report.blocks import Block, Bullets, Code, Fold, Paragraph
 from attncheck.report.sections import SectionView
+from attncheck.report.sections.lint import adds_one_line
 from attncheck.report.sections.smoke import (
     AS_WRITTEN,
     compare_results,
@@ -94,8 +95,9 @@ def _summarize_layers(launch: RehearsedLaunch) -> Iterator[str]:
 
 def below(report: Report, section: RehearsalSection) -> Iterator[Block]:
     """Yield the launch that trains right, to paste."""
-    for text in section.mended:
-        title = "Corrected launch, rehearsed the same way"
+    title = "Corrected launch, rehearsed the same way"
+    shown = [text for text in section.mended if not adds_one_line(section.mended[0]) or text[:4] == "--- "]
+    for text in shown:
         yield Code(title if text == section.mended[0] else "", text.rstrip(), "diff" if text[:4] == "--- " else "sh")
 
 

@@ -15,6 +15,7 @@ from attncheck.report import bandwidth
 from attncheck.report.blocks import Bar, Block, Bullets, Fold, Heading, Items, Paragraph, make_table, style_of_answer
 from attncheck.report.columns import Column, Row
 from attncheck.report.sections import SectionView
+from attncheck.report.sections.bench import describe_shape
 from attncheck.report.sections.parity import show_verdicts, verdict_testcases
 from attncheck.report.testcases import TestCase, make_testcase, timing_answer
 
@@ -74,6 +75,7 @@ def _show_timings(section: RingSection) -> Iterator[Block]:
     measured_on, rates, clocks = section.measured_on, section.rates, section.rates.clocks
     emulated = "flash-attn's kernels emulated in plain torch: the times do not hold on a GPU"
     parts = [f"{measured_on.ring_size} × {measured_on.name or measured_on.device}", f"torch {measured_on.torch}"]
+    parts += [describe_shape(section.runs[0].case)] if section.runs else []
     yield Paragraph(" · ".join([*parts, *[emulated] * measured_on.emulated, f"{measured_on.seconds:.0f} s"]))
     parts = [f"matmul {rates.matmul_tflops:.3g} TFLOP/s", f"copy {rates.copy_gb_per_s:.0f} GB/s"]
     parts += [f"neighbours {rates.link_gb_per_s:.1f} GB/s each way"] if rates.link_gb_per_s else []

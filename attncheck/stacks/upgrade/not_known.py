@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from attncheck.core.facts import Known
 from attncheck.core.findings import Finding
 from attncheck.core.results.upgrade import Basis
 from attncheck.core.snapshot import Snapshot
@@ -42,14 +43,18 @@ def list_open_questions(
         yield "whether what is compiled against torch still loads: no table knows that, only a run"
 
 
-def list_unknown(packages: tuple[RequestedPackage, ...]) -> tuple[str, ...]:
-    """Return in a line that no table knows any of these releases; nothing if one is known, or its wheel was read."""
+def list_unknown(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> tuple[str, ...]:
+    """Return in a line that nothing is known of these releases, () if a table, a wheel or what is installed knows one.
+
+    Of an installed package without a table the requirements of the others were judged.
+    """
     reasons = []
     for package in packages:
         end = TABLE_ENDS.get(package.name)
         if package.wheel is not None or package.name in BUILDS_ALONE:
             return ()
-        if end is not None and Version(package.version) <= Version(end):
+        is_installed = isinstance(before.package(package.name), Known)
+        if is_installed if end is None else Version(package.version) <= Version(end):
             return ()
         reasons.append(f"no table has {package.name}" if end is None else f"the tables of {package.name} end at {end}")
     return (f"not known: {'; '.join(reasons)}",) if reasons else ()

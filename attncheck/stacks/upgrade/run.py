@@ -80,7 +80,7 @@ def _make_report(
 ) -> Report:
     """Return the report: what importing showed in the place of what was predicted, where all of it could be tried."""
     effects = _join(prediction, outcome)
-    unknown = () if effects.breaks or effects.mends else list_unknown(list_changes(before, request.packages))
+    unknown = () if effects.breaks or effects.mends else list_unknown(before, list_changes(before, request.packages))
     label = ", ".join(f"{package.name} {package.version}" for package in list_changes(before, request.packages))
     changed = (*_list_packages(request.packages, before), *(outcome.moves.along if outcome is not None else ()))
     section = UpgradeSection(
