@@ -15,6 +15,7 @@ from attncheck.core.results.repair import RepairSection
 
 RULES_URL = "https://github.com/attncheck/attncheck/blob/main/docs/rules.md"
 MAX_PLACES = 5  # of a finding in several launches
+MIN_REPEATED = 20  # characters of a line that a message holds already
 MAX_CODES = 5  # of a line that only counts findings
 INDENT = 6  # columns of what a text with line ends goes on with, so that it begins no "because: " or "fix: "
 
@@ -122,7 +123,12 @@ def _merge(group: Sequence[Finding]) -> Sequence[Finding]:
 
 def list_evidence(finding: Finding) -> list[str]:
     """Return the lines of evidence that the message does not hold already, each once."""
-    return [line for line in dict.fromkeys(finding.evidence) if line not in finding.message]
+
+    def is_repeated(line: str) -> bool:
+        rest = line.partition(": ")[2]  # behind the model or the lane that it is from
+        return line in finding.message or (len(rest) >= MIN_REPEATED and rest in finding.message)
+
+    return [line for line in dict.fromkeys(finding.evidence) if not is_repeated(line)]
 
 
 def name_step(fix: Fix, repair: RepairSection | None) -> str:

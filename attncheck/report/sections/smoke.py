@@ -27,6 +27,7 @@ from attncheck.report.blocks import (
     Paragraph,
     make_table,
     style_of_answer,
+    text_rows,
     text_table,
 )
 from attncheck.report.columns import Column, Row
@@ -127,10 +128,16 @@ def _show_training(result: CheckResult) -> Iterator[Block]:
     levels = tuple((value, style) for value, style in ((result.bound, "bound"), (result.floor, "floor")) if value)
     yield Curve(f"Loss by step: {describe_training(result)}", tuple(step.loss for step in result.steps), levels)
     rows = (
-        (str(number), f"{step.loss:.4f}", f"{step.grad_norm:.3f}", f"{step.tokens_per_s:,.0f}")
+        (
+            str(number),
+            f"{step.loss:.4f}",
+            f"{step.grad_norm:.3f}" if step.grad_norm else "-",
+            f"{step.tokens_per_s:,.0f}" if step.tokens_per_s else "-",
+        )
         for number, step in enumerate(result.steps, 1)
     )
-    steps = text_table("Steps", ("step", "loss", "gradient norm", "tokens/s"), rows)
+    columns = (Column("loss"), Column("gradient norm"), Column("tokens/s"))
+    steps = make_table("Steps", "step", columns, text_rows(rows))
     yield Fold(f"{len(result.steps)} steps", (steps,))
 
 
