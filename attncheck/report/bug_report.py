@@ -22,7 +22,7 @@ from attncheck.report.markdown_text import escape_line, escape_markdown, format_
 from attncheck.report.sections import doctor
 from attncheck.report.sections.bench import describe_shape
 
-# Packages whose versions decide how attention runs, beside the one that the report is about.
+# Packages whose versions decide how attention runs, in addition to the one that the report is about.
 NAMED_PACKAGES = (
     "torch",
     "triton",

@@ -55,7 +55,7 @@ def test_the_quick_suite_passes_here_in_a_document_and_a_table_for_people(
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
     assert "in units of its budget" in done.stdout
-    assert any(line.split()[:3] == ["sdpa_math", "pass", "dense-causal-s257"] for line in lines)
+    assert any(re.match("sdpa_math +pass +dense-causal-s257", line) for line in lines)
     assert lines[0] == lines[-1] and re.fullmatch(r"all \d+ cases right, 3 backends; 1 needs CUDA", lines[0])
     assert all(len(line) <= 140 for line in lines if not line.startswith(names))
 

@@ -1,7 +1,7 @@
 """GitHub's annotations, one workflow command a finding, and the Markdown of a job summary.
 
 Escaping is that of actions/toolkit 4b9afa4, packages/core/src/command.ts (`escapeData`, `escapeProperty`). GitHub
-shows ten annotations of a level for each step and no more, so the gravest come first and the rest are counted.
+shows ten annotations of a level for each step and no more, so the most severe come first and the rest are counted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Draws what is seen faster than read, in SVG: a bar, the marks of all cases, the curve of a loss.
+"""Draws numbers in SVG: a bar, the marks of all cases, the curve of a loss.
 
-No chart holds what no text beside it says. Colours are the classes of `page.css`; no shape has a style of its own, for
-the page's policy forbids that.
+The text next to a chart says everything that the chart shows. Colours are the classes of `page.css`: the page's policy
+forbids a style in a shape.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _make_bug_report(report: Report) -> Markup:
 
 
 def _make_text_field(report: Report) -> Markup:
-    """Return the text of an issue in a field, with as many findings, the gravest first, as there is room for."""
+    """Return the text of an issue in a field, with as many findings, the most severe first, as there is room for."""
     for max_findings in (MAX_REPORTED, 3, 1, 0):
         text = write_bug_report(report, max_findings=max_findings)
         field = element("textarea", text, readonly=True, rows=12, aria_label="Bug report")

@@ -20,7 +20,7 @@ def make_table(
 ) -> Markup:
     """Return a table; a row is its cells, made by `row_head` and `cell`.
 
-    `omitted` rows were left out already, beside those beyond `MAX_ROWS`; `numbers` are the titles above numbers.
+    `omitted` rows were left out before those beyond `MAX_ROWS`; `numbers` are the titles above numbers.
     """
     written = (element("tr", *row) for row in rows)
     columns = [element("th", title, scope="col", class_="number" if title in numbers else None) for title in head]

@@ -1,4 +1,4 @@
-"""What a ring would do on a cluster that is not here: a table of schemes, one of ring sizes, and the answers."""
+"""What a ring would do on another cluster: a table of schemes, one of ring sizes, and the answers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def describe_sources(section: PredictionSection) -> Iterator[str]:
 
 
 def prediction_tables(section: PredictionSection) -> Iterator[tuple[str, list[tuple[str, Prediction]]]]:
-    """Yield each table's title and its rows with their names: the ring size that was asked for, then smaller ones."""
+    """Yield each table's title and its rows with their names: the requested ring size, then smaller ones."""
     largest = max((row.ring_size for row in section.predictions), default=0)
     for passes in PASSES:
         rows = [row for row in section.predictions if row.ring_size == largest and row.passes == passes]

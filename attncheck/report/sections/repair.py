@@ -1,4 +1,4 @@
-"""The repair of a whole report: the commands to paste under the findings, and what shows that they mend them."""
+"""The repair of a whole report: the commands to paste under the findings, and what shows that they fix it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ def blocks(report: Report, section: UpgradeSection) -> Iterator[Block]:
     """Yield what would move, how that was judged, the stages of a trial, what is fixed and what is not known."""
     rows = [("", package.name, describe_package(package)) for package in section.packages]
     yield Items(tuple(rows), ("", "package", "change"))
-    yield Paragraph(describe_outcome(section))
+    if not any(text.startswith(NOT_KNOWN) for text in section.lost):
+        yield Paragraph(describe_outcome(section))
     stages = [(MARKS[stage.outcome], stage.name, describe_stage(stage)) for stage in section.stages]
     lines = [
         *(("ok", "fixed by it", describe_effect(effect)) for effect in section.mends),
@@ -76,9 +77,9 @@ def describe_outcome(section: UpgradeSection) -> str:
     if all(package.before == package.after for package in section.packages):
         return "nothing would change"
     count = len(section.breaks)
-    breaks = f"{count} finding{'s' * (count != 1)} that {'are' if count != 1 else 'is'} not there today"
-    others = f"{len(section.mends)} mended, {section.kept} as today"
-    return f"{breaks if count else 'no finding that is not there today'} · {others} · {BASIS_WORDS[section.basis]}"
+    breaks = f"{count or 'no'} new problem{'s' * (count != 1)}"
+    others = f"{len(section.mends)} fixed, {section.kept} unchanged"
+    return f"{breaks} · {others} · {BASIS_WORDS[section.basis]}"
 
 
 def describe_stage(stage: TrialStage) -> str:
