@@ -33,7 +33,8 @@ def gate(
     policy = resolve_gate_policy(options, output, rules, baseline)
     writer = make_report_writer(output)
     policy_file = os.path.relpath(policy.path) if policy.path else "not found: default settings"
-    print_message(f"attncheck: policy file {policy_file}")
+    if output.format == "text":
+        print_message(f"attncheck: policy file {policy_file}")
     target = make_execution_target(select_interpreter(python), policy.device, policy)
     report = with_progress(lambda report_progress: gate.run(policy, target, report_progress))
     code = gate.exit_code(report, policy)
