@@ -27,7 +27,10 @@ def generated_block(page: Path, name: str) -> str:
 
 def render_rule_table() -> str:
     rows = ["| code | severity | rule | defect |", "|---|---|---|---|"]
-    rows += [f"| {rule.code} | {rule.severity} | `{rule.name}` | {rule_title(rule)} |" for rule in all_rules()[0]]
+    rows += [
+        f'| <a id="{rule.code.lower()}"></a>{rule.code} | {rule.severity} | `{rule.name}` | {rule_title(rule)} |'
+        for rule in all_rules()[0]
+    ]
     return "\n".join(rows) + "\n"
 
 

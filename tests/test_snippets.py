@@ -326,19 +326,17 @@ def test_a_transcript_is_what_the_command_says(snippet: Snippet, attncheck: Run,
     words = command.split()
     if command == "attncheck doctor":
         done = attncheck("doctor", "--facts", str(FOLDER / "h200.json"))
-        assert find_findings(output) == find_findings(done.stdout)
+        assert output.strip() == done.stdout.strip()
     elif words[:3] == ["attncheck", "lint", "train.sh"]:
         diff = output.partition("+++ b/train.sh\n")[2].partition("\n\n")[0].splitlines()[1:]
         (tmp_path / "train.sh").write_text(
-            "".join(f"{line[1:]}\n" for line in diff if line[0] != "+"), encoding="utf-8"
+            "".join(f"{line[5:]}\n" for line in diff if line[4] != "+"), encoding="utf-8"
         )
         (tmp_path / "Qwen" / "Qwen2.5-7B").mkdir(parents=True)
         (tmp_path / "Qwen" / "Qwen2.5-7B" / "config.json").write_text(json.dumps(QWEN), encoding="utf-8")
         done = attncheck(*words[1:])
         assert find_findings(output) == find_findings(done.stdout), done.stdout
-        assert done.stdout.partition("corrected train.sh:")[2].startswith(
-            output.partition("corrected train.sh:")[2].partition("\n\n3 errors")[0]
-        )
+        assert done.stdout.partition("Corrected train.sh:")[2] == output.partition("Corrected train.sh:")[2]
     else:
         assert words[:2] == ["attncheck", "smoke"], f"{snippet}: say here what replays it"
         assert not find_argument_error(words[1:])
@@ -360,7 +358,7 @@ def test_the_transcript_of_smoke_is_what_it_says(snippet: Snippet, attncheck: Ru
     assert {line.split(" ")[0] for line in find_findings(output)} <= {
         line.split(" ")[0] for line in find_findings(done.stdout)
     }
-    outcomes = re.compile(r"^  (pass|fail) +(what ran|isolation|training)", re.MULTILINE)
+    outcomes = re.compile(r"^(what ran|isolation|training) +(pass|fail).*(pass|fail)", re.MULTILINE)
     assert outcomes.findall(output) == outcomes.findall(done.stdout)
 
 

@@ -14,6 +14,9 @@ from attncheck.measure import discovery
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool, default_slots
 
+COMPILED = "it is compiled for each shape; `attncheck parity` runs it"
+NOT_INSTALLED = "not installed"
+
 
 @dataclass(frozen=True)
 class Availability:
@@ -66,7 +69,7 @@ def _judge_backend(state: BackendState, event: Event | None) -> Availability:
     if state.missing:
         return make_availability("missing", state.missing)
     if event is None:
-        return make_availability("untried", "it is compiled for each shape; `attncheck parity` runs it")
+        return make_availability("untried", COMPILED)
     if event.kind == "out_of_time":
         return make_availability("untried", event.reason)
     if event.kind != "answer":
@@ -80,19 +83,38 @@ def _judge_backend(state: BackendState, event: Event | None) -> Availability:
 
 
 def format_text(availabilities: Sequence[Availability]) -> str:
-    """Return one line for each backend."""
-    width = max(len(availability.name) for availability in availabilities)
-    lines = []
+    """Return the verdict and a line for each group of backends: "not installed (2)  xformers: xformers_flash"."""
+    groups: dict[str, list[Availability]] = {}
     for availability in availabilities:
-        package = (
-            f"{availability.package} {availability.version}".strip() if availability.package != "torch" else "torch"
-        )
-        ran = f"ran {availability.ran[0][:70]}" if availability.ran else ""
-        details = show_line_ends(availability.reason or ran or availability.title)
-        lines.append(
-            f"{availability.state:<8} {availability.name:<{width}}  {package + ' · ' if package else ''}{details}\n"
-        )
-    return "".join(lines)
+        groups.setdefault(_name_group(availability), []).append(availability)
+    ready = groups.get("ready", [])
+    lines = [f"{len(ready)} of {len(availabilities)} backends ready"]
+    width = max(len(name) for name in groups) + 5
+    for name, members in sorted(groups.items(), key=lambda item: (item[0] != "ready", item[0] == NOT_INSTALLED)):
+        lines.append(f"{f'{name} ({len(members)})':<{width}}  {', '.join(member.name for member in members)}")
+    lines += [
+        f"{member.name}: {member.reason}"
+        for name, members in groups.items()
+        if name in ("broken", "refused", "not tried")
+        for member in members
+    ]
+    return "".join(f"{show_line_ends(line)}\n" for line in lines)
+
+
+def _name_group(availability: Availability) -> str:
+    """Return what one backend needs, in the words that others of the same need share."""
+    reason = availability.reason
+    if availability.state == "runs":
+        return "ready"
+    if reason == COMPILED:
+        return "ready, compiled on first use"
+    if reason.endswith("is not installed"):
+        return NOT_INSTALLED
+    if reason.endswith("on CUDA only"):
+        return "needs CUDA"
+    if reason.startswith("runs over ranks: "):
+        return "needs --ring-size 2"
+    return {"untried": "not tried", "refuses": "refused"}.get(availability.state, availability.state)
 
 
 def format_json(availabilities: Sequence[Availability]) -> str:

@@ -16,12 +16,13 @@ from attncheck.core.findings import Finding
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.core.verdicts import BackendState, Run
+from attncheck.report.finding_lines import merge_alike
 from attncheck.report.markdown_findings import format_finding
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block
 from attncheck.report.sections import doctor
 from attncheck.report.sections.bench import describe_shape
 
-# Packages whose versions decide how attention runs, beside the one that the report is about.
+# Packages whose versions decide how attention runs, in addition to the one that the report is about.
 NAMED_PACKAGES = (
     "torch",
     "triton",
@@ -40,7 +41,7 @@ NAMED_PACKAGES = (
 
 def write_bug_report(report: Report, package: str = "", max_findings: int | None = None) -> str:
     """Return the issue's text; about `package` alone where one is named. Raises `BadUsage` where nothing is."""
-    findings = findings_about(report, package) if package else report.findings
+    findings = merge_alike(findings_about(report, package) if package else report.findings)
     text = "\n".join(_format_lines(report, findings[:max_findings], package)).rstrip() + "\n"
     omitted = len(findings) - len(findings[:max_findings])
     return text + f"\n{omitted} findings more are not in this text.\n" * (omitted > 0)
@@ -118,13 +119,13 @@ def _format_reproduction(report: Report, findings: Sequence[Finding]) -> Iterato
     yield from ("## Reproduction", "")
     yield "This writes a script that shows the worst case with torch and the backend alone, against float64:"
     yield from ("", *format_code_block(command, "sh"), "")
-    case = _find_case(report, finding.subject, command)
+    case = _find_case(report, finding.subject.split(", "), command)
     if case is not None:
         yield from (escape_line(f"{case.name}: {describe_shape(case)}"), "")
 
 
-def _find_case(report: Report, backend: str, command: str) -> Case | None:
+def _find_case(report: Report, backends: Sequence[str], command: str) -> Case | None:
     """Return the case that a finding's command reproduces."""
     runs: Iterable[Run] = (run for section in report.sections.values() for run in getattr(section, "runs", ()))
     names = command.split()
-    return next((run.case for run in runs if run.backend == backend and run.case.name in names), None)
+    return next((run.case for run in runs if run.backend in backends and run.case.name in names), None)

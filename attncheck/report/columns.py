@@ -1,6 +1,6 @@
-"""Lays out a table whose columns stand at least two spaces apart, whatever its cells hold.
+"""Lays out a table for a terminal: columns at least two spaces apart, whatever their cells hold.
 
-A column is as wide as its widest cell. Where not all fit into the terminal, those of the highest rank are left out.
+A column is as wide as its widest cell. If not all fit into the terminal, those of the highest rank are left out.
 """
 
 from __future__ import annotations
@@ -24,30 +24,42 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its name, and (text, style) for each column; or `note`, why there are none."""
+    """A row: its name, and (text, style) for each column; or `note`, why it has no cells."""
 
     name: str
     cells: StyledText = ()
     note: tuple[str, str] = ("", "")
 
 
-def layout_table(head: str, columns: Sequence[Column], rows: Sequence[Row], width: int) -> Iterator[Line]:
+def layout_table(
+    head: str, columns: Sequence[Column], rows: Sequence[Row], width: int, gap: str = GAP
+) -> Iterator[Line]:
     """Yield the table for a terminal `width` columns wide; `head` is the title of the names."""
     name_width = max(len(head), *(len(row.name) for row in rows)) if rows else len(head)
-    widths = [
-        max(len(text) for text in (column.title, *(row.cells[index][0] for row in rows if row.cells)))
-        for index, column in enumerate(columns)
-    ]
+    widths = column_widths(columns, rows)
     shown = choose_columns(columns, widths, width - name_width)
-    titles = "".join(_pad_cell(columns[index].title, widths[index], columns[index]) for index in shown)
+
+    def pad(text: str, index: int) -> str:
+        if not columns[index].left:
+            return gap + f"{text:>{widths[index]}}"
+        return gap + (text if index == shown[-1] else f"{text:<{widths[index]}}")
+
+    titles = "".join(pad(columns[index].title, index) for index in shown)
     yield column_line((f"{head:<{name_width}}", "bold"), (titles.rstrip(), "bold"))
     for row in rows:
         name = (f"{row.name:<{name_width}}", "")
-        if not row.cells:
+        if row.cells:
+            yield column_line(name, *((pad(row.cells[index][0], index), row.cells[index][1]) for index in shown))
+        else:
             yield column_line(name, (GAP + row.note[0], row.note[1]))
-            continue
-        cells = [(row.cells[index], index) for index in shown]
-        yield column_line(name, *((_pad_cell(text, widths[i], columns[i]), style) for (text, style), i in cells))
+
+
+def column_widths(columns: Sequence[Column], rows: Sequence[Row]) -> list[int]:
+    """Return the width of each column in characters, that of its widest cell."""
+    return [
+        max(len(text) for text in (column.title, *(row.cells[index][0] for row in rows if row.cells)))
+        for index, column in enumerate(columns)
+    ]
 
 
 def choose_columns(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
@@ -58,7 +70,3 @@ def choose_columns(columns: Sequence[Column], widths: Sequence[int], room: int) 
             break
         shown.remove(index)
     return shown
-
-
-def _pad_cell(text: str, width: int, column: Column) -> str:
-    return GAP + (f"{text:<{width}}" if column.left else f"{text:>{width}}")

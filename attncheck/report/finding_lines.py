@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from attncheck.core.findings import SEVERITIES, Allowance, Finding, Fix, Skip
 from attncheck.core.io.visible import indent_continuation
-from attncheck.core.report import NOTHING_MEASURED, MeasuredSection, OpenQuestion, Report
+from attncheck.core.report import MeasuredSection, OpenQuestion, Report
 from attncheck.core.results.lint import launches_of
+from attncheck.core.results.repair import RepairSection
 
+RULES_URL = "https://github.com/attncheck/attncheck/blob/main/docs/rules.md"
 MAX_PLACES = 5  # of a finding in several launches
+MIN_REPEATED = 20  # characters of a line that a message holds already
 MAX_CODES = 5  # of a line that only counts findings
-INDENT = 6  # columns of what a text with line ends goes on with, so that it begins no "seen: " or "fix: " of its own
+INDENT = 6  # columns of what a text with line ends goes on with, so that it begins no "because: " or "fix: "
 
 
 def describe_finding(finding: Finding) -> str:
@@ -22,7 +27,7 @@ def describe_finding(finding: Finding) -> str:
 
 def evidence_and_fixes(finding: Finding) -> Iterator[str]:
     """Yield the lines of a finding's evidence, then those of its fixes."""
-    yield from (indent_continuation(f"seen: {line}", INDENT) for line in finding.evidence)
+    yield from (indent_continuation(f"because: {line}", INDENT) for line in finding.evidence)
     for fix in finding.fixes:
         title = f"{fix_label(fix)}: {fix.title}" + (f" (proven: {fix.proven})" if fix.proven else "")
         yield indent_continuation(title, INDENT)
@@ -39,7 +44,7 @@ def describe_places(finding: Finding, report: Report) -> str:
 
 
 def fix_label(fix: Fix) -> str:
-    """Return what a fix is called in a report: "next" where it mends nothing, and tells or decides more."""
+    """Return what a fix is called in a report: "next" if it repairs nothing, and shows or decides more."""
     return "next" if fix.kind == "advice" else "fix"
 
 
@@ -56,6 +61,93 @@ def count_findings(findings: Sequence[Finding]) -> str:
     codes = list(dict.fromkeys(finding.code for finding in findings))
     more = [f"{len(codes) - MAX_CODES} more"] if len(codes) > MAX_CODES else []
     return ", ".join([*count_severities(findings), *codes[:MAX_CODES], *more])
+
+
+def count_by_code(findings: Sequence[Finding]) -> str:
+    """Return the number of findings by severity, errors and warnings with their codes: "1 error (ATN301), 1 note"."""
+    parts = []
+    for severity in SEVERITIES:
+        codes = [finding.code for finding in findings if finding.severity == severity]
+        names = list(dict.fromkeys(codes))
+        more = [f"{len(names) - MAX_CODES} more"] if len(names) > MAX_CODES else []
+        listed = f" ({', '.join([*names[:MAX_CODES], *more])})" if severity != "note" else ""
+        parts += [f"{len(codes)} {severity}{'s' * (len(codes) > 1)}{listed}"] if codes else []
+    return ", ".join(parts)
+
+
+def merge_alike(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings in order, those that say the same of several subjects as one, with a list of the subjects."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        key = (finding.code, finding.severity, _replace_subject(finding, finding.message, ""))
+        groups.setdefault(key, []).append(finding)
+    return tuple(finding for group in groups.values() for finding in _merge(group))
+
+
+def _subject_name(finding: Finding) -> str:
+    return (finding.subject.split() or [""])[0]
+
+
+def _replace_subject(finding: Finding, text: str, other: str) -> str:
+    name = _subject_name(finding)
+    return re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", lambda match: other, text) if name else text
+
+
+def _merge(group: Sequence[Finding]) -> Sequence[Finding]:
+    """Return findings of one message as one, with each line of evidence and each kind of fix once."""
+    first = group[0]
+    if len({finding.subject for finding in group}) < 2:
+        return group
+    names = ", ".join(dict.fromkeys(map(_subject_name, group)))
+    message = _replace_subject(first, first.message, names)
+    shared = set.intersection(*(set(finding.evidence) for finding in group))
+    evidence = (
+        line if line in shared or _subject_name(finding) in line else f"{_subject_name(finding)}: {line}"
+        for finding in group
+        for line in finding.evidence
+    )
+    fixes: dict[str, Fix] = {}
+    for finding in group:
+        for fix in finding.fixes:
+            fixes.setdefault(_replace_subject(finding, f"{fix.title}\n{fix.text}", ""), fix)
+    merged = replace(
+        first,
+        message=message if names in message else f"{message} ({names})",
+        subject=names,
+        evidence=tuple(dict.fromkeys(evidence)),
+        fixes=tuple(fixes.values()),
+        locations=tuple(dict.fromkeys(location for finding in group for location in finding.locations)),
+    )
+    return (merged,)
+
+
+def list_evidence(finding: Finding) -> list[str]:
+    """Return the lines of evidence that the message does not hold already, each once."""
+
+    def is_repeated(line: str) -> bool:
+        rest = line.partition(": ")[2]  # behind the model or the lane that it is from
+        return line in finding.message or (len(rest) >= MIN_REPEATED and rest in finding.message)
+
+    return [line for line in dict.fromkeys(finding.evidence) if not is_repeated(line)]
+
+
+def name_step(fix: Fix, repair: RepairSection | None) -> str:
+    """Return " (step 2 below)" if the fix is a step of the report's repair, which prints its command; else ""."""
+    if repair is None or not is_joint(repair):
+        return ""
+    steps = [number for number, step in enumerate(repair.steps, 1) if step.command == fix.text]
+    return f" (step {steps[0]} below)" if steps and fix.kind == "command" else ""
+
+
+def is_joint(repair: RepairSection) -> bool:
+    """Return whether the repair is more than the fix of one finding."""
+    tried = repair.resolution or repair.trial
+    return bool(repair.steps) and bool(len(repair.steps) > 1 or len(repair.mends) > 1 or repair.conflicts or tried)
+
+
+def page_of(code: str) -> str:
+    """Return the address of a rule's page, "" for a plugin's rule."""
+    return f"{RULES_URL}#{code.lower()}" if re.fullmatch(r"ATN\d{3}", code) else ""
 
 
 def list_skips(report: Report, verbose: bool) -> tuple[Skip, ...]:
@@ -87,10 +179,3 @@ def measured_questions(report: Report) -> tuple[OpenQuestion, ...]:
     """Return what the commands that measure left unanswered; other sections show their open questions themselves."""
     sections = [section for section in report.sections.values() if isinstance(section, MeasuredSection)]
     return tuple(question for section in sections for question in section.unanswered)
-
-
-def describe_no_findings(report: Report) -> str:
-    """Return what it means that there is no finding: nothing where nothing was measured."""
-    if any(question.reason.startswith(NOTHING_MEASURED) for question in measured_questions(report)):
-        return "nothing measured"
-    return "nothing new found" if report.baselined or report.allowed else "nothing found"

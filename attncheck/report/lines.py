@@ -1,21 +1,10 @@
-"""The lines of text that sections yield and a terminal shows."""
+"""The lines of text that a terminal shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-STYLES = {
-    "error": "bold red",
-    "warning": "yellow",
-    "note": "cyan",
-    "ok": "green",
-    "-": "dim",
-    "pass": "green",
-    "warn": "yellow",
-    "fail": "bold red",
-    "lost": "bold red",
-}
-StyledText = tuple[tuple[str, str], ...]  # (text, style) side by side
+StyledText = tuple[tuple[str, str], ...]  # (text, style) next to one another
 
 
 @dataclass(frozen=True)
@@ -27,16 +16,6 @@ class Line:
     no_wrap: bool = False
 
 
-def text_line(text: str) -> Line:
-    """Return a line of running text, which is wrapped where the terminal is narrow."""
-    return Line(text=text)
-
-
 def column_line(*cells: tuple[str, str]) -> Line:
-    """Return a line of styled texts that stand in columns, which is never wrapped."""
+    """Return a line of styled texts in columns, which is never wrapped."""
     return Line(cells, no_wrap=True)
-
-
-def style_of_answer(answer: str) -> str:
-    """Return the style of a severity or of a verdict's answer."""
-    return STYLES.get(answer, "dim")

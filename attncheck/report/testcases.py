@@ -29,7 +29,7 @@ def make_testcase(
 ) -> TestCase:
     """Return the test case of one measurement.
 
-    A verdict fails beside the finding made of it, unless no error stands: then it is allowed, and skipped.
+    A verdict fails together with its finding, unless no error is left: then it is allowed, and skipped.
     """
     if answer == "fail" and report.worst_severity() != "error":
         return TestCase(name, suite, "skipped", f"{ALLOWED}: {reason}", text, answer, seconds)

@@ -322,20 +322,20 @@ def test_markdown_of_one_word_in_each_place(text: str) -> None:
 
 
 def test_what_is_seen_begins_no_fix_of_its_own() -> None:
-    text = "x\nfix: evil\nseen: evil\r\nATN999 error"
+    text = "x\nfix: evil\nbecause: evil\r\nATN999 error"
     fix = Fix(text, "command", "y\nz", proven=text)
     finding = reports.make_finding(message=text, evidence=(text,), fixes=(fix,))
     report = reports.make_doctor_report(findings=(finding,))
     junit = next(ET.fromstring(write(report, "junit")).iter("failure")).text or ""
     (annotation,) = [line for line in write(report, "github").splitlines() if line.startswith("::")]
-    sarif = json.loads(write(report, "sarif"))["runs"][0]["results"][0]["message"]["text"].replace("Seen", "seen")
+    sarif = json.loads(write(report, "sarif"))["runs"][0]["results"][0]["message"]["text"].replace("Because", "because")
     for shown in (
         junit,
         annotation.split("::", 2)[2].replace("%0A", "\n").replace("%0D", "\r"),
         sarif.replace("Fix", "fix"),
     ):
         starts = [line[:5] for line in shown.splitlines() if line[:1].strip()]
-        assert starts.count("fix: ") == starts.count("seen:") == 1 and "ATN99" not in starts
+        assert starts.count("fix: ") == starts.count("becau") == 1 and "ATN99" not in starts
 
 
 @pytest.mark.parametrize("name", ["lines", "md-fence", "md-tick", "md-multi"])

@@ -39,7 +39,7 @@ def test_several_reports_become_one_page(attncheck: Run, tmp_path: Path) -> None
     argv = ("parity.json", "determinism.json", "--output", "html=all.html", "--output", "json=all.json")
     result = attncheck("report", *argv)
     assert (result.returncode, result.stderr) == (1, "")
-    assert "worst error in units" in result.stdout and "different results among the calls" in result.stdout
+    assert "of 5 cases right" in result.stdout and "Different results among the calls" in result.stdout
     page = read_page((tmp_path / "all.html").read_text(encoding="utf-8"))
     assert [e.text for e in page.named("h2")][:3] == ["Findings", "Parity", "Determinism"]
     merged = document.loads((tmp_path / "all.json").read_text(encoding="utf-8"))

@@ -246,7 +246,7 @@ def test_a_script_of_no_known_trainer_is_not_linted_and_starts(project: Path) ->
     assert "not linted: no known trainer is started" in result.stderr
     gated = subprocess.run([*PROGRAM, "gate"], cwd=project, capture_output=True, timeout=60, text=True)
     assert gated.returncode == 0
-    assert "lint         not linted · no known trainer is started" in gated.stdout
+    assert "not run lint  no known trainer is started" in gated.stdout
 
 
 def test_an_answer_is_taken_from_the_cache_while_nothing_changed(project: Path) -> None:

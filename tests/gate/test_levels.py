@@ -168,7 +168,8 @@ def test_level_1_reads_files_and_says_how_long_it_took(attncheck: Run) -> None:
     assert all(NOT_ASKED in json.dumps(report["snapshot"][fact]) for fact in ("imports", "devices"))
     assert {check for check in ("parity", "determinism", "smoke", "bench") if check in report} == set()
     text = attncheck("gate", "--level", "1", "--fail-on", "never").stdout
-    assert "level 1 · " in text.splitlines()[0] and text.splitlines()[0].endswith(" s of at most 30 s")
+    first, _, level, *_ = text.splitlines()
+    assert first.startswith("gate: ") and level.startswith("level 1 · ") and level.endswith(" s of at most 30 s")
 
 
 def test_level_2_ends_when_its_time_is_up_and_says_what_did_not_fit(attncheck: Run, marker: str) -> None:

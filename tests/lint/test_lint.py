@@ -102,11 +102,11 @@ def test_a_script_is_judged_and_corrected_and_never_run(attncheck: Run, script: 
 def test_the_text_ends_with_the_diff_and_one_command(attncheck: Run, script: Path) -> None:
     result = attncheck("lint", "run.sh", *TARGET_OPTIONS)
     assert result.returncode == 1 and "\x1b" not in result.stdout
-    assert "corrected run.sh:" in result.stdout and "\n+   --ds.ring_attn_head_stride 4 \\\n" in result.stdout
-    pasted = result.stdout.partition("to paste:\n")[2].splitlines()[0]
+    assert "Corrected run.sh:" in result.stdout and "\n    +   --ds.ring_attn_head_stride 4 \\\n" in result.stdout
+    pasted = result.stdout.partition("To paste:\n")[2].splitlines()[0]
     second = attncheck("lint", *TARGET_OPTIONS, "--", *pasted.split())
     assert second.returncode == 0, second.stdout
-    assert "corrected" not in second.stdout
+    assert "Corrected" not in second.stdout
 
 
 def test_harmless_edits_are_written_and_the_rest_is_left(attncheck: Run, script: Path) -> None:
@@ -190,7 +190,8 @@ def test_what_starts_no_known_trainer_is_not_linted_and_no_failure(
     result = attncheck("lint", *TARGET_OPTIONS, *argv)
     assert (result.returncode, result.stderr) == (0, "")
     name = "other.yaml" if "other.yaml" in argv else "command line"
-    assert result.stdout.startswith(f"-       {name}  not linted: no known trainer is started\n")
+    assert result.stdout.startswith("nothing was linted: ")
+    assert f"\n-       {name}  not linted: no known trainer is started\n" in result.stdout
 
 
 def test_a_fix_that_is_not_kept_is_not_called_proven() -> None:

@@ -76,5 +76,5 @@ def test_ok_is_not_said_of_what_was_not_read(text: str, mark: str) -> None:
     report = run.run(s.h200(), run.Request((source,)), launches.read_model, launches.read_no_file)
     report = Report("lint", report.snapshot, sections=report.sections)
     assert launches_of(report)
-    [(shown, line)] = launch_rows(report, report.sections["lint"])  # type: ignore[arg-type]
+    [(shown, _, line)] = launch_rows(report, report.sections["lint"])  # type: ignore[arg-type]
     assert shown == mark and line.endswith("nothing read") is (mark == "-")

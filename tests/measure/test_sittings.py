@@ -226,10 +226,10 @@ def test_what_is_remembered_is_not_for_ranks_of_a_launcher(attncheck: Run, cache
 
 @pytest.mark.nightly
 def test_a_benchmark_of_which_every_row_raises_is_no_answer(attncheck: Run) -> None:
-    """Seen at ac60fbf: exit 0 and "nothing found"."""
+    """Once: exit 0, and no problems."""
     pytest.importorskip("ring_flash_attn")
     done = attncheck("bench", "--ring-size", "2", "--no-emulate", "--device", "cpu", timeout=600)
     if "ok" in done.stdout and "raised" not in done.stdout:
         pytest.skip("flash-attn is installed here")
     assert done.returncode == 3, done.stdout
-    assert "nothing was measured" in done.stdout and "nothing found" not in done.stdout
+    assert "nothing was measured" in done.stdout and "no problems" not in done.stdout

@@ -1,4 +1,4 @@
-"""Nothing measured is not "nothing found": such a report says so in every format, and ends with 3."""
+"""Nothing measured is not "no problems": such a report says so in every format, and ends with 3."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ def test_an_interrupted_report_says_what_is_missing_and_ends_with_130() -> None:
 
 
 FORMATS = {  # format: what it says of a report in which nothing was measured, and never says
-    "text": ("unanswered     parity: nothing was measured: no luck", "nothing found"),
-    "markdown": ("parity: nothing was measured: no luck", "nothing found"),
-    "html": ("parity: nothing was measured: no luck", "Nothing found"),
-    "github": ("nothing measured, parity: nothing was measured: no luck", "nothing found"),
+    "text": ("unanswered     parity: nothing was measured: no luck", "no problems"),
+    "markdown": ("parity: nothing was measured: no luck", "no problems"),
+    "html": ("parity: nothing was measured: no luck", "No problems"),
+    "github": ("nothing was measured · unanswered: parity, parity: nothing was measured: no luck", "no problems"),
     "junit": (
         '<error message="nothing was measured: no luck"',
         'name="attncheck parity" tests="2" failures="0" errors="0"',

@@ -127,7 +127,9 @@ def make_rehearsal_report() -> Report:
         "run.sh:3:1", "trl", "1.16.0", "sft", "qwen2", "the loss, as documented: the mean", "trl sft", "-a\n+b\n", mixed
     )
     mended = replace(launch, results=right, tried="--packing_strategy bfd", steps=30)
-    section = RehearsalSection(launches=(launch, mended), mended=("-a\n+c\n", "trl sft --packing_strategy bfd"))
+    section = RehearsalSection(
+        launches=(launch, mended), mended=("--- a/run.sh\n+++ b/run.sh\n-a\n+c\n+d\n", "trl sft --packing_strategy bfd")
+    )
     return make_doctor_report(command="smoke", findings=(make_finding("ATN432"),), sections={"rehearsal": section})
 
 

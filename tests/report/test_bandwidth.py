@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from attncheck.core.results.collectives import Communication
-from attncheck.report import bandwidth_table
+from attncheck.report import bandwidth
 from attncheck.report.formats import load_format
+from attncheck.report.formats.text import format_blocks
 from tests.report.html_reader import Page, read_page
 from tests.ring.links import make_cluster, make_report
 
@@ -23,18 +24,18 @@ def render(name: str, communication: Communication) -> str:
 
 
 def read_lines(communication: Communication, width: int) -> list[str]:
-    lines = bandwidth_table.format_lines(communication, width)
+    lines = format_blocks(bandwidth.show_bandwidth(communication), False, width)
     return ["".join(text for text, _ in line.head) + line.text for line in lines]
 
 
 def test_text_shows_the_nodes_and_names_the_slow_one() -> None:
     text = render("text", slow_node())
     assert (
-        "bandwidth between nodes, GB/s one way, by the slowest pair of ranks of each two: all 6 pairs measured" in text
+        "Bandwidth between nodes, GB/s one way, by the slowest pair of ranks of each two: all 6 pairs measured" in text
     )
-    assert "\nnode    0    1    2    3\n   0    -" in text
+    assert "\nnode    0    1    2    3\n0       -" in text
     assert "slowest nodes 2-3: " in text or "slowest nodes 0-2: " in text or "slowest nodes 1-2: " in text
-    assert "\nnode 2 is slow with every other node over the network\n" in text
+    assert "\n  - node 2 is slow with every other node over the network\n" in text
     assert "ATN524 warning node 2 is slow with every other node over the network: " in text
     assert text.count("send_recv") == 0, "pairs that the matrix shows are no rows"
 
@@ -47,7 +48,7 @@ def test_the_matrix_is_never_wider_than_the_terminal(size: tuple[int, int], widt
     rows = [line for line in lines if line.split()[:1] and line.split()[0].isdigit()]
     assert len(rows) in (0, members) and all(len(line) <= width for line in rows)
     assert (len(rows) == 0) == (members > 16 or 5 + 5 * members > width)
-    assert sum(line.startswith("slowest") for line in lines) == (1 if rows else 5)
+    assert sum(line.startswith("  - slowest") for line in lines) == (1 if rows else 5)
 
 
 def test_what_was_not_measured_and_what_failed_is_seen() -> None:
@@ -57,13 +58,13 @@ def test_what_was_not_measured_and_what_failed_is_seen() -> None:
     assert "hung" in text and "·" in text and "36 of 120 pairs measured" in text
     wrong = replace(result, exchanges=(replace(result.exchanges[0], wrong=3), *result.exchanges[1:]))
     assert " wrong " in render("text", wrong)
-    assert "send_recv       0-1 " in render("text", wrong), "what is wrong has a row of its own too"
+    assert "send_recv  0-1 " in render("text", wrong), "what is wrong has a row of its own too"
 
 
 def test_two_ranks_have_no_matrix() -> None:
     text = render("text", make_cluster(1, 2))
-    assert "bandwidth between" not in text and "send_recv" in text
-    assert "## Bandwidth" not in render("markdown", make_cluster(1, 2))
+    assert "Bandwidth between" not in text and "send_recv" in text
+    assert "Bandwidth between" not in render("markdown", make_cluster(1, 2))
 
 
 def test_markdown_has_the_matrix_as_a_table() -> None:
@@ -84,11 +85,11 @@ def test_the_page_has_a_heat_map_of_nodes_and_one_of_ranks() -> None:
     assert any(caption.startswith("Bandwidth between nodes") for caption in captions)
     assert any(caption.startswith("Bandwidth between ranks") for caption in captions)
     nodes = read_heat(page)[:16]
-    assert [text for text, _ in nodes[::5]] == ["–"] * 4
+    assert [text for text, _ in nodes[::5]] == ["-"] * 4
     slow = [index for index, (_, class_) in enumerate(nodes) if class_ == "heat bad"]
     assert slow == [2, 6, 8, 9, 11, 14], "row 2 and column 2, and nothing else"
     assert all(float(nodes[index][0]) < 12 for index in slow)
-    assert "Node 2 is slow with every other node over the network." in [line.text for line in page.named("p")]
+    assert "node 2 is slow with every other node over the network" in [line.text for line in page.named("li")]
 
 
 def test_the_page_lists_the_slowest_of_many() -> None:

@@ -81,10 +81,10 @@ def test_ten_of_a_level_the_gravest_first_and_the_rest_counted() -> None:
     text = load_format("github").render(reports.make_doctor_report(findings=tuple(many)), False)
     levels = [level for level, _, _ in parse_commands(text)]
     assert levels == ["error"] * 10 + ["notice"] * 10
-    assert text.splitlines()[-1].startswith("attncheck doctor: 13 errors, 12 notes; 5 of them not annotated")
+    assert text.splitlines()[-1].startswith("attncheck doctor: 13 errors (ATN140), 12 notes · ")
     assert (
         load_format("github").render(reports.make_doctor_report(findings=()), False)
-        == "attncheck doctor: nothing found\n"
+        == "attncheck doctor: no problems (100 rules passed)\n"
     )
 
 

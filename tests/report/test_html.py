@@ -14,6 +14,7 @@ import pytest
 from attncheck.cli.output import ReportWriter
 from attncheck.core.cases import Case
 from attncheck.core.findings import Fix
+from attncheck.core.launch import SourceLocation
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
@@ -28,10 +29,11 @@ from attncheck.core.results.smoke import CheckResult, Layer, PlanRun, SmokeSecti
 from attncheck.core.results.timings import Timing
 from attncheck.core.verdicts import BackendState, Difference, MeasuredOn, Repeats, Run, Verdict
 from attncheck.report.document import load_sections
+from attncheck.report.finding_lines import RULES_URL
 from attncheck.report.formats import load_format
 from attncheck.report.html_page import elements
-from attncheck.report.html_page.panels import load_panel
 from attncheck.report.outputs import Output
+from attncheck.report.sections import load_view
 from tests import snapshots as s
 from tests.adversary import hostile_text
 from tests.planted_secrets import TOKENS, make_secret
@@ -124,7 +126,7 @@ def test_the_page_is_well_formed_and_reachable_without_a_mouse_or_eyes(name: str
     ids = [element.attributes["id"] for element in page.elements if "id" in element.attributes]
     assert len(ids) == len(set(ids))
     links = [element.attributes["href"] for element in page.named("a")]
-    assert links and {link[1:] for link in links} <= set(ids)
+    assert {link[1:] for link in links if link.startswith("#")} <= set(ids)
     assert len(page.named("h1")) == len(page.named("main")) == len(page.named("title")) == 1
     tables = page.named("table")
     assert len(tables) == len(page.named("caption")) == len(page.named("thead")) == len(page.named("tbody"))
@@ -149,7 +151,8 @@ def test_the_page_loads_nothing_and_runs_its_own_script_alone(name: str) -> None
         for attribute, value in element.attributes.items():
             assert attribute != "style" and not attribute.startswith("on"), element
             if attribute in LOADING:
-                assert value.startswith("#") or value == "data:,", element
+                is_page_of_rule = element.name == "a" and value.startswith(RULES_URL)
+                assert value.startswith("#") or value == "data:," or is_page_of_rule, element
     assert not {"iframe", "object", "embed", "img", "base", "video", "audio"} & {e.name for e in page.elements}
     policy = next(e for e in page.named("meta") if e.attributes.get("http-equiv"))
     directives = dict(part.strip().split(" ", 1) for part in policy.attributes["content"].split(";"))
@@ -258,8 +261,8 @@ def test_a_cluster_shows_nodes_alike_in_one_row_of_a_matrix() -> None:
     page = read_page(render(reports.make_cluster_report()))
     matrix = next(table for table in page.named("table") if "Nodes by facts" in table.text)
     assert "0-1, 4, 6, 8-11 (8)" in matrix.text and "2-3 (2)" in matrix.text
-    assert [element.text for element in page.named("strong") if element.text] == ["4.57.1", "1"]
-    assert any("node 5: it began, and gave no answer within 180 s" in item.text for item in page.named("li"))
+    assert [cell.text for cell in page.named("td") if cell.attributes.get("class") == "warn"] == ["4.57.1", "1"]
+    assert any("node 5: it began, and gave no answer within 180 s" in item.text for item in page.named("td"))
 
 
 def test_thousands_of_nodes_that_all_differ_stay_a_small_page() -> None:
@@ -274,7 +277,7 @@ def test_the_page_stays_small_and_says_what_it_leaves_out(name: str) -> None:
     assert len(text.encode()) < MAX_BYTES
     page = read_page(text)
     assert "not shown here" in text and "the JSON report" in text
-    assert page.named("h1")[0].text.endswith("80 errors"), "the verdict counts what is left out too"
+    assert "80 errors" in page.named("h1")[0].text, "the verdict counts what is left out too"
 
 
 def test_parity_shows_the_worst_error_by_family_and_a_mark_for_every_case() -> None:
@@ -298,8 +301,9 @@ def test_parity_shows_the_worst_error_by_family_and_a_mark_for_every_case() -> N
     assert [path["class"] for path in paths] == ["fill-pass-1", "fill-pass-3", "fill-bad", "fill-warn", "fill-none"]
     assert [path["d"].split()[0] for path in paths] == ["M0", "M3", "M0", "M3", "M3"], "cases stand below one another"
     text = page.named("main")[0].text
-    assert "dq has z_row 99 (budget 12)" in text and "flash-attn-4 is not installed" in text
-    assert page.named("h1")[0].text == "✕ 1 error"
+    assert "dq has z_row 99 (budget 12)" in text and "flash-attn-4" in text
+    verdict = "2 of 5 cases right, 1 over budget, 1 wrong, 1 lost, 3 backends · 1 error (ATN601)"
+    assert page.named("h1")[0].text == f"✕ {verdict}"
 
 
 def test_smoke_shows_what_really_ran_and_the_curve_of_the_loss() -> None:
@@ -357,15 +361,40 @@ def test_the_verdict_is_not_clean_where_nothing_was_measured_or_something_is_ope
     lost = reports.make_doctor_report(findings=(), sections={"doctor": DoctorSection((), ("the import lane died",))})
     clean = Report("lint", s.laptop(), sections={"lint": LintSection()})
     headings = [read_page(render(report)).named("header")[0] for report in (nothing, lost, clean)]
-    assert ["Nothing measured, but not everything" in h.text for h in headings] == [True, False, False]
-    assert ["Nothing found, but not everything" in h.text for h in headings] == [False, True, False]
+    assert ["Nothing was measured · unanswered: parity" in h.text for h in headings] == [True, False, False]
+    assert ["No problems in the rest (" in h.text for h in headings] == [False, True, False]
     assert [h.attributes["class"] for h in headings] == ["verdict open", "verdict open", "verdict ok"]
 
 
 def test_every_section_of_a_report_has_a_panel() -> None:
     names = load_sections()
     assert len(names) >= 9
-    assert all(load_panel(name).title for name in names)
+    assert all(load_view(name).title for name in names)
+
+
+def test_a_diff_is_coloured_and_the_curve_has_numbers_on_its_axes() -> None:
+    page = read_page(render(reports.make_rehearsal_report()))
+    assert {element.text for element in page.with_class("added")} >= {"+c", "+d"}
+    assert "-a" in {element.text for element in page.with_class("removed")}
+    axis = [element.text for element in read_page(render(make_training_report())).with_class("axis")]
+    assert axis == ["6", "0.3", "step 1", "11"]
+
+
+def test_the_repair_stands_under_the_findings_and_the_banner_names_what_was_examined() -> None:
+    steps = (RepairStep("pip install a", "a", ("ATN140",)), RepairStep("pip install b", "b", ("ATN170",)))
+    sections = {"doctor": DoctorSection(), "lint": LintSection(), "repair": RepairSection(steps, ("ATN140", "ATN170"))}
+    page = read_page(render(reports.make_doctor_report(sections=sections)))
+    assert [element.text for element in page.named("h2")][:3] == ["Findings", "Repair", "Launches"]
+    assert "torch 2.11.0+cu130 · 1 × NVIDIA H200" in page.named("header")[0].text
+
+
+def test_a_finding_of_a_launch_marks_no_row_of_the_environment() -> None:
+    place = (SourceLocation("run.sh", 2, 3),)
+    for locations, marks in (((), ["error"]), (place, [])):
+        finding = reports.make_finding("ATN140", subject="transformers", locations=locations)
+        report = reports.make_doctor_report(findings=(finding,), sections={"doctor": DoctorSection()})
+        rows = [row.text for row in read_page(render(report)).named("tr") if row.text.startswith("transformers")]
+        assert ["error" for row in rows if "error" in row] == marks
 
 
 def test_filters_offer_the_severities_and_codes_that_there_are() -> None:

@@ -220,7 +220,7 @@ def test_more_than_n_devices_can_do_is_called_noise() -> None:
     section = replace(section, conclusions=bench.draw_conclusions(timings))
     rendered = text.render(Report("bench", snapshots.laptop(), sections={"ring": section}), False)
     assert "181.9" not in rendered and "140" not in rendered
-    assert ">100 % is no efficiency: noise, overlap" in rendered
+    assert ">100 % is no efficiency: noise, ranks that share" in rendered
     assert "fastest correct scheme, at >100 % of flash / n (noise or overlap, no efficiency)" in rendered
     assert "± half the 95 % interval of the median" in rendered
     usual = replace(section, timings=possible, conclusions=())

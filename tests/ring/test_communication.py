@@ -16,7 +16,8 @@ from attncheck.core.devices import Link, Topology
 from attncheck.core.findings import Finding
 from attncheck.core.results.collectives import CollectiveResult, Communication, RankFacts, WrongPlace, compute_bandwidth
 from attncheck.doctor.probes.collect import collect_snapshot
-from attncheck.report import communication_table
+from attncheck.report.formats.text import format_blocks
+from attncheck.report.sections.ring import show_communication
 from attncheck.ring import communication, communication_findings, topology
 from attncheck.ring.pairs import choose_pairs
 from attncheck.workers.execution import ExecutionTarget
@@ -56,7 +57,7 @@ def test_healthy_ranks_are_right(ranks: int, marker: str) -> None:
     for width in (110, 80, 50):
         lines = [
             "".join(text for text, _ in line.head) + line.text
-            for line in communication_table.format_lines(result, False, width)
+            for line in format_blocks(show_communication(result), False, width)
         ]
         assert sum("right" in line for line in lines) == len(result.exchanges)
         assert all(len(line) <= width for line in lines[2:])
@@ -231,7 +232,7 @@ def test_a_rank_that_raises_dies_or_hangs_is_named_and_the_rest_goes_on(
     assert finding.message == "3 of 9 exchanges among 4 ranks did not come to an end"
     shown = "\n".join(
         "".join(text for text, _ in line.head) + line.text
-        for line in communication_table.format_lines(result, True, 80)
+        for line in format_blocks(show_communication(result), True, 80)
     )
     assert "died" in shown and "raised" in shown and "timed_out" in shown
 

@@ -175,13 +175,15 @@ def test_no_fix_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_text_and_the_markdown_of_a_report() -> None:
     report = make_report(Plan("eager", use_cache=True), models=("llama",))
     text = load_format("text").render(report, True)
-    assert "llama, mended: no cache while training" in text
-    assert "  fail    isolation               it leaks" in text
+    lines = [line.split() for line in text.splitlines()]
+    assert text.startswith("llama trains wrongly; the corrected plan trains right (both run)")
+    assert ["question", "as", "written", "corrected"] in lines and ["isolation", "fail", "pass"] in lines
+    assert ["fail", "isolation", "it", "leaks"] in lines
     assert "loss 3.50 → 1.30 in 2 steps" in text
-    assert "the mended plan for transformers" in text
+    assert "Corrected settings for transformers" in text
     markdown = load_format("markdown").render(report, False)
-    assert "| isolation | fail | it leaks |" in markdown
-    assert "## Settings for transformers" in markdown
+    assert "| isolation | fail | pass |" in markdown
+    assert "## Corrected settings for transformers" in markdown
     document = json.loads(load_format("json").render(report, False))
     assert document["smoke"]["plan_runs"][0]["results"][1]["violations"] == ["it leaks"]
 

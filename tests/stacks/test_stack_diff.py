@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import venv
 from collections.abc import Callable
 from dataclasses import replace
@@ -173,7 +174,7 @@ def test_the_command_line_in_each_format_and_with_wrong_input(attncheck: Run, tm
     lock.write_text(codec.dumps(make_lock(good(), (), "2026-11-23")))
     text = attncheck("diff", str(a), str(b))
     assert text.returncode == 1 and text.stderr == ""
-    assert text.stdout.index("ATN140") < text.stdout.index("  transformers  A 5.1.0 · B 5.17.0 · named by ATN140")
+    assert text.stdout.index("ATN140") < text.stdout.index("A 5.1.0 · B 5.17.0 · named by ATN140")
     assert attncheck("diff", str(a), str(a)).returncode == 0
     assert attncheck("diff", str(a), str(lock), "--format", "markdown").returncode == 0
     document_b = json.loads(attncheck("diff", str(a), str(b), "--format", "json", "--fail-on", "never").stdout)
@@ -248,4 +249,4 @@ def test_no_planted_secret_gets_into_a_diff() -> None:
     for name in format_names():
         text = load_format(name).render(report, True)
         assert not [secret for secret in planted if secret in text], name
-    assert "NCCL_0  A not set · B …" in load_format("text").render(report, True)
+    assert re.search("NCCL_0 +A not set · B …", load_format("text").render(report, True))

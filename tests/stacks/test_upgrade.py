@@ -276,6 +276,12 @@ def test_the_command_line_judges_a_recording_and_exits_as_elsewhere(attncheck: R
     assert broken.returncode == 1 and "ATN141" in [finding["code"] for finding in document["findings"]]
     assert document["upgrade"]["basis"] == "predicted"
     assert attncheck("upgrade", "einops==0.8.9", "--facts", str(facts)).returncode == 0
+    for requirement, verdict in (
+        ("nosuchpkg==1.0", "not known: no table has nosuchpkg"),
+        ("liger-kernel==99.0", "not known: the tables of liger-kernel end at "),
+    ):
+        unknown = attncheck("upgrade", requirement, "--facts", str(facts))
+        assert unknown.returncode == 3 and unknown.stdout.startswith(verdict), unknown.stdout
     for arguments, message in (
         (("transformers", "--facts", str(facts)), "to which release?"),
         (("transformers==5.23.0", "--facts", str(facts), "--try"), "leave out --facts"),

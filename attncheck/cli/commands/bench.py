@@ -174,7 +174,7 @@ def bench(
 
             question = prediction.make_question(snapshot, request, ring.size, target.uses_gpu)
             return prediction.run(snapshot, question, prediction_request, target, display)
-        from attncheck.report import ring_table
+        from attncheck.report.sections import ring as ring_section
         from attncheck.ring import bench as ring_bench
 
         ring_options = ring_bench.Request(
@@ -188,7 +188,7 @@ def bench(
             backends,
         )
         workload = ring_bench.choose_workload(snapshot, target.uses_gpu, ring_options)
-        on_ring_timing = make_timing_printer(display, ring_table.format_timing)
+        on_ring_timing = make_timing_printer(display, ring_section.format_timing)
         with offer_prediction(ring.size):
             return ring_bench.run(snapshot, workload, ring, target, display, on_ring_timing)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from attncheck.cli.options import Baseline, OutputOptions, PolicyOptions, Python
 from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
 from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
+from attncheck.core.io.streams import print_message
 
 
 def gate(
@@ -30,6 +32,9 @@ def gate(
 
     policy = resolve_gate_policy(options, output, rules, baseline)
     writer = make_report_writer(output)
+    policy_file = os.path.relpath(policy.path) if policy.path else "not found: default settings"
+    if output.format == "text":
+        print_message(f"attncheck: policy file {policy_file}")
     target = make_execution_target(select_interpreter(python), policy.device, policy)
     report = with_progress(lambda report_progress: gate.run(policy, target, report_progress))
     code = gate.exit_code(report, policy)

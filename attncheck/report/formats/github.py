@@ -1,7 +1,7 @@
 """GitHub's annotations, one workflow command a finding, and the Markdown of a job summary.
 
 Escaping is that of actions/toolkit 4b9afa4, packages/core/src/command.ts (`escapeData`, `escapeProperty`). GitHub
-shows ten annotations of a level for each step and no more, so the gravest come first and the rest are counted.
+shows ten annotations of a level for each step and no more, so the most severe come first and the rest are counted.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from attncheck.core.findings import SEVERITIES, Finding, Severity
 from attncheck.core.io.streams import break_workflow_commands
 from attncheck.core.io.visible import show_line_ends
 from attncheck.core.report import Report
-from attncheck.report.finding_lines import describe_finding, describe_no_findings, measured_questions
+from attncheck.report.finding_lines import describe_finding, measured_questions
 from attncheck.report.formats import Format
 from attncheck.report.locations import add_locations, path_in_checkout, working_directory
+from attncheck.report.verdict import describe_verdict
 
 COMMANDS: dict[Severity, str] = {"error": "error", "warning": "warning", "note": "notice"}
 MAX_ANNOTATIONS = 10  # of a level, for each step
@@ -34,7 +35,7 @@ def _format_lines(report: Report, verbose: bool) -> Iterator[str]:
             yield format_annotation(finding)
     yield _describe_counts(report)
     if verbose and report.skips:
-        yield f"attncheck: {len(report.skips)} rules could not judge"
+        yield f"attncheck: {len(report.skips)} rules were inconclusive"
 
 
 def format_annotation(finding: Finding) -> str:
@@ -57,11 +58,9 @@ def _describe_counts(report: Report) -> str:
 
     It is no command, whatever a report that was read names as its own.
     """
-    counts = report.count_by_severity()
-    numbers = ", ".join(f"{n} {severity}{'s' * (n > 1)}" for severity, n in counts.items() if n)
     questions = [f"{question.name}: {question.reason}" for question in measured_questions(report)]
-    listed = ", ".join([numbers or describe_no_findings(report), *questions])
-    omitted = sum(max(n - MAX_ANNOTATIONS, 0) for n in counts.values())
+    listed = ", ".join([describe_verdict(report), *questions])
+    omitted = sum(max(n - MAX_ANNOTATIONS, 0) for n in report.count_by_severity().values())
     more = f"; {omitted} of them not annotated: GitHub shows {MAX_ANNOTATIONS} of a level" * bool(omitted)
     return break_workflow_commands(show_line_ends(f"attncheck {report.command}: {listed}{more}"))
 

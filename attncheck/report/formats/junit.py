@@ -4,7 +4,7 @@ A suite for the rules, one for the stages of a gate, one for each backend or mod
 case, of the same name whether it passes or fails, so that a CI's history follows it; what it is about stands in the
 message. Red is what fails a job by default and nothing else: a finding that is an error fails; a warning or a note
 passes, with its text in `system-out`; what could not be judged, is in the baseline, allowed or switched off is skipped
-with its reason. A verdict fails beside the finding made of it, unless no error stands: then it is allowed, and skipped.
+with its reason. A verdict fails together with its finding, unless no error is left: then it is allowed, and skipped.
 A stage that was not answered, and a measurement whose process was lost, are errors. `time` is in seconds: of a call
 that was timed, of all repeats, of a smoke check.
 """
@@ -139,7 +139,7 @@ class _Outcome:
     reason: str
 
 
-STATES = ("failure", "passed", "skipped")  # gravest first: a rule's test case is as grave as its gravest finding
+STATES = ("failure", "passed", "skipped")  # most severe first: a rule's test case is as severe as its worst finding
 
 
 def _iter_outcomes(report: Report) -> Iterator[_Outcome]:
@@ -152,7 +152,7 @@ def _iter_outcomes(report: Report) -> Iterator[_Outcome]:
 
 
 def _finding_testcase(name: str, suite: str, outcomes: Iterable[_Outcome]) -> TestCase:
-    """Return the test case of one rule that found something: as grave as its gravest finding, with the text of all."""
+    """Return the test case of one rule that found something: as severe as its worst finding, with the text of all."""
     ordered = sorted(outcomes, key=lambda outcome: STATES.index(outcome.state))
     first = ordered[0]
     finding = first.finding

@@ -171,7 +171,9 @@ def _make_result(finding: Finding, report: Report, rule_indices: Mapping[str, in
 
 def _describe_finding(finding: Finding) -> str:
     """Return a finding in paragraphs; the first is its message, which is what a list of results shows."""
-    parts = [indent_continuation(text, INDENT) for text in (finding.message, *map("Seen: {}".format, finding.evidence))]
+    parts = [
+        indent_continuation(text, INDENT) for text in (finding.message, *map("Because: {}".format, finding.evidence))
+    ]
     for fix in finding.fixes:
         proven = f" (proven: {fix.proven})" if fix.proven else ""
         title = f"{fix_label(fix).capitalize()}: {fix.title}{proven}"

@@ -8,35 +8,61 @@ the terminal does (`attncheck.report.colours`); a file gets none.
 from __future__ import annotations
 
 import io
+import itertools
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from attncheck.core.findings import Finding, Skip
 from attncheck.core.io.visible import indent_continuation, show_line_ends
-from attncheck.core.report import MERGED_COMMAND, Report
-from attncheck.core.verdicts import ANSWERS
+from attncheck.core.report import Report
+from attncheck.core.results.repair import RepairSection
+from attncheck.report.blocks import (
+    STYLES,
+    Block,
+    Bullets,
+    Code,
+    Curve,
+    Heading,
+    Items,
+    Marks,
+    Paragraph,
+    Table,
+    is_titled,
+    style_of_answer,
+)
 from attncheck.report.colours import wants_colours
+from attncheck.report.columns import GAP, column_widths, layout_table
+from attncheck.report.excerpts import excerpt
 from attncheck.report.finding_lines import (
-    count_severities,
     describe_allowed,
-    describe_no_findings,
     describe_places,
     fix_label,
+    list_evidence,
     list_skips,
     measured_questions,
+    merge_alike,
+    name_step,
+    page_of,
 )
 from attncheck.report.formats import Format
 from attncheck.report.interpreter_line import describe_interpreter
-from attncheck.report.lines import STYLES, Line
-from attncheck.report.sections import load_view
+from attncheck.report.lines import Line, column_line
+from attncheck.report.sections import load_views
+from attncheck.report.verdict import describe_verdict, judge_report
 
 INDENT = 15  # "ATN140 warning " : the column where every text begins
 MAX_WIDTH = 110
 CONTINUATION = 4  # columns by which a text without a head goes on after a line end in it
 MAX_SKIPS = 5  # rules that are listed of those that one finding covers, without -v
+MAX_EVIDENCE = 6  # lines of a finding, without -v
 MIN_TEXT_WIDTH = 20  # columns left for a text below which indenting it makes it worse
+MAX_COLUMNS = 16  # of a matrix
+MARK_WIDTH, MAX_TITLE = 8, 36
+BARS, MAX_BARS = "▁▂▃▄▅▆▇█", 40  # of a curve
+DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+VERDICT_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "open": "yellow", "ok": "bold green"}
 
 
 def render(report: Report, verbose: bool) -> str:
@@ -67,57 +93,155 @@ def _keep_apart(line: Line) -> Line:
 
 
 def _format_lines(report: Report, verbose: bool, width: int) -> Iterator[Line]:
+    verdict = describe_verdict(report)
+    yield Line(((verdict, VERDICT_STYLES[judge_report(report)]),)) if len(verdict) < width else Line(text=verdict)
     if interpreter := describe_interpreter(report):
         yield Line((("python  ", "bold"),), interpreter)
-    yield from _format_sections(report, verbose, width)
-    for finding in report.findings:
-        yield from _format_finding(finding)
-        if places := describe_places(finding, report):
-            yield Line(((f"{'':7}{'at':<8}", "dim"),), places)
+    views = load_views(report)
+    covered = not verbose and any(view.covers for view, _ in views)
+    for view, section in views:
+        if view.covers or not covered:
+            lines = list(format_blocks(view.blocks(report, section), verbose, width))
+            yield from _begin_apart(lines)
+    findings = merge_alike(report.findings)
+    repair = report.section(RepairSection)
+    for finding in findings:
+        yield from _format_finding(finding, report, repair, verbose)
     if skips := list_skips(report, verbose):
         yield Line()
         yield from _format_skips(skips, verbose)
-    for name, section in report.sections.items():
-        yield from load_view(name).below(report, section)
+    for view, section in views:
+        yield from _begin_apart(list(format_blocks(view.below(report, section), verbose, width)))
     if report.baselined or report.allowed:
         yield Line()
         yield from (Line((("allowed        ", "dim"),), text) for text in describe_allowed(report))
-    open_questions = measured_questions(report)
-    if open_questions:
+    if open_questions := measured_questions(report):
         yield Line()
         yield from (Line((("unanswered     ", "yellow"),), f"{q.name}: {q.reason}") for q in open_questions)
     yield Line()
-    yield Line(text=_format_summary(report, verbose))
-    if report.findings:
-        yield Line(text=f"why: attncheck explain {report.findings[0].code}")
+    hints = [f"why: attncheck explain {findings[0].code}"] if findings else []
+    hints += ["-v lists what was inconclusive"] * bool(report.skips and not verbose)
+    yield from [Line(text=" · ".join(hints))] * bool(hints)
+    yield Line(text=verdict)
 
 
-def _format_sections(report: Report, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield the lines above the findings: the command's own section, then what other sections add to it."""
-    views = {name: load_view(name) for name in report.sections}
-    if report.command == MERGED_COMMAND:
-        for name, section in report.sections.items():
-            yield from views[name].rows(report, section, verbose, width)
+def _begin_apart(lines: list[Line]) -> Iterator[Line]:
+    """Yield lines after one blank line, nothing without any."""
+    start = next((index for index, line in enumerate(lines) if line != Line()), len(lines))
+    if lines[start:]:
+        yield from (Line(), *lines[start:])
+
+
+def format_blocks(blocks: Iterable[Block], verbose: bool, width: int) -> Iterator[Line]:
+    """Yield blocks as lines for a terminal `width` columns wide."""
+    previous: Block = Heading("")
+    for block in blocks:
+        if isinstance(block, Items) and not isinstance(previous, Heading):
             yield Line()
-    own_view = views.get(report.command)
-    if own_view is not None:
-        yield from own_view.rows(report, report.sections[report.command], verbose, width)
-    if own_view is None or verbose or not own_view.covers:
-        for name, section in report.sections.items():
-            yield from views[name].beside(report, section, verbose, width)
+        yield from _format_block(block, verbose, width)
+        previous = block
 
 
-def _format_finding(finding: Finding) -> Iterator[Line]:
+def _format_block(block: Block, verbose: bool, width: int) -> Iterator[Line]:
+    if isinstance(block, Paragraph):
+        yield Line(text=block.text)
+    elif isinstance(block, Heading):
+        yield from (Line(), Line(((block.text, "bold"),)))
+    elif isinstance(block, Bullets):
+        yield from (Line((("  - ", "dim"),), line) for line in block.lines)
+    elif isinstance(block, Items):
+        yield from _format_items(block)
+    elif isinstance(block, Table):
+        yield from _format_table(block, verbose, width)
+    elif isinstance(block, Code):
+        if block.title:
+            yield from (Line(), Line(text=f"{block.title}:"))
+        styles = DIFF_STYLES if block.language == "diff" else {"#": "dim"}
+        for line in block.text.splitlines():
+            yield Line(
+                (("    ", ""), (line, styles.get(line[:1], "bold" if block.language == "sh" else ""))), no_wrap=True
+            )
+    elif isinstance(block, Curve):
+        yield from (Line(text=block.caption), column_line((draw_curve(block.values), "")))
+    elif isinstance(block, Marks):
+        yield from _format_marks(block, width)
+    elif verbose:
+        if not is_titled(block):
+            yield from (Line(), Line(((block.title, "bold"),)))
+        yield from format_blocks(block.blocks, verbose, width)
+    elif block.brief:
+        yield Line(text=block.brief if "-v" in block.brief else f"{block.brief} (-v lists them)")
+
+
+def _format_items(block: Items) -> Iterator[Line]:
+    mark_width = max((len(mark) for mark, _, _ in block.rows), default=0)
+    mark_width = max(MARK_WIDTH, mark_width + 1) if mark_width else 0
+    title_width = max(2, min(MAX_TITLE, max((len(title) for _, title, _ in block.rows), default=0)))
+    for mark, title, text in block.rows:
+        head = ((f"{mark:<{mark_width}}", style_of_answer(mark)), (f"{title:<{title_width}}  ", "bold"))
+        yield Line(head, text)
+
+
+def _format_table(block: Table, verbose: bool, width: int) -> Iterator[Line]:
+    gap = " " if block.matrix else GAP
+    if block.matrix:
+        head = max(len(block.head), *(len(row.name) for row in block.rows))
+        widths = column_widths(block.columns, block.rows)
+        if len(widths) > MAX_COLUMNS or head + sum(widths) + len(widths) > width:
+            yield from (Line(), Line(text=block.caption))
+            yield from format_blocks(block.otherwise, verbose, width)
+            return
     yield Line()
+    if block.caption:
+        yield Line(text=block.caption)
+    room = 1 << 20 if block.matrix else width
+    yield from layout_table(block.head, block.columns, block.rows, room, gap)
+
+
+def _format_marks(block: Marks, width: int) -> Iterator[Line]:
+    """Yield the marks of each row, those of one style as one piece, wrapped for the terminal."""
+    yield from (Line(), Line(text=block.caption))
+    name_width = max(len(name) for name, _, _ in block.rows)
+    room = max(20, width - name_width - 2)
+    for name, _, marks in block.rows:
+        for start in range(0, len(marks), room):
+            pieces = itertools.groupby(marks[start : start + room], key=lambda pair: style_of_answer(pair[1]))
+            texts = (("".join(mark for mark, _ in group), style) for style, group in pieces)
+            yield column_line((f"{name if start == 0 else '':<{name_width}}  ", ""), *texts)
+
+
+def draw_curve(values: Sequence[float]) -> str:
+    """Return values as a line of bars, "" if none is finite."""
+    finite = [value for value in values if value == value and abs(value) < 1e30]
+    sampled = finite[:: max(1, -(-len(finite) // MAX_BARS))]
+    low, high = min(sampled, default=0.0), max(sampled, default=0.0)
+    return "".join(BARS[min(len(BARS) - 1, int((v - low) / ((high - low) or 1.0) * len(BARS)))] for v in sampled)
+
+
+def _format_finding(finding: Finding, report: Report, repair: RepairSection | None, verbose: bool) -> Iterator[Line]:
+    yield Line()
+    place = f"{finding.locations[0]}: " if finding.locations else ""
     head = ((f"{finding.code} ", "bold"), (f"{finding.severity:<8}", STYLES[finding.severity]))
-    yield Line(head, finding.message)
-    for index, line in enumerate(finding.evidence):
-        yield Line(((f"{'':7}{'seen' if index == 0 else '':<8}", "dim"),), line)
+    yield Line(head, place + finding.message)
+    for part in excerpt(report, finding.locations[0]) or () if finding.locations else ():
+        yield Line(((" " * INDENT + part, "bold red" if part.lstrip().startswith("^") else ""),), no_wrap=True)
+    lines = list_evidence(finding)
+    shown = lines if verbose else lines[:MAX_EVIDENCE]
+    for index, line in enumerate(shown):
+        yield Line(((f"{'':7}{'because' if index == 0 else '':<8}", "dim"),), line)
+    if len(lines) > len(shown):
+        yield Line(((" " * INDENT, ""),), f"and {len(lines) - len(shown)} more lines (-v lists them)")
     for fix in finding.fixes:
+        step = name_step(fix, repair)
         proven = f" (proven: {fix.proven})" if fix.proven else ""
-        yield Line(((f"{'':7}{fix_label(fix):<8}", "green" if fix.kind != "advice" else "cyan"),), fix.title + proven)
-        for line in fix.text.splitlines():
+        style = "green" if fix.kind != "advice" else "cyan"
+        yield Line(((f"{'':7}{fix_label(fix):<8}", style),), fix.title + step + proven)
+        for line in fix.text.splitlines() if not step and fix.text != fix.title else ():
             yield Line(((" " * INDENT + line, "bold"),), no_wrap=True)
+    if places := describe_places(finding, report):
+        yield Line(((f"{'':7}{'at':<8}", "dim"),), places)
+    if page := page_of(finding.code):
+        yield Line(((f"{'':7}{'page':<8}{page}", "dim"),), no_wrap=True)
 
 
 def _format_skips(skips: Iterable[Skip], verbose: bool) -> Iterator[Line]:
@@ -128,41 +252,6 @@ def _format_skips(skips: Iterable[Skip], verbose: bool) -> Iterator[Line]:
         hidden = 0 if verbose else max(0, len(rules) - MAX_SKIPS)
         more = f" and {hidden} more (-v lists them)" if hidden else ""
         yield Line(((f"{'':7}skipped ", "dim"),), f"{reason}: {', '.join(rules[: len(rules) - hidden])}{more}")
-
-
-def _format_summary(report: Report, verbose: bool) -> str:
-    allowed_count = len(report.baselined) + len(report.allowed)
-    parts = list(count_severities(report.findings)) or [describe_no_findings(report)]
-    parts += [f"{allowed_count} allowed"] if allowed_count else []
-    parts += _describe_open_questions(report)
-    if report.passed or report.skips or report.suppressed:
-        parts += _rule_counts(report, verbose)
-    else:
-        parts += _answer_counts(report)
-    return " · ".join(parts)
-
-
-def _describe_open_questions(report: Report) -> Iterator[str]:
-    """Yield the checks that gave no answer, or not the whole of it: no findings does not mean that they passed."""
-    for outcome in ("unanswered", "left out"):
-        names = dict.fromkeys(question.name for question in report.unanswered if question.outcome == outcome)
-        if names:
-            yield f"{outcome}: {', '.join(names)}"
-
-
-def _rule_counts(report: Report, verbose: bool) -> Iterator[str]:
-    yield f"{len(report.passed)} passed"
-    if report.skips:
-        yield f"{len(report.skips)} could not judge" + ("" if verbose else " (-v lists them)")
-    if report.suppressed:
-        yield f"{len(report.suppressed)} switched off"
-
-
-def _answer_counts(report: Report) -> Iterator[str]:
-    for answer in ANSWERS:
-        number = sum(verdict.answer == answer for verdict in report.verdicts)
-        if number:
-            yield f"{number} {answer}"
 
 
 def _render_with_rich(lines: Iterable[Line], width: int, is_wrapped: bool, is_coloured: bool) -> str:

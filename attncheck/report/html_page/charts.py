@@ -1,29 +1,21 @@
-"""Draws what is seen faster than read, in SVG: a bar, the marks of all cases, the curve of a loss.
+"""Draws numbers in SVG: a bar, the marks of all cases, the curve of a loss.
 
-No chart holds what no text beside it says. Colours are the classes of `page.css`; no shape has a style of its own, for
-the page's policy forbids that.
+The text next to a chart says everything that the chart shows. Colours are the classes of `page.css`: the page's policy
+forbids a style in a shape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from attncheck.report.blocks import Bar
 from attncheck.report.html_page.elements import Markup, element
 
 CASE_WIDTH = 3  # of one mark, in the drawing's own units
 STRIP_HEIGHT = 14
-CURVE_WIDTH, CURVE_HEIGHT, MARGIN = 320, 110, 6
+CURVE_WIDTH, CURVE_HEIGHT, MARGIN = 320, 120, 8
+LEFT, BOTTOM = 34, 16  # room for the numbers of the axes
 MAX_POINTS = 200  # of a curve
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A share of a full bar, from 0 to 1, its class, and a mark at another share (0: none)."""
-
-    share: float
-    style: str = "plain"
-    mark: float = 0.0
 
 
 def draw_bar(bar: Bar) -> Markup:
@@ -60,28 +52,35 @@ def draw_strip(styles: Sequence[str], name: str) -> Markup:
 
 
 def draw_curve(values: Iterable[float], levels: Sequence[tuple[float, str]], name: str) -> Markup:
-    """Return a curve through finite values, and a line at each level, by its class; nothing with less than two."""
-    points = [value for value in values if value == value and abs(value) < 1e30]
-    points = points[:: -(-len(points) // MAX_POINTS) or 1]
+    """Return a curve through finite values, with numbers on its axes, and a line at each level, by its class.
+
+    Nothing is drawn with less than two values. Steps are numbered from 1.
+    """
+    finite = [value for value in values if value == value and abs(value) < 1e30]
+    points = finite[:: -(-len(finite) // MAX_POINTS) or 1]
     if len(points) < 2:
         return Markup()
-    shown = [level for level in levels if level[0] > 0]
-    low = min(*points, *(value for value, _ in shown))
-    span = (max(*points, *(value for value, _ in shown)) - low) or 1.0
+    low = min(*points, *(value for value, _ in levels))
+    high = max(*points, *(value for value, _ in levels))
 
     def height(value: float) -> str:
-        return _number(MARGIN + (CURVE_HEIGHT - 2 * MARGIN) * (1 - (value - low) / span))
+        return _number(MARGIN + (CURVE_HEIGHT - BOTTOM - MARGIN) * (1 - (value - low) / ((high - low) or 1.0)))
 
-    step = (CURVE_WIDTH - 2 * MARGIN) / (len(points) - 1)
-    steps = " ".join(f"{_number(MARGIN + index * step)},{height(value)}" for index, value in enumerate(points))
+    step = (CURVE_WIDTH - LEFT - MARGIN) / (len(points) - 1)
+    steps = " ".join(f"{_number(LEFT + index * step)},{height(value)}" for index, value in enumerate(points))
     lines = [
-        element("line", x1=0, x2=CURVE_WIDTH, y1=height(value), y2=height(value), class_=f"stroke-{style}")
-        for value, style in shown
+        element("line", x1=LEFT, x2=CURVE_WIDTH, y1=height(value), y2=height(value), class_=f"stroke-{style}")
+        for value, style in levels
     ]
+    marks = [(LEFT - 3, height(value), "end", f"{value:.3g}") for value in dict.fromkeys((high, low))]
+    foot = str(CURVE_HEIGHT - 2)
+    marks += [(LEFT, foot, "start", "step 1"), (CURVE_WIDTH, foot, "end", f"{len(finite)}")]
+    texts = [element("text", text, x=x, y=y, text_anchor=anchor, class_="axis") for x, y, anchor, text in marks]
     return element(
         "svg",
         *lines,
         element("polyline", points=steps, class_="curve-line"),
+        *texts,
         class_="curve",
         viewBox=f"0 0 {CURVE_WIDTH} {CURVE_HEIGHT}",
         role="img",

@@ -50,11 +50,6 @@ def _write_attribute(key: str, value: Attribute) -> str:
     return f" {name.replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
 
 
-def paragraphs(lines: Iterable[str], class_: str | None = None) -> Markup:
-    """Return a paragraph for each line."""
-    return join(element("p", line, class_=class_) for line in lines)
-
-
 def bullet_list(items: Iterable[str]) -> Markup:
     """Return a list with an item for each text, "" without any."""
     written = [element("li", item) for item in items]
@@ -76,7 +71,14 @@ def mark_style(mark: str) -> str:
     return STYLE_CLASSES.get(mark, "dim" if mark else "")
 
 
+DIFF_CLASSES = {"+": "added", "-": "removed", "@": "place"}
 STYLE_CLASSES = {
+    "right": "ok",
+    "passed": "ok",
+    "wrong": "bad",
+    "failed": "bad",
+    "no answer": "warn",
+    "over budget": "warn",
     "ok": "ok",
     "pass": "ok",
     "green": "ok",
@@ -93,14 +95,21 @@ STYLE_CLASSES = {
 }
 
 
-def code_block(text: str, purpose: str) -> Markup:
-    """Return text to paste, beside a button that copies it; `purpose` says what it is to those who hear the page."""
+def code_block(text: str, purpose: str, language: str = "") -> Markup:
+    """Return text to paste, next to a button that copies it; `purpose` says what it is to those who hear the page."""
+    lines = [_color_line(line) for line in text.split("\n")] if language == "diff" else [text]
     return element(
         "figure",
-        element("pre", element("code", text), tabindex=0),
+        element("pre", element("code", join(lines, "\n")), tabindex=0),
         copy_button("Copy", f"Copy: {purpose}"),
         class_="code",
     )
+
+
+def _color_line(line: str) -> Markup:
+    """Return a line of a diff in the class of what it does."""
+    style = DIFF_CLASSES.get(line[:1])
+    return element("span", line, class_=style) if style else escape(line)
 
 
 def copy_button(label: str, name: str = "") -> Markup:

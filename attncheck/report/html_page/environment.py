@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from attncheck.core.facts import Known
 from attncheck.core.report import Report
 from attncheck.core.results.doctor import DoctorSection
-from attncheck.report.html_page.elements import Markup, badge, element, fold
-from attncheck.report.html_page.room import ENVIRONMENT_BYTES, take_blocks
+from attncheck.report.html_page.elements import Markup, badge, bullet_list, element, fold
+from attncheck.report.html_page.room import ENVIRONMENT_BYTES, clip, take_blocks
 from attncheck.report.html_page.tables import cell, make_table, row_head, text_table
 from attncheck.report.sections.doctor import make_overview
 
 
 def environment_section(report: Report) -> Markup:
     """Return what was examined."""
-    blocks = [_make_overview(report), *_list_machine(report), *_list_packages(report)]
+    needs = _list_needs(report.section(DoctorSection))
+    blocks = [_make_overview(report), *needs, *_list_machine(report), *_list_packages(report)]
     heading = element("h2", "Environment", id="environment")
     return element("section", heading, take_blocks(blocks, ENVIRONMENT_BYTES))
 
@@ -24,12 +25,21 @@ def _make_overview(report: Report) -> Markup:
     """Return doctor's overview; its marks are judgements, and stand only where doctor judged."""
     is_judged = report.section(DoctorSection) is not None
     rows = (
-        [row_head(item.title), *([cell(badge(item.mark))] * is_judged), cell(item.text)]
+        [row_head(item.title), *([cell(badge(item.mark))] * is_judged), cell(item.text, "text")]
         for item in make_overview(report)
     )
     head = ("part", *(("state",) * is_judged), "what it is")
     remark = Markup() if is_judged else element("p", "Not judged here: attncheck doctor does that.", class_="dim")
-    return element("div", make_table("What the training stack stands on", head, rows), remark)
+    return element("div", make_table("The training stack", head, rows), remark)
+
+
+def _list_needs(section: DoctorSection | None) -> Iterator[Markup]:
+    """Yield the needs that rules judged by, and what was lost."""
+    if section is not None and section.needs:
+        yield element("p", f"Judged for {', '.join(section.needs)}.", class_="dim")
+    if section is not None and section.lost:
+        lines = bullet_list(clip(line) for line in section.lost)
+        yield element("div", element("p", "Could not be examined, so nothing is known of it:"), lines)
 
 
 def _list_machine(report: Report) -> Iterator[Markup]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from attncheck.core.findings import SEVERITIES, Finding, Fix
 from attncheck.core.report import Report
-from attncheck.report.finding_lines import describe_no_findings, fix_label
+from attncheck.core.results.repair import RepairSection
+from attncheck.report.finding_lines import fix_label, list_evidence, merge_alike, name_step, page_of
 from attncheck.report.html_page.elements import Markup, badge, code_block, element, join
 from attncheck.report.html_page.room import FINDINGS_BYTES, byte_size, clip
+from attncheck.report.verdict import describe_verdict
 
 MAX_PLACES = 20
 MAX_EVIDENCE = 40  # lines
@@ -18,11 +21,14 @@ CARD_BYTES = 40_000  # beyond it a finding is its headline
 def findings_section(report: Report) -> Markup:
     """Return the findings, those that do not fit as headlines, and then as a number."""
     heading = element("h2", "Findings", id="findings")
+    verdict = describe_verdict(report)
     if not report.findings:
-        return element("section", heading, element("p", f"{describe_no_findings(report).capitalize()}."))
+        return element("section", heading, element("p", f"{verdict[:1].upper()}{verdict[1:]}."))
+    findings, repair = merge_alike(report.findings), report.section(RepairSection)
     cards, left, omitted = [], FINDINGS_BYTES, 0
-    for finding in report.findings:
-        card = next((card for card in _iter_cards(finding) if byte_size(card) <= min(left, CARD_BYTES)), None)
+    for finding in findings:
+        cards_of = _iter_cards(finding, repair)
+        card = next((card for card in cards_of if byte_size(card) <= min(left, CARD_BYTES)), None)
         if card is None:
             omitted += 1
             continue
@@ -31,11 +37,11 @@ def findings_section(report: Report) -> Markup:
     if omitted:
         text = f"{omitted} finding{'s' * (omitted > 1)} more, not shown here: the JSON report has them all"
         cards.append(element("p", text, class_="dim"))
-    filters = _make_filters(report) if len(report.findings) > 1 else Markup()
+    filters = _make_filters(findings) if len(findings) > 1 else Markup()
     return element("section", heading, filters, *cards)
 
 
-def _make_filters(report: Report) -> Markup:
+def _make_filters(findings: Sequence[Finding]) -> Markup:
     """Return the controls that hide findings; the page's script shows them, without it nothing can be hidden."""
     boxes = [
         element(
@@ -43,19 +49,18 @@ def _make_filters(report: Report) -> Markup:
             element("input", type="checkbox", value=severity, checked=True, data_severity=True),
             f" {severity} ({count})",
         )
-        for severity, count in report.count_by_severity().items()
-        if count
+        for severity, count in Counter(finding.severity for finding in findings).items()
     ]
-    codes = sorted({finding.code for finding in report.findings})
+    codes = sorted({finding.code for finding in findings})
     options = [element("option", "all codes", value=""), *(element("option", code, value=code) for code in codes)]
     choice = element("label", "code ", element("select", *options, id="code-filter"))
-    shown = element("output", f"{len(report.findings)} shown", id="shown", aria_live="polite")
+    shown = element("output", f"{len(findings)} shown", id="shown", aria_live="polite")
     return element("form", *boxes, choice, shown, class_="filters", hidden=True, aria_label="Show findings")
 
 
-def _iter_cards(finding: Finding) -> Iterator[Markup]:
+def _iter_cards(finding: Finding, repair: RepairSection | None) -> Iterator[Markup]:
     """Yield a finding as a card, the whole first, then its headline alone."""
-    yield _make_card(finding, list(_iter_details(finding)))
+    yield _make_card(finding, list(_iter_details(finding, repair)))
     yield _make_card(finding, [element("p", "its evidence and fixes: in the JSON report", class_="dim")])
 
 
@@ -73,23 +78,27 @@ def _make_card(finding: Finding, details: list[Markup]) -> Markup:
     )
 
 
-def _iter_details(finding: Finding) -> Iterator[Markup]:
-    if finding.evidence:
-        lines = [clip(line) for line in finding.evidence[:MAX_EVIDENCE]]
-        lines += [f"… and {len(finding.evidence) - MAX_EVIDENCE} lines more"] * (len(finding.evidence) > MAX_EVIDENCE)
+def _iter_details(finding: Finding, repair: RepairSection | None) -> Iterator[Markup]:
+    if evidence := list_evidence(finding):
+        lines = [clip(line) for line in evidence[:MAX_EVIDENCE]]
+        lines += [f"… and {len(evidence) - MAX_EVIDENCE} more lines"] * (len(evidence) > MAX_EVIDENCE)
         items = (element("li", line, class_="more" if line[:1] == " " else None) for line in lines)
-        yield element("div", element("h4", "Seen"), element("ul", *items), class_="evidence")
+        yield element("div", element("h4", "Because"), element("ul", *items), class_="evidence")
     if finding.locations:
         places = ", ".join(str(location) for location in finding.locations[:MAX_PLACES])
         more = f" and {len(finding.locations) - MAX_PLACES} more" * (len(finding.locations) > MAX_PLACES)
         yield element("p", f"at {places}{more}", class_="dim")
-    yield from (_make_fix(fix) for fix in finding.fixes)
+    yield from (_make_fix(fix, name_step(fix, repair)) for fix in finding.fixes)
+    page = page_of(finding.code)
+    link = [" · ", element("a", f"the page of {finding.code}", href=page)] if page else []
     why = element("code", f"attncheck explain {finding.code}")
-    yield element("p", join(["why: ", why]), class_="dim")
+    yield element("p", join(["why: ", why, *link]), class_="dim")
 
 
-def _make_fix(fix: Fix) -> Markup:
+def _make_fix(fix: Fix, step: str) -> Markup:
     label = fix_label(fix).capitalize()
+    if step:  # the repair below the findings has its command
+        return element("div", element("h4", f"{label}: {clip(fix.title)}{step}"), class_="fix")
     proven = element("p", f"Proven: {clip(fix.proven)}", class_="proven") if fix.proven else Markup()
     code = code_block(fix.text, fix.title) if fix.text else Markup()
     if fix.kind == "manual":  # nothing to paste: a driver, a machine

@@ -13,26 +13,23 @@ from functools import cache
 from pathlib import Path
 
 from attncheck import __version__
-from attncheck.core.findings import SEVERITIES
+from attncheck.core.facts import Known
 from attncheck.core.report import Report
-from attncheck.core.verdicts import ANSWERS
+from attncheck.core.results.lint import launches_of
 from attncheck.report.bug_report import write_bug_report
-from attncheck.report.finding_lines import (
-    count_severities,
-    describe_allowed,
-    describe_no_findings,
-    list_skips,
-    measured_questions,
-)
+from attncheck.report.finding_lines import describe_allowed, list_skips, measured_questions
+from attncheck.report.html_page.blocks import write_blocks
 from attncheck.report.html_page.elements import Markup, bullet_list, copy_button, element, fold, mark_style
 from attncheck.report.html_page.environment import environment_section
 from attncheck.report.html_page.findings import findings_section
-from attncheck.report.html_page.panels import load_panel
 from attncheck.report.html_page.room import BUG_REPORT_BYTES, PANELS_BYTES, byte_size, clip, take_blocks
 from attncheck.report.interpreter_line import describe_interpreter
+from attncheck.report.sections import load_view
+from attncheck.report.verdict import describe_verdict, judge_report
 
 SIGNS = {"error": "✕", "warning": "!", "note": "i", "open": "?", "ok": "✓"}
 MAX_REPORTED = 20  # findings in the text for an issue
+MAX_SOURCES, MAX_TITLE = 3, 200
 MAX_LISTED = 200  # lines of what was allowed, and of rules that could not judge
 
 
@@ -66,7 +63,7 @@ def _make_head(report: Report) -> Markup:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", name="referrer", content="no-referrer"),
-        element("title", f"attncheck {clip(report.command)}: {describe_verdict(report)[1]}"),
+        element("title", f"attncheck {clip(report.command)}: {clip(describe_verdict(report), MAX_TITLE)}"),
         element("link", rel="icon", href="data:,"),
         element("style", Markup(style)),
     )
@@ -83,64 +80,52 @@ def _read_file(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="ascii")
 
 
-def describe_verdict(report: Report) -> tuple[str, str]:
-    """Return the gravest thing to say ("error", "warning", "note", "open", "ok"), and the verdict in a few words."""
-    counts = list(count_severities(report.findings))
-    if counts:
-        severity = report.worst_severity() or "note"
-        return (severity if severity in SEVERITIES else "note"), ", ".join(counts)
-    if report.unanswered:
-        return "open", f"{describe_no_findings(report)}, but not everything was answered"
-    return "ok", describe_no_findings(report)
-
-
 def _make_header(report: Report) -> Markup:
-    mark, verdict = describe_verdict(report)
+    mark, verdict = judge_report(report), describe_verdict(report)
     sign = element("span", SIGNS[mark], class_="sign", aria_hidden="true")
-    lines = [describe_interpreter(report), " · ".join(_describe_measured(report)), " · ".join(_describe_counts(report))]
     return element(
         "header",
         element("p", f"attncheck {report.command}", class_="command"),
-        element("h1", sign, " ", verdict[:1].upper() + verdict[1:]),
-        *(element("p", clip(line)) for line in lines if line),
+        element("h1", sign, " ", clip(verdict[:1].upper() + verdict[1:])),
+        element("p", clip(" · ".join(_describe_examined(report)))),
         class_=f"verdict {'open' if mark == 'open' else mark_style(mark)}",
     )
 
 
-def _describe_measured(report: Report) -> Iterator[str]:
-    device = report.device
+def _describe_examined(report: Report) -> Iterator[str]:
+    """Yield what was examined: the interpreter, torch, the GPUs or the device, the launches, and when."""
+    snapshot, device = report.snapshot, report.device
+    yield describe_interpreter(report) or f"Python {snapshot.host.python_version} at {snapshot.host.executable}"
+    if isinstance(snapshot.torch, Known):
+        yield f"torch {snapshot.torch.value.version}"
+    gpus = [gpu.name for gpu in snapshot.devices.value] if isinstance(snapshot.devices, Known) else []
     if device.device:
-        yield device.name or device.device
-        yield f"torch {device.torch}"
-    yield f"taken {report.snapshot.taken} by attncheck {report.snapshot.attncheck}"
-
-
-def _describe_counts(report: Report) -> Iterator[str]:
-    answers = [verdict.answer for verdict in report.verdicts]
-    yield from (f"{answers.count(answer)} {answer}" for answer in ANSWERS if answer in answers)
-    if report.passed:
-        yield f"{len(report.passed)} rules passed"
-    if report.skips:
-        yield f"{len(report.skips)} could not judge"
-    if allowed := len(report.baselined) + len(report.allowed):
-        yield f"{allowed} allowed"
+        yield f"measured on {device.name or device.device}"
+    elif gpus:
+        yield f"{len(gpus)} × {gpus[0]}"
+    sources = dict.fromkeys(launch.job.location.source for launch in launches_of(report))
+    if sources:
+        yield ", ".join(list(sources)[:MAX_SOURCES])
+    yield f"taken {snapshot.taken} by attncheck {snapshot.attncheck}"
 
 
 def _iter_sections(report: Report, verbose: bool) -> Iterator[tuple[str, str, Markup]]:
-    """Yield the sections of the page: id, title and content."""
+    """Yield the sections of the page: id, title and content. The repair stands directly under the findings."""
     if measured_questions(report):
         lines = [clip(f"{question.name}: {question.reason}") for question in measured_questions(report)]
         content = element("section", element("h2", "Unanswered", id="unanswered"), bullet_list(lines))
         yield "unanswered", "Unanswered", content
     yield "findings", "Findings", findings_section(report)
+    names = [name for name in report.sections if name != "doctor"]  # which is the page's environment
     left = PANELS_BYTES
-    for number, (name, section) in enumerate(report.sections.items()):
-        panel = load_panel(name)
-        content = take_blocks(panel.show(report, section), left // (len(report.sections) - number))
+    for number, name in enumerate(sorted(names, key=lambda name: name != "repair")):
+        view, section = load_view(name), report.sections[name]
+        blocks = write_blocks((*view.blocks(report, section), *view.below(report, section)))
+        content = take_blocks(blocks, left // (len(names) - number))
         left -= byte_size(content)
         if content:
-            heading = element("h2", panel.title, id=f"section-{name}")
-            yield f"section-{name}", panel.title, element("section", heading, content)
+            heading = element("h2", view.title, id=f"section-{name}")
+            yield f"section-{name}", view.title, element("section", heading, content)
     yield "environment", "Environment", environment_section(report)
     if report.passed or report.skips or report.suppressed or report.baselined or report.allowed:
         yield "rest", "Rules", _list_rules(report, verbose)
@@ -151,10 +136,10 @@ def _list_rules(report: Report, verbose: bool) -> Markup:
     allowed = [clip(line) for line in describe_allowed(report)]
     skips = [clip(f"{skip.code} {skip.name}: {skip.reason}") for skip in list_skips(report, verbose)]
     parts = [element("h2", "Rules", id="rest")]
-    numbers = [f"{len(report.passed)} passed", f"{len(report.skips)} could not judge"]
+    numbers = [f"{len(report.passed)} passed", f"{len(report.skips)} inconclusive"]
     numbers += [f"{len(report.suppressed)} switched off"] * bool(report.suppressed)
     parts.append(element("p", " · ".join(numbers)))
-    for title, lines in (("allowed", allowed), ("could not judge", skips)):
+    for title, lines in (("allowed", allowed), ("inconclusive", skips)):
         if lines:
             more = [f"… and {len(lines) - MAX_LISTED} more"] * (len(lines) > MAX_LISTED)
             parts.append(fold(f"{len(lines)} {title}", bullet_list([*lines[:MAX_LISTED], *more])))
@@ -171,7 +156,7 @@ def _make_bug_report(report: Report) -> Markup:
 
 
 def _make_text_field(report: Report) -> Markup:
-    """Return the text of an issue in a field, with as many findings, the gravest first, as there is room for."""
+    """Return the text of an issue in a field, with as many findings, the most severe first, as there is room for."""
     for max_findings in (MAX_REPORTED, 3, 1, 0):
         text = write_bug_report(report, max_findings=max_findings)
         field = element("textarea", text, readonly=True, rows=12, aria_label="Bug report")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 
-from attncheck.report.columns import Column, Row
-from attncheck.report.html_page.charts import Bar, draw_bar
-from attncheck.report.html_page.elements import Markup, element, mark_style
+from attncheck.report.html_page.elements import Markup, element
 from attncheck.report.html_page.room import clip, take_rows
 
 MAX_ROWS = 400
@@ -22,7 +20,7 @@ def make_table(
 ) -> Markup:
     """Return a table; a row is its cells, made by `row_head` and `cell`.
 
-    `omitted` rows were left out already, beside those beyond `MAX_ROWS`; `numbers` are the titles above numbers.
+    `omitted` rows were left out before those beyond `MAX_ROWS`; `numbers` are the titles above numbers.
     """
     written = (element("tr", *row) for row in rows)
     columns = [element("th", title, scope="col", class_="number" if title in numbers else None) for title in head]
@@ -51,25 +49,3 @@ def row_head(text: str) -> Markup:
 def cell(text: str, class_: str | None = None) -> Markup:
     """Return a cell."""
     return element("td", text if isinstance(text, Markup) else clip(text), class_=class_)
-
-
-def measured_table(
-    caption: str, head: str, columns: Sequence[Column], rows: Sequence[Row], bars: Mapping[str, Sequence[Bar | None]]
-) -> Markup:
-    """Return the table that a terminal shows, with bars under the cells of some columns: one for each row, by title."""
-
-    def write_row(number: int, row: Row) -> list[Markup]:
-        if not row.cells:
-            text, style = row.note
-            note = element("td", clip(text), colspan=len(columns), class_=mark_style(style) or None)
-            return [row_head(row.name), note]
-        cells = [row_head(row.name)]
-        for column, (text, style) in zip(columns, row.cells):
-            bar = bars[column.title][number] if column.title in bars else None
-            classes = " ".join(filter(None, ("" if column.left else "number", style and mark_style(style))))
-            cells.append(element("td", text, *([draw_bar(bar)] if bar else []), class_=classes or None))
-        return cells
-
-    titles = [head, *(column.title for column in columns)]
-    numbers = [column.title for column in columns if not column.left]
-    return make_table(caption, titles, (write_row(number, row) for number, row in enumerate(rows)), numbers=numbers)

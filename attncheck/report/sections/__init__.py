@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attncheck.core.report import Report
-from attncheck.report.lines import Line
+from attncheck.report.blocks import Block
 from attncheck.report.testcases import TestCase
 
 
@@ -17,21 +17,24 @@ def show_nothing(*arguments: Any) -> Iterator[Any]:
     return iter(())
 
 
+def leave_open(*arguments: Any) -> str:
+    """Return "": the findings are the verdict."""
+    return ""
+
+
 @dataclass(frozen=True)
 class SectionView:
-    """How a section is shown. Each function gets the report and the section.
+    """How a section is shown, under which `title` on the page. Each function gets the report and the section.
 
-    `rows(report, section, verbose, width)` yields the lines above the findings in the report of the section's own
-    command; `beside`, with the same arguments, those in the report of another command, such as communication in
-    parity's. `below(report, section)` yields the lines under the findings, which are to be pasted. `markdown` yields
-    lines of Markdown; `testcases`, and `properties` as (name, value), are for JUnit. A section that `covers` the others
-    summarises their results: in text they are shown beside it only with --verbose.
+    `blocks` yields what comes before the findings, `below` what is pasted after them. `verdict` returns the section's
+    answer in one sentence, for the report of its own command. `testcases`, and `properties` as (name, value), are for
+    JUnit. A section that `covers` the others summarises them: text shows their blocks with --verbose only.
     """
 
-    rows: Callable[[Report, Any, bool, int], Iterator[Line]] = show_nothing
-    beside: Callable[[Report, Any, bool, int], Iterator[Line]] = show_nothing
-    below: Callable[[Report, Any], Iterator[Line]] = show_nothing
-    markdown: Callable[[Report, Any], Iterator[str]] = show_nothing
+    title: str
+    blocks: Callable[[Report, Any], Iterator[Block]] = show_nothing
+    below: Callable[[Report, Any], Iterator[Block]] = show_nothing
+    verdict: Callable[[Report, Any], str] = leave_open
     testcases: Callable[[Report, Any], Iterator[TestCase]] = show_nothing
     properties: Callable[[Report, Any], Iterator[tuple[str, str]]] = show_nothing
     covers: bool = False
@@ -41,3 +44,9 @@ def load_view(name: str) -> SectionView:
     """Return the view of the section called `name`."""
     view: SectionView = importlib.import_module(f"{__name__}.{name}").VIEW
     return view
+
+
+def load_views(report: Report) -> tuple[tuple[SectionView, Any], ...]:
+    """Return the sections of a report with their views, those that cover the others first."""
+    views = [(load_view(name), section) for name, section in report.sections.items()]
+    return tuple(sorted(views, key=lambda pair: not pair[0].covers))

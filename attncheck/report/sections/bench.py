@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, UNBOUNDED, Case
 from attncheck.core.report import Report
@@ -10,11 +10,11 @@ from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import PASSES_TITLES, Recommendation, Timing
 from attncheck.core.shares import BEYOND_POSSIBLE, format_share
-from attncheck.report.columns import Column, Row, layout_table
-from attncheck.report.lines import Line, column_line, style_of_answer, text_line
-from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_span, format_table
+from attncheck.core.verdicts import Verdict
+from attncheck.report.blocks import Bar, Block, Bullets, Code, Fold, Paragraph, make_table, style_of_answer
+from attncheck.report.columns import Column, Row
 from attncheck.report.sections import SectionView
-from attncheck.report.sections.parity import verdict_testcases
+from attncheck.report.sections.parity import list_unmeasured, show_verdicts, verdict_testcases
 from attncheck.report.testcases import TestCase, make_testcase, timing_answer
 
 COLUMNS = (
@@ -37,22 +37,53 @@ BEYOND_MATMUL = (
 )
 
 
-def rows(report: Report, section: BenchSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield the timings for a terminal `width` columns wide."""
-    yield from map(text_line, describe_device(section))
-    for title, timings in timing_tables(section):
-        yield Line()
-        yield text_line(title)
-        yield from _timing_table(timings, width)
-    yield Line()
-    yield text_line(LEGEND)
-    yield from map(text_line, describe_caveats(section))
-    yield Line()
+def blocks(report: Report, section: BenchSection) -> Iterator[Block]:
+    """Yield the device, the recommendation, the tables, what limits them, and why others were not timed."""
+    yield from map(Paragraph, describe_device(section))
     if is_order_only(section):
-        yield text_line(ORDER_ONLY)
-    for recommendation in section.recommendations:
-        yield from _recommendation_lines(recommendation)
-    yield from _untimed_backends(section, verbose)
+        yield Paragraph(ORDER_ONLY)
+    for item in section.recommendations:
+        sentence = describe_recommendation(item)
+        yield Paragraph(sentence[:1].upper() + sentence[1:], strong=True)
+        if item.choice and item.setting and not (item.wanted == "deterministic" and item.cost == 1.0):
+            yield Code("", item.setting)
+    for title, timings in timing_tables(section):
+        title = title[0].upper() + title[1:]
+        yield make_table(title, "backend", COLUMNS, map(make_row, timings), _make_bars(timings))
+    yield Bullets((LEGEND, *describe_caveats(section)))
+    refused = (
+        Verdict("parity", timing.backend, "", "", "refused", timing.reason)
+        for timing in section.timings
+        if timing.outcome == "refused"
+    )
+    timed = (Verdict("parity", t.backend, "", "", "pass", "") for t in section.timings if t.outcome != "refused")
+    yield from list_unmeasured(section.backends, (*timed, *refused), False)
+    if section.verdicts:
+        title = "Parity of the cases that were timed"
+        yield Fold(title, tuple(show_verdicts(section.backends, section.verdicts, section.runs)))
+
+
+def verdict(report: Report, section: BenchSection) -> str:
+    """Return the first recommendation, or that nothing is recommended."""
+    if is_order_only(section):
+        return "no recommendation: only a CPU was timed"
+    if section.recommendations:
+        return describe_recommendation(section.recommendations[0])
+    timed = sum(timing.outcome == "ok" for timing in section.timings)
+    return f"{timed} of {len(section.timings)} calls timed, no recommendation"
+
+
+def _make_bars(timings: Sequence[Timing]) -> dict[str, list[Bar | None]]:
+    slowest = max((timing.median_ms for timing in timings if timing.outcome == "ok"), default=0.0)
+
+    def make_bar(timing: Timing, share: float) -> Bar | None:
+        style = "bad" if timing.answer != "pass" else "ok" if timing.reproducible else "plain"
+        return Bar(share, style) if timing.outcome == "ok" and share else None
+
+    return {
+        "ms": [make_bar(timing, timing.median_ms / slowest if slowest else 0.0) for timing in timings],
+        "of matmul": [make_bar(timing, timing.matmul_share) for timing in timings],
+    }
 
 
 def describe_device(section: BenchSection) -> Iterator[str]:
@@ -60,6 +91,8 @@ def describe_device(section: BenchSection) -> Iterator[str]:
     measured_on, rates = section.measured_on, section.rates
     threads = f", {rates.threads} thread{'s' * (rates.threads > 1)}" if rates.threads else ""
     yield f"{measured_on.name or measured_on.device}{threads} · torch {measured_on.torch} · {measured_on.seconds:.0f} s"
+    if len(shapes := list_shapes(section)) == 1:
+        yield shapes[0]
     if rates.matmul_tflops:
         size = rates.matmul_size
         yield (
@@ -90,7 +123,13 @@ def timing_tables(section: BenchSection) -> Iterator[tuple[str, list[Timing]]]:
         layers = f" · {timings[0].layers} layers" if timings[0].layers > 1 else ""
         timed = sorted((t for t in timings if t.outcome == "ok"), key=lambda timing: timing.median_ms)
         unmeasured = [t for t in timings if t.outcome not in ("ok", "refused")]
-        yield f"{PASSES_TITLES[timings[0].passes]} · {describe_shape(case)}{layers}", timed + unmeasured
+        shape = f" · {describe_shape(case)}" * (len(list_shapes(section)) > 1)
+        yield f"{PASSES_TITLES[timings[0].passes]}{shape}{layers}", timed + unmeasured
+
+
+def list_shapes(section: BenchSection) -> list[str]:
+    """Return the shapes that were timed, each once."""
+    return list(dict.fromkeys(describe_shape(timing.case) for timing in section.timings))
 
 
 def describe_shape(case: Case) -> str:
@@ -146,10 +185,6 @@ def format_ms(ms: float) -> str:
     return f"{ms:.3f}" if ms < 10 else f"{ms:.2f}" if ms < 100 else f"{ms:.1f}"
 
 
-def _timing_table(timings: list[Timing], width: int) -> Iterator[Line]:
-    yield from layout_table("backend", COLUMNS, [make_row(timing) for timing in timings], width)
-
-
 def make_row(timing: Timing) -> Row:
     """Return the row of a timing in its table."""
     if timing.outcome != "ok":
@@ -202,50 +237,6 @@ def describe_recommendation(item: Recommendation) -> str:
     return start + ", ".join(parts)
 
 
-def _recommendation_lines(item: Recommendation) -> Iterator[Line]:
-    yield text_line(describe_recommendation(item))
-    if item.choice and not (item.wanted == "deterministic" and item.cost == 1.0):
-        for line in item.setting.splitlines():
-            yield column_line(("    ", ""), (line, "bold"))
-
-
-def _untimed_backends(section: BenchSection, verbose: bool) -> Iterator[Line]:
-    """Yield why a backend was not timed at all; with `verbose` also of those that are not installed."""
-    timed = {timing.backend for timing in section.timings if timing.outcome == "ok"}
-    reasons: dict[str, list[str]] = {}
-    for timing in section.timings:
-        if timing.backend not in timed and timing.outcome == "refused":
-            names = reasons.setdefault(f"refuses   {timing.reason}", [])
-            names += [timing.backend] * (timing.backend not in names)
-    for state in section.backends:
-        if verbose and state.missing and not state.over_ranks:
-            reasons.setdefault(f"not here  {state.missing}", []).append(state.name)
-    if reasons:
-        yield Line()
-    for reason, names in reasons.items():
-        yield column_line((f"{reason[:10]}", "dim"), (f"{', '.join(names)}: {reason[10:]}", "dim"))
-
-
-def markdown(report: Report, section: BenchSection) -> Iterator[str]:
-    """Yield the timings and recommendations."""
-    yield from (f"{escape_line(line)}  " for line in describe_device(section))
-    for title, timings in timing_tables(section):
-        yield from ("", f"## {escape_markdown(title[0].upper() + title[1:])}", "")
-        yield from format_table(
-            ("backend", *(column.title for column in COLUMNS)),
-            [(format_name(t), *(format_cells(t) if t.outcome == "ok" else (t.reason,))) for t in timings],
-        )
-    yield ""
-    yield from (f"{escape_line(note)}  " for note in describe_caveats(section))
-    yield from (f"## {'Order on this CPU' if is_order_only(section) else 'Recommended'}", "")
-    if is_order_only(section):
-        yield from (escape_line(ORDER_ONLY), "")
-    for item in section.recommendations:
-        yield f"- {escape_markdown(describe_recommendation(item))}"
-        yield from (f"  - {format_code_span(line)}" for line in item.setting.splitlines())
-    yield ""
-
-
 def testcases(report: Report, section: BenchSection) -> Iterator[TestCase]:
     """Yield parity's test cases, then one for each timing; its time is the median call's."""
     seconds = {(run.backend, run.case.name): run.call_ms / 1000 for run in section.runs}
@@ -258,4 +249,4 @@ def testcases(report: Report, section: BenchSection) -> Iterator[TestCase]:
         yield make_testcase(report, name, f"bench: {timing.backend}", answer, reason, text, timing.median_ms / 1000)
 
 
-VIEW = SectionView(rows=rows, markdown=markdown, testcases=testcases)
+VIEW = SectionView("Bench", blocks, verdict=verdict, testcases=testcases)

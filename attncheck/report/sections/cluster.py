@@ -2,57 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from attncheck.core.node_ranges import name_nodes
+from attncheck.core.node_ranges import MAX_NODES, format_nodes, name_nodes, parse_nodes, shorten_nodes
 from attncheck.core.report import Report
 from attncheck.core.results.cluster import ClusterSection, NodeFact, NodeGroup, group_silent
-from attncheck.report.lines import Line, column_line, text_line
-from attncheck.report.markdown_text import escape_line, format_table
+from attncheck.report.blocks import Block, Fold, Heading, Items, Table
+from attncheck.report.columns import Column, Row
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase
 
 MAX_OTHERS = 10  # facts shown that are not of the attention stack; JSON holds all
 MAX_GROUPS = 5  # values shown of one fact
+MAX_COLUMNS = 24  # facts in the table of nodes
+MAX_CELLS = 1200
+MAX_VALUE = 80  # characters of a value in a cell
 
 
-def beside(report: Report, section: ClusterSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield who answered, the GPUs, and the facts that differ."""
-    yield Line()
-    yield Line((("nodes   ", "bold"),), describe_nodes(section))
-    for line in list_names(section):
-        yield Line((("        ", ""),), line)
-    if section.gpus:
-        yield Line((("gpus    ", "bold"),), describe_gpus(section))
-    for line in list_silent(section):
-        yield Line((("silent  ", "bold red"),), line)
-    shown = choose_facts(section, verbose)
-    if shown:
-        yield column_line(("differs:", "bold"))
-    for fact in shown:
-        yield Line((("  ", ""), (describe_subject(fact) + "  ", "bold")), describe_groups(fact, verbose))
-    if len(shown) < len(section.facts):
-        yield text_line(f"  and {len(section.facts) - len(shown)} facts more, of the rest (-v lists them)")
+def blocks(report: Report, section: ClusterSection) -> Iterator[Block]:
+    """Yield who answered, the GPUs, the facts that differ, and a table of nodes by facts."""
+    rows = [("", "nodes", describe_nodes(section)), *(("", "", line) for line in list_names(section))]
+    rows += [("", "gpus", describe_gpus(section))] if section.gpus else []
+    rows += [("lost", "no answer", line) for line in list_silent(section)]
+    yield Items(tuple(rows))
+    shown, all_facts = choose_facts(section, False), choose_facts(section, True)
+    yield from _list_facts("Facts that differ", shown)
+    if others := all_facts[len(shown) :]:
+        title = f"{len(others)} more facts differ"
+        yield Fold(title, tuple(_list_facts(title, others)), f"{title} (-v lists them)")
+    if all_facts:
+        facts = all_facts[:MAX_COLUMNS]
+        yield Fold("Nodes by facts that differ", (_make_matrix(section, facts),))
 
 
-def markdown(report: Report, section: ClusterSection) -> Iterator[str]:
-    """Yield who answered, and the facts that differ as a table."""
-    yield from ("## Nodes", "")
-    gpus = (f"GPUs: {describe_gpus(section)}",) if section.gpus else ()
-    silent = (f"no answer: {line}" for line in list_silent(section))
-    lines = (describe_nodes(section), *list_names(section), *gpus, *silent)
-    yield from (f"- {escape_line(line)}" for line in lines)
-    yield ""
-    if section.facts:
-        rows = []
-        for fact in choose_facts(section, False):
-            first, others = fact.groups[0], fact.groups[1 : MAX_GROUPS + 1]
-            outliers = "; ".join(map(describe_group, others)) + describe_rest(fact, MAX_GROUPS + 1)
-            rows.append((describe_subject(fact), f"{first.value} ({first.count} of {section.answered})", outliers))
-        yield from format_table(("differs", "most nodes", "other nodes"), rows)
-        yield ""
-        if len(rows) < len(section.facts):
-            yield from (f"{len(section.facts) - len(rows)} facts more differ; the JSON report has them.", "")
+def _list_facts(title: str, facts: Sequence[NodeFact]) -> Iterator[Block]:
+    if facts:
+        yield Heading(title)
+        rows = (("", describe_subject(fact), describe_groups(fact, False)) for fact in facts)
+        yield Items(tuple(rows), ("", "fact", "values and nodes"))
+
+
+def _make_matrix(section: ClusterSection, facts: Sequence[NodeFact]) -> Table:
+    """Return the table of nodes by facts; nodes with the same values share a row, and a rare value is marked."""
+    columns = tuple(Column(describe_subject(fact)[:MAX_VALUE], 2, left=True) for fact in facts)
+
+    def make_cell(index: int, fact: NodeFact) -> tuple[str, str]:
+        return (fact.groups[index].value[:MAX_VALUE], "yellow" * (index > 0)) if index >= 0 else ("not known", "dim")
+
+    rows = [
+        Row(_name_row(nodes), tuple(map(make_cell, indices, facts))) for nodes, indices in _group_rows(section, facts)
+    ]
+    limit = MAX_CELLS // (1 + len(facts))
+    return Table("Nodes by facts that differ", "nodes", columns, tuple(rows), page_rows=limit)
+
+
+def _group_rows(section: ClusterSection, facts: Sequence[NodeFact]) -> list[tuple[list[int], tuple[int, ...]]]:
+    """Return nodes with the index of their value in each fact (-1: not known), the most common row first."""
+    silent = {node.node for node in section.silent}
+    indices = {node: [-1] * len(facts) for node in range(min(section.size, MAX_NODES)) if node not in silent}
+    for column, fact in enumerate(facts):
+        for index, group in enumerate(fact.groups):
+            for node in parse_nodes(group.nodes):
+                if node in indices:
+                    indices[node][column] = index
+    nodes_by_row: dict[tuple[int, ...], list[int]] = {}
+    for node, row in indices.items():
+        nodes_by_row.setdefault(tuple(row), []).append(node)
+    return sorted(((nodes, row) for row, nodes in nodes_by_row.items()), key=lambda item: (-len(item[0]), item[0][0]))
+
+
+def _name_row(nodes: Sequence[int]) -> str:
+    return shorten_nodes(format_nodes(nodes)) + (f" ({len(nodes)})" if len(nodes) > 1 else "")
 
 
 def testcases(report: Report, section: ClusterSection) -> Iterator[TestCase]:
@@ -76,7 +96,7 @@ def describe_nodes(section: ClusterSection) -> str:
     )
     count = len(section.facts)
     differing = f"{count} fact{'s' * (count != 1)} differ{'s' * (count == 1)}" if count else "nothing differs"
-    shown = f"what stands above is node {section.shown}" if section.size > 1 else ""
+    shown = f"node {section.shown} is shown above" if section.size > 1 else ""
     return " · ".join(filter(None, (f"under {section.launcher}", answered, differing, shown)))
 
 
@@ -84,8 +104,6 @@ def list_names(section: ClusterSection) -> Iterator[str]:
     """Yield what the launcher calls the nodes that differ or are silent, where it has names that are no hosts."""
     if not section.names:
         return
-    from attncheck.core.node_ranges import parse_nodes
-
     outlying = {node.node for node in section.silent}
     for fact in section.facts:
         if fact.relation == "stack":
@@ -145,4 +163,4 @@ def describe_group(group: NodeGroup) -> str:
     return f"{group.value} on {count}{name_nodes(group.nodes).replace(' ', ': ' if group.count > 1 else ' ', 1)}"
 
 
-VIEW = SectionView(beside=beside, markdown=markdown, testcases=testcases, properties=properties)
+VIEW = SectionView("Nodes", blocks, testcases=testcases, properties=properties)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from attncheck.core.report import Report
 from attncheck.core.results.determinism import DeterminismSection
-from attncheck.core.verdicts import Repeats
-from attncheck.report.columns import Column, Row, layout_table
-from attncheck.report.lines import Line, column_line, text_line
+from attncheck.core.verdicts import Repeats, Verdict
+from attncheck.report.blocks import Bar, Block, Fold, Paragraph, make_table, text_table
+from attncheck.report.columns import Column, Row
 from attncheck.report.sections import SectionView
-from attncheck.report.sections.parity import format_heading, missing_backends, verdict_table, verdict_testcases
+from attncheck.report.sections.parity import format_heading, list_unmeasured, verdict_testcases
 from attncheck.report.testcases import TestCase
 
 MODES = {"default": "", "deterministic": "deterministic", "warn_only": "warn_only=True"}
@@ -25,30 +25,26 @@ COLUMNS = (
 )
 
 
-def rows(report: Report, section: DeterminismSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield the measurements for a terminal."""
-    yield text_line(format_heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
-    yield Line()
-    yield from _repeats_table(section, verbose, width)
-    yield from missing_backends(section.backends, section.verdicts, section.measured_on.ring_size > 0)
-
-
-def _repeats_table(section: DeterminismSection, verbose: bool, width: int) -> Iterator[Line]:
-    shown = [repeats for repeats in section.repeats if verbose or repeats.outcome != "refused"]
-    yield text_line("different results among the calls, bit for bit; first: the call that first differed")
-    yield from layout_table("backend", COLUMNS, [make_row(repeats) for repeats in shown], width)
-    if not verbose:
-        yield from _format_refusals(section)
-
-
-def _format_refusals(section: DeterminismSection) -> Iterator[Line]:
-    """Yield, once each, why a backend refused to be repeated."""
-    ran = {repeats.backend for repeats in section.repeats if repeats.outcome != "refused"}
-    reasons = {repeats.backend: repeats.reason for repeats in section.repeats if repeats.backend not in ran}
-    if reasons:
-        yield Line()
-    for backend, reason in reasons.items():
-        yield column_line(("refuses   ", "dim"), (f"{backend}: {reason}", "dim"))
+def blocks(report: Report, section: DeterminismSection) -> Iterator[Block]:
+    """Yield the table of repeated calls, and why others were not repeated."""
+    yield Paragraph(format_heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
+    shown = [repeats for repeats in section.repeats if repeats.outcome != "refused"]
+    slowest = max((repeats.call_ms for repeats in shown), default=0.0)
+    bars = [Bar(repeats.call_ms / slowest) if repeats.outcome == "ok" and slowest else None for repeats in shown]
+    caption = (
+        "Different results among the calls, bit for bit: 1 is the same every time; first: the call that first differed"
+    )
+    yield make_table(caption, "backend", COLUMNS, map(make_row, shown), {"ms": bars})
+    refused = dict.fromkeys(
+        (r.backend, MODES[r.mode] or "default", r.reason) for r in section.repeats if r not in shown
+    )
+    ran = {repeats.backend for repeats in shown}
+    never = tuple(
+        Verdict("determinism", name, "", "", "refused", reason) for name, _, reason in refused if name not in ran
+    )
+    yield from list_unmeasured(section.backends, (*section.verdicts, *never), section.measured_on.ring_size > 0)
+    if refused:
+        yield Fold("Refused", (text_table(f"{len(refused)} refused", ("backend", "mode", "why"), refused),))
 
 
 def _format_name(repeats: Repeats) -> str:
@@ -59,12 +55,8 @@ def make_row(repeats: Repeats) -> Row:
     """Return the row of a case that was repeated."""
     if repeats.outcome != "ok":
         return Row(_format_name(repeats), note=(f"{repeats.outcome}: {repeats.reason}", "dim"))
-    by_tensor = {difference.tensor: difference for difference in repeats.differences}
-    cells: list[tuple[str, str]] = []
-    for tensor in TENSORS:
-        difference = by_tensor.get(tensor)
-        text = str(difference.distinct) if difference else "-"
-        cells.append((text, "green" if difference and difference.distinct == 1 else "yellow"))
+    distinct = {difference.tensor: difference.distinct for difference in repeats.differences}
+    cells = [(str(distinct.get(name, "-")), "green" if distinct.get(name) == 1 else "yellow") for name in TENSORS]
     first_differing = [difference.first_differing for difference in repeats.differences if difference.first_differing]
     memory = f"{repeats.memory_bytes / (1 << 20):.0f} MiB" if repeats.memory_bytes else "-"
     numbers = (str(repeats.repeats), str(min(first_differing, default="-")), f"{repeats.call_ms:.2f}", memory)
@@ -74,9 +66,18 @@ def make_row(repeats: Repeats) -> Row:
     return Row(_format_name(repeats), (*cells, (batch, "yellow" if varied else "dim")))
 
 
-def markdown(report: Report, section: DeterminismSection) -> Iterator[str]:
-    """Yield each backend's verdicts, counted."""
-    yield from verdict_table(section.measured_on, section.verdicts)
+def verdict(report: Report, section: DeterminismSection) -> str:
+    """Return how many backends repeat their bits by default."""
+    varied = {
+        repeats.backend: any(difference.distinct > 1 for difference in repeats.differences)
+        for repeats in section.repeats
+        if repeats.outcome == "ok" and repeats.mode == "default"
+    }
+    if not varied:
+        return ""
+    names = [name for name, varies in varied.items() if varies]
+    same = f"{len(varied) - len(names)} of {len(varied)} backends repeat their bits"
+    return same + (f"; {', '.join(names)} do{'es' * (len(names) == 1)} not" if names else "")
 
 
 def testcases(report: Report, section: DeterminismSection) -> Iterator[TestCase]:
@@ -88,4 +89,4 @@ def testcases(report: Report, section: DeterminismSection) -> Iterator[TestCase]
     yield from verdict_testcases(report, section.verdicts, seconds)
 
 
-VIEW = SectionView(rows=rows, markdown=markdown, testcases=testcases)
+VIEW = SectionView("Determinism", blocks, verdict=verdict, testcases=testcases)

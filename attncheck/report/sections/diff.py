@@ -6,59 +6,43 @@ from collections.abc import Iterator
 
 from attncheck.core.report import Report
 from attncheck.core.results.diff import ComparedSide, DiffSection, StackDifference
-from attncheck.report.lines import Line, column_line, text_line
-from attncheck.report.markdown_text import escape_line, format_table
+from attncheck.report.blocks import Block, Bullets, Fold, Heading, Items
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase
 
 MAX_OTHERS = 10  # differences shown that nothing relates to a finding or to the stack; JSON holds all
 TITLES = {
-    "named": "differs, and named by these findings:",
-    "stack": "differs, of the attention stack:",
-    "other": "differs, of the rest:",
+    "named": "Differences that the findings name",
+    "stack": "Other differences in the attention stack",
+    "other": "Other differences",
 }
 PACKAGE_KINDS = ("package", "torch", "driver", "python", "platform", "variable")  # whose subject says enough
 
 
-def rows(report: Report, section: DiffSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield both sides, and where nothing is one-sided, that it is so."""
-    for name, side in (("A", section.a), ("B", section.b)):
-        yield Line(((f"{name}  ", "bold"),), describe_side(side))
-    yield Line((("   ", ""),), describe_outcome(section))
-    if verbose:
-        yield from (Line((("not judged  ", "dim"),), text) for text in section.not_judged)
-    elif section.not_judged:
-        count = len(section.not_judged)
-        text = f"{count} finding{'s' * (count != 1)} of one side could not be judged on the other (-v lists them)"
-        yield Line((("   ", ""),), text)
-    yield from (Line((("lost  ", "bold red"),), text) for text in section.lost)
+def blocks(report: Report, section: DiffSection) -> Iterator[Block]:
+    """Yield both sides, and what could not be judged."""
+    yield Items((("", "A", describe_side(section.a)), ("", "B", describe_side(section.b))))
+    if count := len(section.not_judged):
+        text = f"{count} finding{'s' * (count != 1)} of one side could not be judged on the other"
+        yield Fold(f"{text}:", (Bullets(section.not_judged),), text)
+    yield Bullets(tuple(f"lost: {text}" for text in section.lost))
 
 
-def below(report: Report, section: DiffSection) -> Iterator[Line]:
+def below(report: Report, section: DiffSection) -> Iterator[Block]:
     """Yield the facts that differ, the likeliest explanation first."""
     for relation, title in TITLES.items():
-        group = [difference for difference in section.differences if difference.relation == relation]
-        if not group:
-            continue
-        yield Line()
-        yield column_line((title, "bold"))
-        shown = group[:MAX_OTHERS] if relation == "other" else group
-        for difference in shown:
-            yield Line((("  ", ""), (describe_subject(difference) + "  ", "bold")), describe_values(difference))
-        if len(group) > len(shown):
-            yield text_line(f"  and {len(group) - len(shown)} more (--format json has all)")
+        rows = [("", describe_subject(d), describe_values(d)) for d in section.differences if d.relation == relation]
+        shown = rows[:MAX_OTHERS] if relation == "other" else rows
+        if shown:
+            yield Heading(title)
+            yield Items(tuple(shown), ("", "what", "differs"))
+        if rest := rows[len(shown) :]:
+            yield Fold(f"{len(rest)} others", (Items(tuple(rest), ("", "what", "differs")),), f"and {len(rest)} more")
 
 
-def markdown(report: Report, section: DiffSection) -> Iterator[str]:
-    """Yield both sides and the facts that differ as a table."""
-    yield from (f"- {escape_line(f'{name}: {describe_side(s)}')}" for name, s in (("A", section.a), ("B", section.b)))
-    yield from ("", escape_line(describe_outcome(section)), "")
-    if section.differences:
-        table = [(describe_subject(d), d.a, d.b, ", ".join(d.explains) or d.relation) for d in section.differences]
-        yield from format_table(("differs", "A", "B", "named by"), table)
-        yield ""
-    yield from (f"- {escape_line(f'not judged: {text}')}" for text in section.not_judged)
-    yield ""
+def verdict(report: Report, section: DiffSection) -> str:
+    """Return in one line what the comparison came to."""
+    return describe_outcome(section)
 
 
 def testcases(report: Report, section: DiffSection) -> Iterator[TestCase]:
@@ -97,4 +81,4 @@ def describe_values(difference: StackDifference) -> str:
     return f"A {difference.a} · B {difference.b}{named}"
 
 
-VIEW = SectionView(rows=rows, below=below, markdown=markdown, testcases=testcases)
+VIEW = SectionView("Two environments", blocks, below, verdict, testcases)

@@ -12,8 +12,7 @@ from attncheck.core.report import Report
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import NOT_ASKED, Snapshot
 from attncheck.doctor.knowledge import frameworks
-from attncheck.report.lines import STYLES, Line
-from attncheck.report.markdown_text import format_table
+from attncheck.report.blocks import Block, Items
 from attncheck.report.sections import SectionView
 
 Mark = Literal["ok", "-", "note", "warning", "error"]
@@ -36,25 +35,17 @@ _PARTS = {"transformers": ("transformers.modeling_flash_attention_utils", "trans
 
 @dataclass(frozen=True)
 class OverviewItem:
-    """One component, with the gravest finding about it ("ok": none; "-": it is not there)."""
+    """One component, with the most severe finding about it ("ok": no finding; "-": it is not installed)."""
 
     mark: Mark
     title: str
     text: str
 
 
-def rows(report: Report, section: DoctorSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield the overview for a terminal."""
+def blocks(report: Report, section: DoctorSection) -> Iterator[Block]:
+    """Yield the overview."""
     items = make_overview(report)
-    title_width = max(len(item.title) for item in items)
-    for item in items:
-        yield Line(((f"{item.mark:<8}", STYLES[item.mark]), (f"{item.title:<{title_width}}  ", "bold")), item.text)
-
-
-def markdown(report: Report, section: DoctorSection) -> Iterator[str]:
-    """Yield the overview as a table."""
-    yield from format_table(("", "", ""), [(item.mark, item.title, item.text) for item in make_overview(report)])
-    yield ""
+    yield Items(tuple((item.mark, item.title, item.text) for item in items), ("state", "part", "what it is"))
 
 
 def make_overview(report: Report) -> tuple[OverviewItem, ...]:
@@ -75,8 +66,13 @@ def _worst_mark(report: Report, title: str, text: str, titles: frozenset[str]) -
 
 
 def _is_about(finding: Finding, title: str, titles: frozenset[str]) -> bool:
-    """Return whether a finding is about a row: its subject names the row, or names none and its rule does."""
+    """Return whether a finding is about a row: its subject names the row, or names none and its rule does.
+
+    A finding with a place is about a launch, also if its subject is the framework.
+    """
     subject = finding.subject.lower()
+    if finding.locations:
+        return False
     if subject.split(" ")[0] in titles:
         return subject.split(" ")[0] == title
     return subject.startswith(title) or finding.name.startswith(title + "-")
@@ -156,4 +152,4 @@ def _describe_heads(snapshot: Snapshot) -> str:
     return ", ".join([*shown, f"head_dim {value_or(model.head_dim, 0) or '?'}"])
 
 
-VIEW = SectionView(rows=rows, markdown=markdown)
+VIEW = SectionView("Environment", blocks)

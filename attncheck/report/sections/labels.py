@@ -7,36 +7,45 @@ from collections.abc import Iterator, Sequence
 
 from attncheck.core.report import Report
 from attncheck.core.results.labels import ROLE_TEXTS, LabelledLaunch, LabelsSection, Span
-from attncheck.report.lines import Line, column_line, text_line
-from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block, format_table
+from attncheck.report.blocks import Block, Bullets, Code, Fold, Heading, Paragraph, text_table
 from attncheck.report.sections import SectionView
 
-SHOWN_ROWS = 1  # without --verbose
 OPEN, CLOSE = "⟦", "⟧"
 
 
-def rows(report: Report, section: LabelsSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield each launch's table and its first rows."""
-    for number, launch in enumerate(section.launches):
-        if number:
-            yield Line()
-        yield text_line(describe_launch(launch))
-        for remark in launch.remarks:
-            yield text_line(f"  {remark}")
+def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
+    """Yield each launch's table by role and its first rows."""
+    for launch in section.launches:
+        yield Heading(describe_launch(launch))
+        if launch.remarks:
+            yield Bullets(launch.remarks)
         if launch.reason:
-            yield text_line(f"  not known: {launch.reason}")
+            yield Paragraph(f"not known: {launch.reason}")
             continue
-        yield text_line(f"  it means to learn {launch.targets}")
-        for count in launch.counts:
-            share = f"{count.learned} of {count.tokens} tokens learned"
-            yield column_line(("    ", ""), (f"{ROLE_TEXTS[count.role]:26}", ""), (share, "bold" * bool(count.learned)))
-        for note in launch.notes:
-            yield text_line(f"  {note}")
-        shown = launch.rows if verbose else launch.rows[:SHOWN_ROWS]
-        for place, spans in enumerate(shown, 1):
-            yield text_line(f"  row {place} of {launch.total_rows}, learned tokens between {OPEN} {CLOSE}:")
-            for line in format_row(spans):
-                yield column_line(("    ", ""), (line, ""))
+        yield Paragraph(f"It means to learn {launch.targets}.")
+        rows = [(ROLE_TEXTS[count.role], str(count.learned), str(count.tokens)) for count in launch.counts]
+        yield text_table("Learned tokens by role", ("role", "learned", "of"), rows)
+        if launch.notes:
+            yield Bullets(launch.notes)
+        shown = [
+            Code(f"Row {number} of {launch.total_rows}, learned tokens between {OPEN} {CLOSE}", format_row(spans))
+            for number, spans in enumerate(launch.rows, 1)
+        ]
+        yield from shown[:1]
+        if shown[1:]:
+            yield Fold("More rows", tuple(shown[1:]))
+
+
+def verdict(report: Report, section: LabelsSection) -> str:
+    """Return which launches learn what they mean to learn."""
+    wrong = sum(bool(launch.problems) for launch in section.launches)
+    known = sum(not launch.reason for launch in section.launches)
+    if not known:
+        return "not known which tokens are learned"
+    if wrong:
+        who = "it learns" if known == 1 else f"{wrong} of {known} launches learn"
+        return f"{who} other tokens than intended"
+    return f"{'it learns' if known == 1 else f'all {known} launches learn'} the intended tokens"
 
 
 def describe_launch(launch: LabelledLaunch) -> str:
@@ -45,30 +54,15 @@ def describe_launch(launch: LabelledLaunch) -> str:
     return f"{launch.location}: {name}" + (f" · tokenizer of {launch.tokenizer}" if launch.tokenizer else "")
 
 
-def format_row(spans: Sequence[Span]) -> list[str]:
-    """Return a row's text in lines, what is learned between brackets; what repeats as padding is counted."""
+def format_row(spans: Sequence[Span]) -> str:
+    """Return a row's text, what is learned between brackets; padding that repeats is counted."""
     parts = []
     for learned, group in itertools.groupby(spans, key=lambda span: span.learned):
         text = "".join(
             f"…{span.tokens} × padding…" if span.role == "padding" and span.tokens > 1 else span.text for span in group
         )
         parts.append(f"{OPEN}{text}{CLOSE}" if learned else text)
-    return "".join(parts).splitlines() or [""]
+    return "".join(parts)
 
 
-def markdown(report: Report, section: LabelsSection) -> Iterator[str]:
-    """Yield each launch with its table and rows."""
-    for launch in section.launches:
-        yield from (f"## {escape_markdown(describe_launch(launch))}", "")
-        for line in (*launch.remarks, *launch.notes, *([f"not known: {launch.reason}"] if launch.reason else [])):
-            yield from (escape_line(line), "")
-        if launch.reason:
-            continue
-        yield from (f"It means to learn {launch.targets}.", "")
-        counts = [(ROLE_TEXTS[count.role], str(count.tokens), str(count.learned)) for count in launch.counts]
-        yield from (*format_table(("role", "tokens", "learned"), counts), "")
-        for spans in launch.rows:
-            yield from (*format_code_block("\n".join(format_row(spans))), "")
-
-
-VIEW = SectionView(rows=rows, beside=rows, markdown=markdown)
+VIEW = SectionView("Learned tokens", blocks=blocks, verdict=verdict)

@@ -8,48 +8,46 @@ from collections.abc import Iterator, Mapping
 from attncheck.core.facts import Known
 from attncheck.core.io.outgoing import MASKED_LAUNCH
 from attncheck.core.job import Job, LintedLaunch
+from attncheck.core.launch import COMMAND
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection
-from attncheck.report.lines import STYLES, Line
-from attncheck.report.markdown_text import escape_markdown, format_code_block, format_table
+from attncheck.report.blocks import Block, Code, Fold, Items, Paragraph
 from attncheck.report.sections import SectionView
 
-DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+def blocks(report: Report, section: LintSection) -> Iterator[Block]:
+    """Yield a row for each launch, marked "ok", "warning" or "error" by its most severe finding, "-" if unread."""
+    yield Items(tuple(launch_rows(report, section)), ("state", "launch", "settings"))
 
 
-def rows(report: Report, section: LintSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield a line for each launch, marked "ok", "warning" or "error" by the gravest of its findings, "-" unread."""
-    for mark, text in launch_rows(report, section):
-        yield Line(((f"{mark:<8}", STYLES[mark]),), text)
-
-
-def below(report: Report, section: LintSection) -> Iterator[Line]:
-    """Yield the corrections of launches: a diff, and a command to paste; of folders only how many there are."""
+def below(report: Report, section: LintSection) -> Iterator[Block]:
+    """Yield the corrections of launches: a diff, and a command to paste; of folders how many there are."""
     if section.from_folders:
-        count = sum(bool(launch.diff) for launch in section.launches)
-        if count:
-            yield Line()
-            yield Line(text=f"{count} corrected: attncheck lint FILE prints the corrected launch, JSON holds all")
+        if count := sum(bool(launch.diff) for launch in section.launches):
+            yield Paragraph(f"{count} corrected: attncheck lint FILE prints the corrected launch, JSON has all")
+            details = (Code(heading, text, "diff") for heading, text in list_corrections(section))
+            yield Fold("Corrected launches", tuple(details))
         return
+    files = [launch for launch in section.launches if launch.job.location.source != COMMAND]
+    one_line = {launch.command for launch in files if adds_one_line(launch.diff)}
     for heading, text in list_corrections(section):
-        yield Line()
-        yield Line(((f"{heading}:", "bold"),))
-        yield from (Line(((line, DIFF_STYLES.get(line[:1], "")),), no_wrap=True) for line in text.splitlines())
-    if _is_masked(section):
-        yield Line()
-        yield Line(text=MASKED_LAUNCH)
+        if text not in one_line:
+            yield Code(heading[0].upper() + heading[1:], text, "diff" if heading.startswith("corrected") else "sh")
+    if any(MASKED_LAUNCH in launch.job.remarks for launch in section.launches):
+        yield Paragraph(MASKED_LAUNCH)
 
 
-def markdown(report: Report, section: LintSection) -> Iterator[str]:
-    """Yield the launches as a table, then their corrections."""
-    yield from format_table(("", "launch"), list(launch_rows(report, section)))
-    yield ""
-    for heading, text in list_corrections(section):
-        yield from (f"## {escape_markdown(heading[0].upper() + heading[1:])}", "")
-        yield from (*format_code_block(text, "diff" if "corrected" in heading else ""), "")
-    if _is_masked(section):
-        yield from (MASKED_LAUNCH, "")
+def adds_one_line(diff: str) -> bool:
+    """Return whether a diff adds one line, so that it is read as fast as the whole command."""
+    return sum(line.startswith("+") and not line.startswith("+++") for line in diff.splitlines()) == 1
+
+
+def verdict(report: Report, section: LintSection) -> str:
+    """Return that nothing was linted, "" if a launch was read."""
+    if any(launch.job.settings for launch in section.launches):
+        return ""
+    return "nothing was linted: no launch of a known trainer was read"
 
 
 def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
@@ -59,17 +57,17 @@ def properties(report: Report, section: LintSection) -> Iterator[tuple[str, str]
         yield f"launch.{number}", f"{job.location}: {job.framework} {job.version} {job.trainer}"
 
 
-def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str]]:
-    """Yield a mark and a line for each launch that was read, then for each source that holds none."""
+def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str, str]]:
+    """Yield a mark, a place and a line for each launch that was read, then for each source without a launch."""
     severities = _collect_severities(report)
     for launch in section.launches:
         unread = "" if launch.job.settings else " · nothing read"
-        yield _worst_mark(severities, launch), f"{launch.job.location}  {describe_job(launch.job)}{unread}"
-    yield from (("-", f"{name}  not linted: no known trainer is started") for name in section.not_linted)
-    yield from (("-", f"not read: {text}") for text in section.not_read)
+        yield _worst_mark(severities, launch), str(launch.job.location), f"{describe_job(launch.job)}{unread}"
+    yield from (("-", name, "not linted: no known trainer is started") for name in section.not_linted)
+    yield from (("-", "not read", text) for text in section.not_read)
     if section.without_launch:
         plural = "s" * (section.without_launch > 1)
-        yield "-", f"{section.without_launch} other file{plural} of the folders: no known trainer is started"
+        yield "-", "others", f"{section.without_launch} other file{plural} of the folders: no known trainer is started"
 
 
 def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
@@ -83,11 +81,7 @@ def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
 
 def _paste_heading(launch: LintedLaunch) -> str:
     names = ", ".join(launch.shell_variables)
-    return "to paste" + f" (the shell must hold {names}, which the script leaves to it)" * bool(names)
-
-
-def _is_masked(section: LintSection) -> bool:
-    return any(MASKED_LAUNCH in launch.job.remarks for launch in section.launches)
+    return "to paste" + f" (the shell must set {names}, which the script leaves to it)" * bool(names)
 
 
 def _collect_severities(report: Report) -> dict[str, set[str]]:
@@ -134,4 +128,4 @@ def describe_attention(plan: Plan, job: Job) -> str:
     return ", ".join(parts)
 
 
-VIEW = SectionView(rows=rows, below=below, markdown=markdown, properties=properties)
+VIEW = SectionView("Launches", blocks, below, verdict, properties=properties)

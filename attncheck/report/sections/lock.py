@@ -7,50 +7,45 @@ from collections.abc import Iterator
 from attncheck.core.lock import LOCK_FILE
 from attncheck.core.report import Report
 from attncheck.core.results.lock import LockSection, Move
-from attncheck.report.lines import STYLES, Line, column_line, text_line
-from attncheck.report.markdown_text import escape_line, format_table
+from attncheck.report.blocks import Block, Code, Fold, Items, Paragraph, text_table
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase
 
-MAX_COLUMN = 24  # of a subject, so that a narrow terminal has room for what moved
+
+def blocks(report: Report, section: LockSection) -> Iterator[Block]:
+    """Yield what was compared, what moved without being a finding, and what could not be compared."""
+    yield Paragraph(describe_comparison(section))
+    rows = [(mark_move(report, move), move.subject, describe_move(move), move.code) for move in section.moves]
+    left_out = [("-", "not compared", text, "") for text in section.not_compared]
+    left_out += [("lost", "not compared", text, "") for text in section.lost]
+    shown = tuple(row[:3] for row in (*rows, *left_out) if not row[3])
+    if shown:
+        yield Items(shown, ("", "what", "moved"))
+    if any(row[3] for row in rows):
+        titles = ("what", "severity", "code", "moved")
+        table = text_table("Everything that moved", titles, ((what, mark, code, t) for mark, what, t, code in rows))
+        yield Fold("Everything that moved since the lock", (table,))
 
 
-def rows(report: Report, section: LockSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield what was compared, then a line for each thing that moved and is no finding; with `verbose` for all."""
-    yield text_line(describe_comparison(section))
-    shown = [move for move in section.moves if verbose or not move.code]
-    column = min(MAX_COLUMN, max((len(move.subject) for move in shown), default=0)) + 2
-    for move in shown:
-        mark = mark_move(report, move)
-        yield Line(((f"{mark:<8}", STYLES[mark]), (f"{move.subject:<{column}}", "bold")), describe_move(move))
-    for text in section.not_compared:
-        yield Line((("-       ", STYLES["-"]), ("not compared  ", "dim")), text)
-    for text in section.lost:
-        yield Line((("lost    ", STYLES["lost"]),), text)
-
-
-def below(report: Report, section: LockSection) -> Iterator[Line]:
+def below(report: Report, section: LockSection) -> Iterator[Block]:
     """Yield what to do about moves that are meant, once for all of them."""
     if any(move.code for move in section.moves):
         file = "" if section.path == LOCK_FILE else f" {section.path}"
-        yield Line()
         if not section.measurements:
-            yield text_line("whether it matters is measured, then compared:")
-            yield column_line(("    attncheck parity --output json=parity.json", "bold"))
-            yield column_line((f"    attncheck lock --check{file} --report parity.json", "bold"))
-        yield text_line("where all of it is meant, it is recorded anew by:")
-        yield column_line((f"    attncheck lock{file}", "bold"))
+            commands = (
+                "attncheck parity --output json=parity.json",
+                f"attncheck lock --check{file} --report parity.json",
+            )
+            yield Code("To measure whether it matters, and compare", "\n".join(commands), "sh")
+        yield Code("If all of it is intended, record it", f"attncheck lock{file}", "sh")
 
 
-def markdown(report: Report, section: LockSection) -> Iterator[str]:
-    """Yield what was compared, and everything that moved as a table."""
-    yield from (escape_line(describe_comparison(section)), "")
-    table = [(mark_move(report, move), move.code, move.subject, describe_move(move)) for move in section.moves]
-    if table:
-        yield from format_table(("", "code", "what", "moved"), table)
-        yield ""
-    yield from (f"- {escape_line(f'not compared: {text}')}" for text in section.not_compared)
-    yield ""
+def verdict(report: Report, section: LockSection) -> str:
+    """Return how many things moved, and how many of them matter."""
+    if not section.moves:
+        return f"nothing moved since {section.date}"
+    matter = len({move.code for move in section.moves if move.code})
+    return f"{len(section.moves)} moved since {section.date}" + ("" if matter else ", none of it matters")
 
 
 def testcases(report: Report, section: LockSection) -> Iterator[TestCase]:
@@ -79,4 +74,4 @@ def mark_move(report: Report, move: Move) -> str:
     return next((finding.severity for finding in findings if finding.code == move.code), "ok")
 
 
-VIEW = SectionView(rows=rows, below=below, markdown=markdown, testcases=testcases)
+VIEW = SectionView("Lock", blocks, below, verdict, testcases)

@@ -1,167 +1,205 @@
-"""Parity's measurements: a table of errors, a heat map of cases, the verdicts in words."""
+"""Parity's measurements: each backend's answer, why others were not measured; under -v every family and every case."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attncheck.core.report import Report
 from attncheck.core.results.parity import ParitySection
-from attncheck.core.verdicts import ANSWERS, Answer, BackendState, MeasuredOn, Verdict
+from attncheck.core.verdicts import FAIL_FACTOR, Answer, BackendState, MeasuredOn, Run, Verdict
 from attncheck.report import scoreboard
-from attncheck.report.lines import Line, StyledText, column_line, style_of_answer, text_line
-from attncheck.report.markdown_text import escape_line, format_table
+from attncheck.report.blocks import Block, Fold, Items, Marks, Paragraph, Table, style_of_answer, text_table
+from attncheck.report.columns import Column, Row
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase, make_testcase
 
-COLUMN_WIDTH = 10  # characters of a family's column, two of them between it and the one before
 COUNTED_ANSWERS: tuple[Answer, ...] = ("pass", "warn", "fail", "lost", "refused", "skipped")
+UNJUDGED = ("refused", "skipped")
+ANSWER_WORDS: dict[Answer, str] = {"warn": "over budget", "fail": "wrong", "lost": "lost"}
+NOT_INSTALLED = " is not installed"
+CUDA_ONLY = "on CUDA only"
+NEEDS_CUDA = "needs CUDA"
+MAX_CASES = 40  # on the page
 
 
-def rows(report: Report, section: ParitySection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield the measurements for a terminal `width` columns wide."""
-    yield text_line(format_heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
-    yield Line()
-    backends = list(scoreboard.backend_rows(section.backends, section.verdicts))
-    yield from _error_table(backends, scoreboard.list_families(section.verdicts), width)
-    yield from _heat_map(backends, width)
-    yield from missing_backends(section.backends, section.verdicts, section.measured_on.ring_size > 0)
-    if verbose:
-        yield from _format_verdicts(section)
+def blocks(report: Report, section: ParitySection) -> Iterator[Block]:
+    """Yield each backend's answer and why others were not measured, then every case as details."""
+    yield Paragraph(format_heading(section.measured_on, len({verdict.case for verdict in section.verdicts})))
+    yield from show_verdicts(section.backends, section.verdicts, section.runs, section.measured_on.ring_size > 0)
+
+
+def show_verdicts(
+    states: Sequence[BackendState], verdicts: Sequence[Verdict], runs: Iterable[Run] = (), over_ranks: bool = False
+) -> Iterator[Block]:
+    """Yield what parity shows of these verdicts."""
+    rows = [row for row in scoreboard.backend_rows(states, verdicts) if set(row.counts) - set(UNJUDGED)]
+    if rows:
+        yield Items(tuple(_summarize_backend(row.backend, verdicts) for row in rows), ("", "backend", "answer"))
+    yield from list_unmeasured(states, verdicts, over_ranks)
+    if rows:
+        details = (
+            _error_table(rows, scoreboard.list_families(verdicts)),
+            *_draw_cases(rows),
+            _list_cases(verdicts, runs),
+        )
+        yield Fold("Every case", (*details, *_list_refusals(verdicts)), opened=True)
 
 
 def format_heading(measured_on: MeasuredOn, cases: int) -> str:
     """Return in one line the device that was measured on, how many cases ran, and how long it took."""
     seconds = f"{measured_on.seconds:.0f} s" if measured_on.seconds >= 10 else f"{measured_on.seconds:.1f} s"
+    emulated = ", flash-attn's kernels emulated in plain torch" * measured_on.emulated
+    cause = "before the interrupt" if measured_on.interrupted else "within --budget"
     parts = [
         measured_on.name or measured_on.device,
+        f"{measured_on.ring_size} ranks{emulated}" if measured_on.ring_size else "",
         f"torch {measured_on.torch}",
         f"{measured_on.suite} suite: {cases} cases" if measured_on.suite else "",
+        f"seed {measured_on.seed}",
+        seconds,
+        f"{measured_on.not_reached} runs not reached {cause}" if measured_on.not_reached else "",
     ]
-    if measured_on.ring_size:
-        parts.insert(
-            1,
-            f"{measured_on.ring_size} ranks"
-            + (", flash-attn's kernels emulated in plain torch" * measured_on.emulated),
-        )
-    parts += [f"seed {measured_on.seed}", seconds]
-    if measured_on.not_reached:
-        cause = "before the interrupt" if measured_on.interrupted else "within --budget"
-        parts.append(f"{measured_on.not_reached} runs not reached {cause}")
-    return " · ".join(part for part in parts if part)
+    return " · ".join(filter(None, parts))
 
 
-def _error_table(backends: list[scoreboard.Row], families: tuple[str, ...], width: int) -> Iterator[Line]:
-    name_width = _name_width(backends)
-    per_block = max(1, (width - name_width - 2) // COLUMN_WIDTH)
-    used = [answer for answer in COUNTED_ANSWERS if any(row.counts.get(answer) for row in backends)]
-    yield text_line("worst error in units of its budget: up to 1 passes, over 3 fails; - where no case was run")
-    for start in range(0, len(families), per_block):
-        block = families[start : start + per_block]
-        header = ((f"{name[: COLUMN_WIDTH - 2]:>{COLUMN_WIDTH}}", "bold") for name in block)
-        yield column_line((f"{'backend':<{name_width}} ", "bold"), *header)
-        for row in backends:
-            cells = (
-                (f"{cell.text:>{COLUMN_WIDTH}}", style_of_answer(cell.answer))
-                for cell in row.cells[start : start + per_block]
-            )
-            yield column_line((f"{row.backend:<{name_width}} ", ""), *cells)
-        yield Line()
-    yield column_line(
-        (f"{'cases':<{name_width}} ", "bold"), *((f"{answer:>{COLUMN_WIDTH}}", "bold") for answer in used)
-    )
-    for row in backends:
-        numbers = ((f"{row.counts.get(answer, 0):>{COLUMN_WIDTH}}", _count_style(answer, row)) for answer in used)
-        yield column_line((f"{row.backend:<{name_width}} ", ""), *numbers)
+def count_right(verdicts: Sequence[Verdict]) -> str:
+    """Return how many judged cases are right: "all 59 cases right", "57 of 59 cases right, 2 wrong"."""
+    counts = Counter(verdict.answer for verdict in verdicts if verdict.answer not in UNJUDGED)
+    total = sum(counts.values())
+    plural = "s" * (total != 1)
+    if counts["pass"] == total:
+        return f"all {total} cases right" if total > 1 else "1 case right"
+    others = (f"{counts[answer]} {word}" for answer, word in ANSWER_WORDS.items() if counts[answer])
+    return ", ".join((f"{counts['pass']} of {total} case{plural} right", *others))
 
 
-def _name_width(backends: list[scoreboard.Row]) -> int:
-    return max([len(row.backend) for row in backends] + [7])
+def verdict_sentence(states: Sequence[BackendState], verdicts: Sequence[Verdict], over_ranks: bool = False) -> str:
+    """Return the verdict on all backends, "" if no case was judged: "all 59 cases right, 3 backends; 2 need CUDA"."""
+    judged = {verdict.backend for verdict in verdicts if verdict.answer not in UNJUDGED}
+    if not judged:
+        return ""
+    cuda = len(group_unmeasured(states, verdicts, over_ranks).get(NEEDS_CUDA, ()))
+    need = f"; {cuda} need{'s' * (cuda == 1)} CUDA" if cuda else ""
+    return f"{count_right(verdicts)}, {len(judged)} backend{'s' * (len(judged) != 1)}{need}"
 
 
-def _count_style(answer: Answer, row: scoreboard.Row) -> str:
-    return style_of_answer(answer) if row.counts.get(answer) else "dim"
+def _summarize_backend(backend: str, verdicts: Sequence[Verdict]) -> tuple[str, str, str]:
+    """Return the row of a backend: its worst answer, how many cases are right, and the error nearest to its limit."""
+    judged = [verdict for verdict in verdicts if verdict.backend == backend and verdict.answer not in UNJUDGED]
+    refused = sum(verdict.backend == backend for verdict in verdicts) - len(judged)
+    worst = max(judged, key=lambda verdict: verdict.budget_ratio)
+    answers = {verdict.answer for verdict in judged}
+    marks = {"fail": "wrong", "lost": "lost", "warn": "warn"}
+    mark = next((word for answer, word in marks.items() if answer in answers), "right")
+    parts = [count_right(judged)]
+    if worst.budget_ratio:
+        parts.append(f"worst {scoreboard.format_ratio(worst.budget_ratio)} of the budget ({worst.family})")
+    parts += [f"{refused} refused or skipped"] * bool(refused)
+    return mark, backend, " · ".join(parts)
 
 
-def _heat_map(backends: list[scoreboard.Row], width: int) -> Iterator[Line]:
-    name_width = _name_width(backends)
-    room = max(20, width - name_width - 2)
-    yield Line()
-    marks = f"{scoreboard.HEAT_MARKS} up to the budget, ! over it, X wrong"
-    marks += ", ? not judged" * any(mark == "?" for row in backends for mark, _ in row.heat)
-    yield text_line(f"one mark a case, in the order of the families: {marks}")
-    for row in backends:
-        for start in range(0, len(row.heat), room):
-            name = row.backend if start == 0 else ""
-            yield column_line((f"{name:<{name_width}}  ", ""), *_join_styles(row.heat[start : start + room]))
-
-
-def _join_styles(heat: Sequence[tuple[str, Answer]]) -> StyledText:
-    """Join neighbours of one style, so that a line has few changes of colour."""
-    pieces: list[tuple[str, str]] = []
-    for mark, answer in heat:
-        style = style_of_answer(answer)
-        if pieces and pieces[-1][1] == style:
-            pieces[-1] = (pieces[-1][0] + mark, style)
-        else:
-            pieces.append((mark, style))
-    return tuple(pieces)
-
-
-def missing_backends(states: Iterable[BackendState], verdicts: Iterable[Verdict], over_ranks: bool) -> Iterator[Line]:
-    """Yield why backends that were not measured are missing, each reason once."""
-    measured = {verdict.backend for verdict in verdicts}
-    reasons: dict[str, list[str]] = {}
+def group_unmeasured(
+    states: Iterable[BackendState], verdicts: Iterable[Verdict], over_ranks: bool
+) -> Mapping[str, list[str]]:
+    """Return the backends of which no case was judged, by reason: "not installed", "needs CUDA", or in full."""
+    kept = list(verdicts)
+    judged = {verdict.backend for verdict in kept if verdict.answer not in UNJUDGED}
+    reasons: dict[str, str] = {}
     for state in states:
-        if state.missing and state.name not in measured and state.over_ranks == over_ranks:
-            reasons.setdefault(state.missing, []).append(state.name)
-    if reasons:
-        yield Line()
-    for reason, names in reasons.items():
-        yield column_line(("not here  ", "dim"), (f"{', '.join(names)}: {reason}", "dim"))
-
-
-def _format_verdicts(section: ParitySection) -> Iterator[Line]:
-    """Yield every verdict in words, refusals with their reasons once."""
-    yield Line()
-    runs = {(run.backend, run.case.name): run for run in section.runs}
-    for verdict in section.verdicts:
-        if verdict.answer in ("refused", "skipped"):
+        if state.missing and state.over_ranks == over_ranks:
+            reasons[state.name] = state.missing
+    for verdict in kept:
+        reasons.setdefault(verdict.backend, verdict.reason)
+    groups: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        if name in judged:
             continue
-        run = runs[verdict.backend, verdict.case]
-        ratio = max((score.eager_ratio for score in run.scores), default=0.0)
-        details = f" · {ratio:.2f} × eager's largest error" if ratio else ""
-        details += f" · ran {run.kernels[0][:60]}" if run.kernels else ""
-        text = f"{verdict.backend} {verdict.case}: {verdict.reason}{details}"
-        yield column_line((f"{verdict.answer:<5}", style_of_answer(verdict.answer)), (text, ""))
-    yield from _format_refusals(section.verdicts)
+        if reason.endswith(NOT_INSTALLED):
+            reason = "not installed"
+        groups.setdefault(NEEDS_CUDA if reason.endswith(CUDA_ONLY) else reason, []).append(name)
+    return groups
 
 
-def _format_refusals(verdicts: Sequence[Verdict]) -> Iterator[Line]:
-    counts: dict[tuple[str, str, str], int] = {}
-    for verdict in verdicts:
-        if verdict.answer in ("refused", "skipped"):
-            key = (verdict.answer, verdict.backend, verdict.reason)
-            counts[key] = counts.get(key, 0) + 1
-    for (answer, backend, reason), count in counts.items():
-        yield column_line((f"{answer} ", "dim"), (f"{backend}, {count} case{'s' * (count > 1)}: {reason}", "dim"))
+def list_unmeasured(states: Sequence[BackendState], verdicts: Iterable[Verdict], over_ranks: bool) -> Iterator[Block]:
+    """Yield why backends were not measured, each reason once."""
+    packages = {state.name: state.package for state in states}
+    rows = []
+    for reason, names in group_unmeasured(states, verdicts, over_ranks).items():
+        if reason == "not installed":
+            counts = Counter(packages.get(name, name) for name in names)
+            rows.append(("-", f"{reason} ({len(names)})", ", ".join(f"{name} {n}" for name, n in counts.items())))
+        elif reason == NEEDS_CUDA:
+            rows.append(("-", f"{reason} ({len(names)})", ", ".join(names)))
+        else:
+            rows.append(("-", "not measured", f"{', '.join(names)}: {reason}"))
+    if rows:
+        yield Items(tuple(rows))
 
 
-def markdown(report: Report, section: ParitySection) -> Iterator[str]:
-    """Yield each backend's verdicts, counted."""
-    yield from verdict_table(section.measured_on, section.verdicts)
+def _error_table(rows: Sequence[scoreboard.Row], families: Sequence[str]) -> Table:
+    """Return each backend's worst error by family, without the families in which no case ran."""
+    used = [i for i, _ in enumerate(families) if any(row.cells[i].text != "-" for row in rows)]
+    caption = (
+        f"Worst error by family, in units of its budget: up to 1 passes, over {FAIL_FACTOR:g} fails; "
+        "- if no case was run"
+    )
+    cells = (
+        Row(row.backend, tuple((row.cells[i].text, style_of_answer(row.cells[i].answer)) for i in used)) for row in rows
+    )
+    return Table(caption, "backend", tuple(Column(families[i]) for i in used), tuple(cells), heat=True)
 
 
-def verdict_table(measured_on: MeasuredOn, verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a Markdown table of how many verdicts of each backend have which answer."""
-    yield escape_line(f"{measured_on.name or measured_on.device} · torch {measured_on.torch}")
-    yield ""
-    used = [answer for answer in ANSWERS if any(verdict.answer == answer for verdict in verdicts)]
-    names = dict.fromkeys(verdict.backend for verdict in verdicts)
-    counts = [
-        [str(sum(v.backend == name and v.answer == answer for v in verdicts)) for answer in used] for name in names
-    ]
-    yield from format_table(("backend", *used), [(name, *row) for name, row in zip(names, counts)])
-    yield ""
+def _draw_cases(rows: Sequence[scoreboard.Row]) -> Iterator[Block]:
+    summaries = (", ".join(f"{row.counts[a]} {a}" for a in COUNTED_ANSWERS if a in row.counts) for row in rows)
+    unjudged = ", ? not judged" * any(mark == "?" for row in rows for mark, _ in row.heat)
+    legend = f"{scoreboard.HEAT_MARKS} up to the budget, ! over it, X wrong{unjudged}"
+    drawn = tuple((row.backend, summary, row.heat) for row, summary in zip(rows, summaries))
+    yield Marks(f"One mark a case, in the order of the families: {legend}", drawn)
+
+
+def _list_cases(verdicts: Sequence[Verdict], runs: Iterable[Run]) -> Table:
+    """Return every judged case, the worst first."""
+    judged = [verdict for verdict in verdicts if verdict.answer not in UNJUDGED]
+    runs_by_case = {(run.backend, run.case.name): run for run in runs}
+    rows = (
+        (
+            verdict.backend,
+            verdict.answer,
+            verdict.case,
+            _format_error(verdict),
+            " · ".join((verdict.reason, *_describe_run(runs_by_case.get((verdict.backend, verdict.case))))),
+        )
+        for verdict in sorted(judged, key=lambda verdict: (verdict.answer == "pass", -verdict.budget_ratio))
+    )
+    table = text_table("Cases, the worst first", ("backend", "answer", "case", "error / budget", "why"), rows)
+    return Table(table.caption, table.head, table.columns, table.rows, page_rows=MAX_CASES)
+
+
+def _describe_run(run: Run | None) -> Iterator[str]:
+    ratio = max((score.eager_ratio for score in run.scores), default=0.0) if run else 0.0
+    if ratio:
+        yield f"{ratio:.2f} × eager's largest error"
+    if run and run.kernels:
+        yield f"ran {run.kernels[0][:60]}"
+
+
+def _format_error(verdict: Verdict) -> str:
+    """Return the error in units of its budget; "noted" if a warning is not about a number."""
+    is_noted = verdict.answer == "warn" and not verdict.budget_ratio
+    return "noted" if is_noted else scoreboard.format_ratio(verdict.budget_ratio)
+
+
+def _list_refusals(verdicts: Sequence[Verdict]) -> Iterator[Block]:
+    counts = Counter((v.backend, v.answer, v.reason) for v in verdicts if v.answer in UNJUDGED)
+    if counts:
+        rows = ((backend, answer, str(count), reason) for (backend, answer, reason), count in counts.most_common())
+        yield text_table("Refused or skipped", ("backend", "answer", "cases", "why"), rows)
+
+
+def verdict(report: Report, section: ParitySection) -> str:
+    """Return how many cases are right."""
+    return verdict_sentence(section.backends, section.verdicts, section.measured_on.ring_size > 0)
 
 
 def testcases(report: Report, section: ParitySection) -> Iterator[TestCase]:
@@ -181,4 +219,4 @@ def verdict_testcases(
         yield make_testcase(report, verdict.case, suite, verdict.answer, verdict.reason, evidence, case_seconds)
 
 
-VIEW = SectionView(rows=rows, markdown=markdown, testcases=testcases)
+VIEW = SectionView("Parity", blocks, verdict=verdict, testcases=testcases)

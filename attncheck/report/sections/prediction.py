@@ -1,4 +1,4 @@
-"""What a ring would do on a cluster that is not here: a table of schemes, one of ring sizes, and the answers."""
+"""What a ring would do on another cluster: a table of schemes, one of ring sizes, and the answers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from attncheck.core.results.prediction import Prediction, PredictionSection
 from attncheck.core.results.ring_timings import PASSES
 from attncheck.core.results.timings import PASSES_TITLES
 from attncheck.core.shares import BEYOND_POSSIBLE, format_share
-from attncheck.report.columns import Column, Row, layout_table
-from attncheck.report.lines import Line, text_line
-from attncheck.report.markdown_text import escape_line, escape_markdown, format_table
+from attncheck.report.blocks import Bar, Block, Bullets, make_table
+from attncheck.report.columns import Column, Row
 from attncheck.report.sections import SectionView
 
 COLUMNS = (
@@ -32,18 +31,14 @@ LEGEND = (
 BEYOND_FLASH = f"{BEYOND_POSSIBLE} of flash/n: a block without a mask takes less than two causal ones, or noise"
 
 
-def beside(report: Report, section: PredictionSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield the predictions for a terminal `width` columns wide."""
-    yield from map(text_line, describe_sources(section))
+def blocks(report: Report, section: PredictionSection) -> Iterator[Block]:
+    """Yield the answers, the tables with the efficiency as a bar, and what the numbers are based on."""
+    yield Bullets(section.conclusions)
     for title, rows in prediction_tables(section):
-        yield Line()
-        yield text_line(title)
-        yield from layout_table("", COLUMNS, [make_row(name, row) for name, row in rows], width)
-        yield from map(text_line, describe_limits(rows))
-    yield Line()
-    yield from map(text_line, describe_signs(section))
-    yield Line()
-    yield from map(text_line, section.conclusions)
+        bars = {"of flash/n": [Bar(row.efficiency) if row.outcome == "ok" else None for _, row in rows]}
+        yield make_table(title[0].upper() + title[1:], "scheme", COLUMNS, (make_row(*row) for row in rows), bars)
+        yield Bullets(tuple(describe_limits(rows)))
+    yield Bullets((*describe_sources(section), *describe_signs(section)))
 
 
 def describe_signs(section: PredictionSection) -> Iterator[str]:
@@ -68,7 +63,7 @@ def describe_sources(section: PredictionSection) -> Iterator[str]:
 
 
 def prediction_tables(section: PredictionSection) -> Iterator[tuple[str, list[tuple[str, Prediction]]]]:
-    """Yield each table's title and its rows with their names: the ring size that was asked for, then smaller ones."""
+    """Yield each table's title and its rows with their names: the requested ring size, then smaller ones."""
     largest = max((row.ring_size for row in section.predictions), default=0)
     for passes in PASSES:
         rows = [row for row in section.predictions if row.ring_size == largest and row.passes == passes]
@@ -100,7 +95,7 @@ def describe_limits(rows: Sequence[tuple[str, Prediction]]) -> Iterator[str]:
     for name, row in rows:
         if row.outcome == "ok":
             names.setdefault(row.limited_by, []).append(name)
-    yield from (f"  limited by {limit}: {', '.join(limited)}" for limit, limited in names.items())
+    yield from (f"limited by {limit}: {', '.join(limited)}" for limit, limited in names.items())
 
 
 def make_row(name: str, row: Prediction) -> Row:
@@ -121,22 +116,4 @@ def format_cells(row: Prediction) -> tuple[str, ...]:
     )
 
 
-def markdown(report: Report, section: PredictionSection) -> Iterator[str]:
-    """Yield the predictions as tables, then the answers."""
-    yield from (f"{escape_line(line)}  " for line in describe_sources(section))
-    for title, rows in prediction_tables(section):
-        yield from ("", f"## {escape_markdown(title[0].upper() + title[1:])}", "")
-        yield from format_table(
-            ("scheme", *(column.title for column in COLUMNS)),
-            [(name, *(format_cells(row) if row.outcome == "ok" else (row.reason,))) for name, row in rows],
-        )
-        yield ""
-        yield from (f"{escape_line(line.strip())}  " for line in describe_limits(rows))
-    yield ""
-    yield from (f"{escape_line(line)}  " for line in describe_signs(section))
-    yield ""
-    yield from (f"- {escape_line(line)}" for line in section.conclusions)
-    yield ""
-
-
-VIEW = SectionView(beside=beside, markdown=markdown)
+VIEW = SectionView("Predicted rings", blocks)

@@ -1,41 +1,57 @@
-"""A rehearsed launch: what was run in place of what was written, the answers, and the launch that trains right."""
+"""A rehearsed launch: one table of answers, as written and corrected, and the launch that trains right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attncheck.core.report import Report
 from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
-from attncheck.core.results.smoke import deciding_reason, judge_result
-from attncheck.report.lines import Line, column_line, text_line
-from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block, format_table
+from attncheck.core.results.smoke import judge_result
+from attncheck.report.blocks import Block, Bullets, Code, Fold, Paragraph
 from attncheck.report.sections import SectionView
+from attncheck.report.sections.lint import adds_one_line
 from attncheck.report.sections.smoke import (
-    describe_layers,
-    describe_result,
-    format_check_name,
-    format_result,
-    list_unjudged,
+    AS_WRITTEN,
+    compare_results,
+    judge_run,
+    list_layers,
+    result_testcases,
+    show_results,
 )
-from attncheck.report.testcases import TestCase, make_testcase
+from attncheck.report.testcases import TestCase
 
 MAX_PATHS = 5  # of files that are named in a line
+MAX_TITLE = 40  # characters of a column
 
 
-def rows(report: Report, section: RehearsalSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield each launch that was run, for a terminal `width` columns wide."""
-    for number, launch in enumerate(section.launches):
-        if number:
-            yield Line()
-        yield text_line(describe_launch(launch))
-        for remark in (*launch.remarks, *describe_isolation(launch)):
-            yield text_line(f"  {remark}")
-        for line in (*_summarize_layers(launch), launch.objective):
-            yield column_line(("  ", ""), (line, "dim"))
-        for result in launch.results:
-            yield from format_result(result, verbose, width)
-        if verbose:
-            yield from (column_line(("    ", ""), (line, "dim")) for line in launch.diff.splitlines())
+def blocks(report: Report, section: RehearsalSection) -> Iterator[Block]:
+    """Yield for each launch how it was run and its answers, then the details of each run."""
+    for launches in group_launches(section):
+        first = launches[0]
+        yield Paragraph(describe_launch(first))
+        remarks = (text for launch in launches for text in (*launch.remarks, *describe_isolation(launch)))
+        yield Bullets(tuple(dict.fromkeys(remarks)))
+        yield from compare_results(report, [(_name_run(launch), launch.results) for launch in launches])
+        for launch in launches:
+            details = (
+                Bullets((launch.objective, *_summarize_layers(launch))),
+                *show_results(launch.results),
+                Fold("How it was scaled down", (Code("How it was scaled down", launch.diff.rstrip(), "diff"),)),
+            )
+            yield Fold(f"{_name_run(launch)}: {launch.steps} steps, {launch.seconds:.0f} s", details)
+
+
+def group_launches(section: RehearsalSection) -> list[list[RehearsedLaunch]]:
+    """Return the runs of each launch, as written first."""
+    groups: dict[str, list[RehearsedLaunch]] = {}
+    for launch in section.launches:
+        groups.setdefault(launch.location, []).append(launch)
+    return list(groups.values())
+
+
+def _name_run(launch: RehearsedLaunch) -> str:
+    tried = " ".join(launch.tried.split())
+    return f"with {tried[:MAX_TITLE]}{'…' * (len(tried) > MAX_TITLE)}" if tried else AS_WRITTEN
 
 
 def describe_launch(launch: RehearsedLaunch) -> str:
@@ -47,7 +63,6 @@ def describe_launch(launch: RehearsedLaunch) -> str:
         f"{launch.ranks} {'rank' if launch.ranks == 1 else 'ranks'}",
         f"{launch.steps} steps",
         f"{launch.seconds:.0f} s",
-        *([f"with {launch.tried}"] * bool(launch.tried)),
     ]
     return " · ".join(parts)
 
@@ -55,7 +70,7 @@ def describe_launch(launch: RehearsedLaunch) -> str:
 def describe_isolation(launch: RehearsedLaunch) -> Iterator[str]:
     """Yield how the launch was isolated, and what it wrote outside its folder, or tried to."""
     isolation = launch.isolation
-    if launch.command:  # it was run
+    if launch.command and isolation.text:  # it was run
         yield isolation.text
     for what, paths in (
         ("wrote outside its folder, kept from your files", isolation.written),
@@ -68,55 +83,50 @@ def describe_isolation(launch: RehearsedLaunch) -> Iterator[str]:
 
 
 def _summarize_layers(launch: RehearsedLaunch) -> Iterator[str]:
-    """Yield what the layers were asked to run and what ran, layers alike on one line."""
+    """Yield the attention requested, configured and used, layers of the same on one line."""
     counts: dict[str, int] = {}
     for result in launch.results:
-        for line in describe_layers(result):
-            what = line.partition(": ")[2]
-            counts[what] = counts.get(what, 0) + 1
-    for what, count in counts.items():
-        yield f"attention, requested → dispatched → ran: {what} in {count} {'layer' if count == 1 else 'layers'}"
+        for _, kind, *words in list_layers(result):
+            name = f"{kind}, " * (kind != "-") + " → ".join(words)
+            counts[name] = counts.get(name, 0) + 1
+    for name, count in counts.items():
+        yield f"attention, requested → configured → used: {name} in {count} {'layer' if count == 1 else 'layers'}"
 
 
-def below(report: Report, section: RehearsalSection) -> Iterator[Line]:
+def below(report: Report, section: RehearsalSection) -> Iterator[Block]:
     """Yield the launch that trains right, to paste."""
-    if section.mended:
-        yield Line()
-        yield text_line("the launch that trains right, run the same way:")
-        for text in section.mended:
-            for line in text.splitlines():
-                yield column_line(("    ", ""), (line, ""))
+    title = "Corrected launch, rehearsed the same way"
+    shown = [text for text in section.mended if not adds_one_line(section.mended[0]) or text[:4] == "--- "]
+    for text in shown:
+        yield Code(title if text == section.mended[0] else "", text.rstrip(), "diff" if text[:4] == "--- " else "sh")
 
 
-def markdown(report: Report, section: RehearsalSection) -> Iterator[str]:
-    """Yield each launch with its answers, how it was cut, and the launch that trains right."""
-    for launch in section.launches:
-        yield from (f"## {escape_markdown(describe_launch(launch))}", "")
-        for line in (*launch.remarks, *describe_isolation(launch), *_summarize_layers(launch), launch.objective):
-            yield from (escape_line(line), "")
-        results = [
-            (
-                format_check_name(result),
-                judge_result(result),
-                "; ".join((describe_result(result), *list_unjudged(result))),
-            )
-            for result in launch.results
-        ]
-        yield from format_table(("question", "answer", "because"), results)
-        yield from ("", "How it was cut:", "", *format_code_block(launch.diff.rstrip(), "diff"), "")
-    for text in section.mended:
-        yield from ("## The launch that trains right", "", *format_code_block(text.rstrip()), "")
+def verdict(report: Report, section: RehearsalSection) -> str:
+    """Return which launches train right: "a.sh trains wrongly; --packing true trains right (both run, 30 steps)"."""
+    return "; ".join(map(_judge_launch, group_launches(section)))
+
+
+def _judge_launch(launches: Sequence[RehearsedLaunch]) -> str:
+    first, *others = launches
+    name = first.location.split(":")[0]
+    if not first.steps:
+        return f"{name} was not judged: no step was taken"
+    skipped = [result.check for result in first.results if judge_result(result) in ("skipped", "refused")]
+    if judge_run(first.results) == "right":
+        partly = f"; not judged: {', '.join(skipped)}" if skipped else ""
+        return f"{name} trains right (run, {first.steps} steps){partly}"
+    for launch in others:
+        if judge_run(launch.results) == "right":
+            tried = " ".join(launch.tried.split())
+            return f"{name} trains wrongly; {tried} trains right (both run, {launch.steps} steps)"
+    return f"{name} trains wrongly (run, {first.steps} steps)"
 
 
 def testcases(report: Report, section: RehearsalSection) -> Iterator[TestCase]:
     """Yield a test case for each check of each launch."""
     for launch in section.launches:
-        for result in launch.results:
-            text = "\n".join((*result.violations[1:], *result.reservations, *result.notes))
-            name = f"rehearsal: {launch.location}{f' with {launch.tried}' if launch.tried else ''}"
-            yield make_testcase(
-                report, result.check, name, judge_result(result), deciding_reason(result), text, result.seconds
-            )
+        name = f"rehearsal: {launch.location}{f' with {launch.tried}' if launch.tried else ''}"
+        yield from result_testcases(report, name, launch.results)
 
 
-VIEW = SectionView(rows=rows, beside=rows, below=below, markdown=markdown, testcases=testcases)
+VIEW = SectionView("Rehearsal", blocks, below, verdict, testcases)

@@ -1,4 +1,4 @@
-"""The repair of a whole report: the commands to paste under the findings, and what shows that they mend them."""
+"""The repair of a whole report: the commands to paste under the findings, and what shows that they fix it."""
 
 from __future__ import annotations
 
@@ -6,71 +6,49 @@ from collections.abc import Iterator
 
 from attncheck.core.report import Report
 from attncheck.core.results.repair import RepairSection
-from attncheck.report.finding_lines import INDENT
-from attncheck.report.lines import Line
-from attncheck.report.markdown_text import escape_line, format_code_block
+from attncheck.report.blocks import Block, Bullets, Code
+from attncheck.report.finding_lines import is_joint
 from attncheck.report.sections import SectionView
 
 
-def below(report: Report, section: RepairSection) -> Iterator[Line]:
-    """Yield the commands with a comment above each, and what was shown; nothing where one finding's fix is all."""
-    if not is_joint(section):
-        return
-    yield Line()
-    yield Line((("repair: ", "bold"),), summarize(section))
-    for line in write_script(section, INDENT):  # a line of a path's, in quotes, must not look like one of ours
-        yield Line(((line, "dim" if line.startswith("#") else "bold"),), no_wrap=True)
-    for text in describe_proof(section):
-        yield Line((("        ", ""),), text)
-
-
-def markdown(report: Report, section: RepairSection) -> Iterator[str]:
-    """Yield the commands as one block, and what was shown."""
+def below(report: Report, section: RepairSection) -> Iterator[Block]:
+    """Yield the commands with a comment above each, and what was shown; nothing if one finding's fix is all."""
     if is_joint(section):
-        yield from ("## Repair", "", f"{escape_line(summarize(section))}.", "")
-        yield from (*format_code_block("\n".join(write_script(section)), "sh"), "")
-        yield from (f"- {escape_line(text)}" for text in describe_proof(section))
-        yield ""
-
-
-def is_joint(section: RepairSection) -> bool:
-    """Return whether the repair is more than the fix of one finding."""
-    tried = section.resolution or section.trial
-    return bool(section.steps) and bool(len(section.steps) > 1 or len(section.mends) > 1 or section.conflicts or tried)
+        yield Code(f"To fix all of it, {summarize(section)}", "\n".join(write_script(section)), "sh")
+        yield Bullets(tuple(describe_proof(section)))
 
 
 def summarize(section: RepairSection) -> str:
-    """Return the repair in a line: "2 commands mend 3 findings (ATN140, ATN147, ATN170)"."""
-    commands = f"{len(section.steps)} command{'s mend' if len(section.steps) != 1 else ' mends'}"
-    findings = f"{len(section.mends)} finding{'s' * (len(section.mends) != 1)}"
-    return f"{commands} {findings} ({', '.join(section.mends)})"
+    """Return the repair in a line: "run 2 commands in order (they fix ATN140, ATN147, ATN170)"."""
+    count = len(section.steps)
+    commands = f"run {count} commands in order (they fix" if count != 1 else "run 1 command (it fixes"
+    return f"{commands} {', '.join(section.mends)})"
 
 
-def write_script(section: RepairSection, indent: int = 0) -> Iterator[str]:
-    """Yield the lines of a shell script: a comment and a command for each step, its further lines indented."""
-    for step in section.steps:
-        yield f"# {', '.join(step.codes)}: {' '.join(step.title.split())}"
-        first, *others = step.command.splitlines() or [""]
-        yield from (first, *(" " * indent + line for line in others))
+def write_script(section: RepairSection) -> Iterator[str]:
+    """Yield the lines of a shell script: a numbered comment and a command for each step."""
+    for number, step in enumerate(section.steps, 1):
+        yield f"# {number}. {', '.join(step.codes)}: {' '.join(step.title.split())}"
+        yield from step.command.splitlines()
 
 
 def describe_proof(section: RepairSection) -> Iterator[str]:
     """Yield what was shown of the repair, what was not, and what it leaves."""
     if section.proven:
-        text = "the rules, run again on the environment as it would be, no longer find"
+        text = "the rules, run again on the environment as it would be, no longer report"
         nothing_new = "" if section.remaining else ", and nothing new"
         yield f"proven: {text} {', '.join(section.proven)}{nothing_new}"
     if section.unproven:
-        yield f"to be seen by `attncheck doctor` afterwards: {', '.join(section.unproven)}"
+        yield f"to check with `attncheck doctor` afterwards: {', '.join(section.unproven)}"
     if section.remaining:
-        yield f"still found by the rules: {', '.join(section.remaining)}"
+        yield f"still reported by the rules: {', '.join(section.remaining)}"
     yield from (f"conflict: {line}" for line in section.conflicts)
     if section.by_hand:
-        yield f"by hand, as written above: {', '.join(section.by_hand)}"
+        yield f"fix by hand, as written above: {', '.join(section.by_hand)}"
     if section.resolution:
         yield f"dry run: {section.resolution}"
     if section.trial:
         yield f"in a temporary folder: {section.trial}"
 
 
-VIEW = SectionView(below=below, markdown=markdown)
+VIEW = SectionView("Repair", below=below)

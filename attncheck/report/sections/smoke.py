@@ -1,8 +1,8 @@
-"""Smoke's plan runs: each plan, its checks and their answers, the training; then the settings of the mended plan."""
+"""Smoke's plan runs: one table of answers, as written and corrected; under -v numbers, layers and steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attncheck.core.plan import Plan
 from attncheck.core.report import Report
@@ -10,44 +10,135 @@ from attncheck.core.results.smoke import (
     CheckResult,
     PlanRun,
     SmokeSection,
-    Step,
     deciding_reason,
     describe_measure,
     judge_result,
     worst_first,
 )
-from attncheck.report.lines import Line, column_line, style_of_answer, text_line
-from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block, format_table
+from attncheck.core.verdicts import MeasuredOn
+from attncheck.report.blocks import (
+    Block,
+    Bullets,
+    Code,
+    Curve,
+    Fold,
+    Heading,
+    Items,
+    Paragraph,
+    make_table,
+    style_of_answer,
+    text_rows,
+    text_table,
+)
+from attncheck.report.columns import Column, Row
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase, make_testcase
 
-BARS = "▁▂▃▄▅▆▇█"
-NAME_WIDTH = 24  # characters of a check's name
-MAX_BARS = 40  # of a loss curve
+AS_WRITTEN = "as written"
+MAX_NOTES = 12  # of a check, under -v
+Results = Sequence[CheckResult]
 
 
-def rows(report: Report, section: SmokeSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield the runs of plans for a terminal `width` columns wide."""
-    measured_on = section.measured_on
+def blocks(report: Report, section: SmokeSection) -> Iterator[Block]:
+    """Yield for each model its answers as written and corrected, then the details of each run."""
+    yield Paragraph(describe_device(section.measured_on))
+    for model, runs in group_runs(section).items():
+        yield Heading(model)
+        columns = [(_name_run(run), run.results) for run in runs]
+        yield Items(tuple(("", _name_run(run), describe_run(run)) for run in runs), ("", "run", "plan"))
+        yield from compare_results(report, columns)
+        yield from (Fold(f"{model}, {title}", tuple(show_results(results))) for title, results in columns)
+
+
+def group_runs(section: SmokeSection) -> dict[str, list[PlanRun]]:
+    """Return the runs of each model, in order."""
+    groups: dict[str, list[PlanRun]] = {}
+    for run in section.plan_runs:
+        groups.setdefault(run.model, []).append(run)
+    return groups
+
+
+def _name_run(run: PlanRun) -> str:
+    return "corrected" if run.reason else AS_WRITTEN
+
+
+def describe_run(run: PlanRun) -> str:
+    """Return a run's plan in one line, and why it was tried."""
+    return f"{run.reason}: {describe_plan(run.plan)}" if run.reason else describe_plan(run.plan)
+
+
+def describe_device(measured_on: MeasuredOn) -> str:
+    """Return the device that was trained on, in one line."""
+    emulated = "flash-attn's kernels are emulated over ranks; one device runs transformers' own attention"
     parts = [
         measured_on.name or measured_on.device,
         f"torch {measured_on.torch}" if measured_on.torch else "",
         f"seed {measured_on.seed}",
         f"{measured_on.seconds:.0f} s",
+        emulated * measured_on.emulated,
     ]
-    yield text_line(" · ".join(part for part in parts if part))
-    if measured_on.emulated:
-        yield text_line("flash-attn's kernels are emulated over ranks; one device runs transformers' own attention")
-    for run in section.plan_runs:
-        yield Line()
-        yield text_line(_format_title(run))
-        yield text_line(describe_plan(run.plan))
-        for result in run.results:
-            yield from format_result(result, verbose, width)
+    return " · ".join(filter(None, parts))
 
 
-def _format_title(run: PlanRun) -> str:
-    return f"{run.model}, mended: {run.reason}" if run.reason else run.model
+def compare_results(report: Report, columns: Sequence[tuple[str, Results]]) -> Iterator[Block]:
+    """Yield one table of the checks' answers, and the reasons of those that do not pass and are not in a finding."""
+    checks = list(dict.fromkeys(result.check for _, results in columns for result in results))
+    by_check = [{result.check: result for result in results} for _, results in columns]
+
+    def make_cell(result: CheckResult | None) -> tuple[str, str]:
+        return (describe_answer(result), style_of_answer(judge_result(result))) if result else ("-", "dim")
+
+    rows = [Row(name_check(check), tuple(make_cell(results.get(check)) for results in by_check)) for check in checks]
+    yield make_table("", "question", [Column(title, left=True) for title, _ in columns], rows)
+    reported = "\n".join(text for finding in report.findings for text in (finding.message, *finding.evidence))
+    reasons = (
+        f"{name_check(result.check)}: {text}"
+        for _, results in columns
+        for result in results
+        for text in ([describe_result(result)] if judge_result(result) != "pass" else list_unjudged(result))
+        if text and text not in reported
+    )
+    yield Bullets(tuple(dict.fromkeys(reasons)))
+
+
+def describe_answer(result: CheckResult) -> str:
+    """Return a check's answer; of a training run with its first and last loss."""
+    losses = f"  loss {result.steps[0].loss:.2f} → {result.steps[-1].loss:.2f}" if result.steps else ""
+    return judge_result(result) + losses
+
+
+def show_results(results: Results) -> Iterator[Block]:
+    """Yield what decided each check, its notes, the attention of each layer, and the curve of the loss."""
+    rows = ((judge_result(result), name_check(result.check), describe_result(result)) for result in results)
+    yield Items(tuple(rows), ("answer", "question", "because"))
+    for result in results:
+        lines = [*map(describe_measure, worst_first(result)), *result.reservations, *result.notes]
+        notes = [line for line in dict.fromkeys(lines) if line != describe_result(result)]
+        if notes:
+            yield Heading(name_check(result.check))
+            yield Bullets(tuple(notes[:MAX_NOTES]))
+        if result.layers:
+            titles = ("layer", "kind", "requested", "configured", "used")
+            yield text_table("Attention in each layer", titles, list_layers(result))
+        if result.steps:
+            yield from _show_training(result)
+
+
+def _show_training(result: CheckResult) -> Iterator[Block]:
+    levels = tuple((value, style) for value, style in ((result.bound, "bound"), (result.floor, "floor")) if value)
+    yield Curve(f"Loss by step: {describe_training(result)}", tuple(step.loss for step in result.steps), levels)
+    rows = (
+        (
+            str(number),
+            f"{step.loss:.4f}",
+            f"{step.grad_norm:.3f}" if step.grad_norm else "-",
+            f"{step.tokens_per_s:,.0f}" if step.tokens_per_s else "-",
+        )
+        for number, step in enumerate(result.steps, 1)
+    )
+    columns = (Column("loss"), Column("gradient norm"), Column("tokens/s"))
+    steps = make_table("Steps", "step", columns, text_rows(rows))
+    yield Fold(f"{len(result.steps)} steps", (steps,))
 
 
 def describe_plan(plan: Plan) -> str:
@@ -83,45 +174,16 @@ def describe_packing(plan: Plan) -> str:
     packing_texts = {
         "position_ids": "packed by position_ids",
         "cu_seqlens": "packed by cu_seqlens",
-        "mask_2d": "packed beside a 2-D mask",
+        "mask_2d": "packed with a 2-D mask",
         "mask_4d": "packed by a 4-D mask",
         "padding": "not packed",
     }
     return packing_texts[plan.packing] + positions
 
 
-def format_result(result: CheckResult, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield a check's answer and what decided it, for a terminal `width` columns wide."""
-    verdict = judge_result(result)
-    head = ((f"  {verdict:<8}", style_of_answer(verdict)), (f"{format_check_name(result) + '  ':<{NAME_WIDTH}}", ""))
-    room = max(20, width - 10 - NAME_WIDTH)
-    lines = _wrap_text(describe_result(result), room)
-    yield column_line(*head, (lines[0], ""))
-    details = [*lines[1:]]
-    if result.steps and not verbose:
-        details += [line for note in result.notes for line in _wrap_text(note, room)]
-    if result.steps:
-        details.append(draw_loss_curve(result.steps))
-    if verbose:
-        measures = [
-            describe_measure(measure)
-            for measure in worst_first(result)
-            if describe_measure(measure) != describe_result(result)
-        ]
-        details += [line for measure in measures for line in _wrap_text(measure, room)]
-        notes = [note for note in (*result.reservations, *result.notes) if note != describe_result(result)]
-        details += [line for note in notes for line in _wrap_text(note, room)]
-        details += describe_layers(result)
-        details += describe_steps(result.steps)
-    else:
-        details += [line for note in list_unjudged(result) for line in _wrap_text(note, room)]
-    for line in dict.fromkeys(details):
-        yield column_line((" " * (10 + NAME_WIDTH), ""), (line, "dim"))
-
-
-def format_check_name(result: CheckResult) -> str:
+def name_check(check: str) -> str:
     """Return a check's name in words."""
-    return result.check.replace("_", " ")
+    return check.replace("_", " ")
 
 
 def list_unjudged(result: CheckResult) -> list[str]:
@@ -153,72 +215,53 @@ def describe_training(result: CheckResult) -> str:
     return " · ".join(parts)
 
 
-def draw_loss_curve(steps: tuple[Step, ...]) -> str:
-    """Return the losses of a run as a line of bars."""
-    losses = [step.loss for step in steps if step.loss == step.loss and abs(step.loss) < 1e30]
-    if not losses:
-        return ""
-    stride = max(1, -(-len(losses) // MAX_BARS))
-    sampled = losses[::stride]
-    low, high = min(sampled), max(sampled)
-    span = (high - low) or 1.0
-    return "".join(BARS[min(len(BARS) - 1, int((loss - low) / span * len(BARS)))] for loss in sampled)
-
-
-def describe_layers(result: CheckResult) -> Iterator[str]:
-    """Yield for each layer what it was asked to run, what its configuration said, and what ran."""
+def list_layers(result: CheckResult) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield for each layer its name, its kind, and the attention requested, configured and used."""
     for layer in result.layers:
-        kind = f", {layer.kind}" if layer.kind else ""
-        ran = " and ".join(layer.ran) or "nothing that is known"
-        yield f"{layer.name}{kind}: {layer.requested or 'default'} → {layer.dispatched or '?'} → {ran}"
+        used = " and ".join(layer.ran) or "not known"
+        yield layer.name, layer.kind or "-", layer.requested or "default", layer.dispatched or "?", used
 
 
-def describe_steps(steps: tuple[Step, ...]) -> Iterator[str]:
-    """Yield the steps of a training run, a line each."""
-    for number, step in enumerate(steps, 1):
-        memory = f" · {step.peak_memory_bytes / (1 << 20):,.0f} MiB" if step.peak_memory_bytes else ""
-        speed = f" · {step.tokens_per_s:,.0f} tokens/s" if step.tokens_per_s else ""
-        norm = f" · grad norm {step.grad_norm:.3f}" if step.grad_norm else ""
-        yield f"step {number:>3} · loss {step.loss:.4f}{norm}{speed}{memory}"
-
-
-def below(report: Report, section: SmokeSection) -> Iterator[Line]:
-    """Yield the settings to paste: the final plan, mended or not, as transformers and each framework write it."""
-    mended = any(run.reason for run in section.plan_runs)
+def below(report: Report, section: SmokeSection) -> Iterator[Block]:
+    """Yield the settings to paste: the last plan as transformers and each framework write it."""
+    corrected = any(run.reason for run in section.plan_runs)
     for settings in section.settings:
-        yield Line()
-        yield text_line(f"{'the mended plan' if mended else 'the plan'} for {settings.framework}")
-        for line in settings.text.splitlines():
-            yield column_line(("    ", ""), (line, ""))
+        title = f"{'Corrected settings' if corrected else 'Settings'} for {settings.framework}"
+        yield Code(title, settings.text.rstrip())
 
 
-def markdown(report: Report, section: SmokeSection) -> Iterator[str]:
-    """Yield each run of a plan as a table, then the settings."""
-    for run in section.plan_runs:
-        yield from (f"## {escape_markdown(_format_title(run))}", "", escape_line(describe_plan(run.plan)), "")
-        results = [(format_check_name(result), judge_result(result), describe_result(result)) for result in run.results]
-        yield from format_table(("question", "answer", "because"), results)
-        yield ""
-    for settings in section.settings:
-        heading = f"## Settings for {escape_markdown(settings.framework)}"
-        yield from (heading, "", *format_code_block(settings.text.rstrip()), "")
+def judge_run(results: Results) -> str:
+    """Return whether a run trains right: "right", "wrongly", or "not judged"."""
+    answers = {judge_result(result) for result in results}
+    return "wrongly" if answers & {"fail", "lost"} else "right" if answers & {"pass", "warn"} else "not judged"
+
+
+def verdict(report: Report, section: SmokeSection) -> str:
+    """Return which models train right as written, and corrected."""
+    sentences = []
+    for model, (first, *others) in group_runs(section).items():
+        first_answer, fixed = judge_run(first.results), any(judge_run(run.results) == "right" for run in others)
+        if first_answer == "wrongly" and fixed:
+            sentences.append(f"{model} trains wrongly; the corrected plan trains right (both run)")
+        else:
+            words = f"trains {first_answer}" if first_answer != "not judged" else "was not judged"
+            sentences.append(f"{model} {words} ({len(first.results)} checks)")
+    return "; ".join(sentences)
 
 
 def testcases(report: Report, section: SmokeSection) -> Iterator[TestCase]:
     """Yield a test case for each check of each run."""
     for run in section.plan_runs:
-        for result in run.results:
-            text = "\n".join((*result.violations[1:], *result.reservations, *result.notes))
-            reason = deciding_reason(result)
-            yield make_testcase(
-                report, result.check, f"smoke: {_format_title(run)}", judge_result(result), reason, text, result.seconds
-            )
+        title = f"{run.model}, corrected: {run.reason}" if run.reason else run.model
+        yield from result_testcases(report, f"smoke: {title}", run.results)
 
 
-def _wrap_text(text: str, room: int) -> list[str]:
-    import textwrap
+def result_testcases(report: Report, suite: str, results: Results) -> Iterator[TestCase]:
+    """Yield a test case for each check."""
+    for result in results:
+        text = "\n".join((*result.violations[1:], *result.reservations, *result.notes))
+        reason = deciding_reason(result)
+        yield make_testcase(report, result.check, suite, judge_result(result), reason, text, result.seconds)
 
-    return textwrap.wrap(text, room) or [""]
 
-
-VIEW = SectionView(rows=rows, below=below, markdown=markdown, testcases=testcases)
+VIEW = SectionView("Smoke", blocks, below, verdict, testcases)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from attncheck.core.report import Report
 from attncheck.core.results.upgrade import ChangedPackage, TrialStage, UpgradeEffect, UpgradeSection
-from attncheck.report.lines import STYLES, Line, text_line
-from attncheck.report.markdown_text import escape_line, format_table
+from attncheck.report.blocks import Block, Items, Paragraph
 from attncheck.report.sections import SectionView
 from attncheck.report.testcases import TestCase
 
+NOT_KNOWN = "not known: "  # begins what is lost if no table knows the packages
 MARKS = {"same": "ok", "worse": "fail", "not_run": "-"}
 STAGE_WORDS = {"same": "as before", "worse": "worse", "not_run": "not run"}
 BASIS_WORDS = {
@@ -20,40 +20,35 @@ BASIS_WORDS = {
 }
 
 
-def rows(report: Report, section: UpgradeSection, verbose: bool, width: int) -> Iterator[Line]:
-    """Yield what would move, how that was judged, the stages of a trial, what is mended and what is not known."""
-    for package in section.packages:
-        yield Line(((f"{package.name}  ", "bold"),), describe_package(package))
-    yield text_line(describe_outcome(section))
-    for stage in section.stages:
-        mark = MARKS[stage.outcome]
-        yield Line(((f"{mark:<8}", STYLES[mark]), (f"{stage.name:<10}", "bold")), describe_stage(stage))
-    for effect in section.mends:
-        yield Line((("mends  ", "bold green"),), describe_effect(effect))
-    for text in section.refuted:
-        yield Line((("refuted  ", "dim"),), text)
-    for text in section.not_known:
-        yield Line((("not known  ", "dim"),), text)
-    for text in section.lost:
-        yield Line((("lost  ", STYLES["lost"]),), text)
+def blocks(report: Report, section: UpgradeSection) -> Iterator[Block]:
+    """Yield what would move, how that was judged, the stages of a trial, what is fixed and what is not known."""
+    rows = [("", package.name, describe_package(package)) for package in section.packages]
+    yield Items(tuple(rows), ("", "package", "change"))
+    if not any(text.startswith(NOT_KNOWN) for text in section.lost):
+        yield Paragraph(describe_outcome(section))
+    stages = [(MARKS[stage.outcome], stage.name, describe_stage(stage)) for stage in section.stages]
+    lines = [
+        *(("ok", "fixed by it", describe_effect(effect)) for effect in section.mends),
+        *(("-", "refuted", text) for text in section.refuted),
+        *(("-", "not known", text) for text in section.not_known),
+        *(("lost", "lost", text) for text in section.lost),
+    ]
+    if stages or lines:
+        yield Items((*stages, *lines), ("", "part", "outcome"))
 
 
-def markdown(report: Report, section: UpgradeSection) -> Iterator[str]:
-    """Yield the same as a table and lists."""
-    yield from format_table(
-        ("package", "installed", "would be", ""),
-        [(p.name, p.before or "not installed", p.after, describe_origin(p)) for p in section.packages],
-    )
-    yield from ("", escape_line(describe_outcome(section)), "")
-    lines = (
-        *(f"{stage.name}: {describe_stage(stage)}" for stage in section.stages),
-        *(f"mends {describe_effect(effect)}" for effect in section.mends),
-        *(f"refuted: {text}" for text in section.refuted),
-        *(f"not known: {text}" for text in section.not_known),
-        *(f"lost: {text}" for text in section.lost),
-    )
-    yield from (f"- {escape_line(line)}" for line in lines)
-    yield ""
+def verdict(report: Report, section: UpgradeSection) -> str:
+    """Return what the upgrade breaks; or that no table knows the packages, and nothing was judged."""
+    changes = ", ".join(f"{package.name} {package.after}" for package in section.packages if package.named)
+    if unknown := next((text for text in section.lost if text.startswith(NOT_KNOWN)), ""):
+        return unknown
+    count = len(section.breaks)
+    basis = BASIS_WORDS[section.basis]
+    if all(package.before == package.after for package in section.packages):
+        return "nothing would change"
+    if not count:
+        return f"{changes}: no new problems ({basis})"
+    return f"{changes}: {count} new problem{'s' * (count != 1)} ({basis})"
 
 
 def testcases(report: Report, section: UpgradeSection) -> Iterator[TestCase]:
@@ -82,9 +77,9 @@ def describe_outcome(section: UpgradeSection) -> str:
     if all(package.before == package.after for package in section.packages):
         return "nothing would change"
     count = len(section.breaks)
-    breaks = f"{count} finding{'s' * (count != 1)} that {'are' if count != 1 else 'is'} not there today"
-    others = f"{len(section.mends)} mended, {section.kept} as today"
-    return f"{breaks if count else 'no finding that is not there today'} · {others} · {BASIS_WORDS[section.basis]}"
+    breaks = f"{count or 'no'} new problem{'s' * (count != 1)}"
+    others = f"{len(section.mends)} fixed, {section.kept} unchanged"
+    return f"{breaks} · {others} · {BASIS_WORDS[section.basis]}"
 
 
 def describe_stage(stage: TrialStage) -> str:
@@ -99,4 +94,4 @@ def describe_effect(effect: UpgradeEffect) -> str:
     return f"{effect.code} {effect.message}"
 
 
-VIEW = SectionView(rows=rows, markdown=markdown, testcases=testcases)
+VIEW = SectionView("Upgrade", blocks, verdict=verdict, testcases=testcases)

@@ -53,6 +53,23 @@ def list_open_questions(
         yield "whether what is compiled against torch still loads: no table knows that, only a run"
 
 
+def list_unknown(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> tuple[str, ...]:
+    """Return in a line that nothing is known of these releases, () if a table, a wheel or what is installed knows one.
+
+    Of an installed package without a table the requirements of the others were judged.
+    """
+    reasons = []
+    for package in packages:
+        end = TABLE_ENDS.get(package.name)
+        if package.wheel is not None or package.name in BUILDS_ALONE:
+            return ()
+        is_installed = isinstance(before.package(package.name), Known)
+        if is_installed if end is None else Version(package.version) <= Version(end):
+            return ()
+        reasons.append(f"no table has {package.name}" if end is None else f"the tables of {package.name} end at {end}")
+    return (f"not known: {'; '.join(reasons)}",) if reasons else ()
+
+
 def _describe_table(package: RequestedPackage) -> str:
     end = TABLE_ENDS.get(package.name)
     if end is None:

@@ -11,7 +11,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.stacks.diff.one_sided import make_key
 from attncheck.stacks.upgrade.compare import Judging
 from attncheck.stacks.upgrade.planned import describe_version, list_changes
-from attncheck.stacks.upgrade.predict import Prediction, predict_upgrade, read_wheels
+from attncheck.stacks.upgrade.predict import Prediction, list_unknown, predict_upgrade, read_wheels
 from attncheck.stacks.upgrade.requests import RequestedPackage, UpgradeRequest
 from attncheck.stacks.upgrade.trial import TrialOutcome, TrialRequest, run_trial
 from attncheck.workers.execution import ExecutionTarget
@@ -77,6 +77,7 @@ def _make_report(
 ) -> Report:
     """Return the report: what importing showed in the place of what was predicted, where all of it could be tried."""
     effects = _join(prediction, outcome)
+    unknown = () if effects.breaks or effects.mends else list_unknown(before, list_changes(before, request.packages))
     label = ", ".join(f"{package.name} {package.version}" for package in list_changes(before, request.packages))
     changed = (*_list_packages(request.packages, before), *(outcome.moves.along if outcome is not None else ()))
     section = UpgradeSection(
@@ -88,7 +89,7 @@ def _make_report(
         refuted=effects.refuted,
         not_known=effects.not_known,
         stages=tuple(outcome.stages) if outcome is not None else (),
-        lost=(*before.lost, *(outcome.lost if outcome is not None else ())),
+        lost=(*before.lost, *(outcome.lost if outcome is not None else unknown)),
         interrupted=interrupted,
     )
     findings = gravest_first(

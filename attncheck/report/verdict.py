@@ -1,0 +1,72 @@
+"""The verdict on a whole report in one line, which stands first and last in every format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attncheck.core.findings import SEVERITIES
+from attncheck.core.report import NOTHING_MEASURED, Report
+from attncheck.report.finding_lines import count_by_code, measured_questions
+from attncheck.report.sections import load_views
+
+MAX_SENTENCE = 200  # characters of a section's verdict
+
+
+def describe_verdict(report: Report) -> str:
+    """Return the verdict: "no problems (169 rules passed, 2 inconclusive)", "all 59 cases right, 3 backends"."""
+    sentence = _section_verdict(report)
+    findings = count_by_code(report.findings)
+    rules = ", ".join(_count_rules(report))
+    if sentence.startswith("gate:"):
+        parts = [sentence]
+    elif sentence or findings:
+        parts = [sentence, findings]
+    elif any(question.reason.startswith(NOTHING_MEASURED) for question in measured_questions(report)):
+        parts = [NOTHING_MEASURED]
+    else:
+        rest = " in the rest" * bool(report.unanswered)
+        new = "new " * bool(report.baselined or report.allowed)
+        parts = [f"no {new}problems{rest}" + (f" ({rules})" if rules else "")]
+        rules = ""
+    if findings and all(finding.severity == "note" for finding in report.findings) and not sentence:
+        parts.insert(0, "no errors or warnings")
+    parts += [rules, *_list_unanswered(report)]
+    return " · ".join(filter(None, parts))
+
+
+def judge_report(report: Report) -> str:
+    """Return the most severe thing in a report: "error", "warning", "note", "open", or "ok"."""
+    severity = report.worst_severity()
+    if severity in SEVERITIES:
+        return severity or "note"
+    return "open" if report.unanswered else "ok"
+
+
+def _section_verdict(report: Report) -> str:
+    """Return the verdicts of the sections in one line; of a summary that covers the others, its own."""
+    views = load_views(report)
+    shown = [pair for pair in views if pair[0].covers] or views
+    sentences = filter(None, (view.verdict(report, section) for view, section in shown))
+    return "; ".join(text if len(text) <= MAX_SENTENCE else f"{text[:MAX_SENTENCE]}…" for text in sentences)
+
+
+def _count_rules(report: Report) -> Iterator[str]:
+    """Yield how many rules passed, and how many did not judge."""
+    allowed = len(report.baselined) + len(report.allowed)
+    if report.passed or report.skips or report.suppressed:
+        yield f"{len(report.passed)} rule{'s' * (len(report.passed) != 1)} passed"
+    for number, word in (
+        (len(report.skips), "inconclusive"),
+        (len(report.suppressed), "switched off"),
+        (allowed, "allowed"),
+    ):
+        if number:
+            yield f"{number} {word}"
+
+
+def _list_unanswered(report: Report) -> Iterator[str]:
+    """Yield the checks that gave no answer, or not the whole of it."""
+    for outcome in ("unanswered", "left out"):
+        names = dict.fromkeys(question.name for question in report.unanswered if question.outcome == outcome)
+        if names:
+            yield f"{outcome}: {', '.join(names)}"
