@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
+MAX_MASK_SCORES = 1 << 28  # of documents packed into a row, nearly all of them between documents
+
+
 @dataclass(frozen=True)
 class Installed:
     """What `Backend.installed` finds without importing anything heavy: a version, or why the package is missing."""
@@ -84,6 +87,8 @@ def refusal(backend: Backend, case: Case, device: Device) -> str:
         return "takes no mask as a tensor; the same lengths without one test it"
     if case.attention_chunk and not (backend.takes_mask or backend.takes_chunks):
         return "has no attention chunks"
+    if case.scores > max(MAX_MASK_SCORES, 64 * case.cells) and not backend.indexes_by_cu_seqlens:
+        return "takes a mask, which hardly one of its many documents would fill"
     if case.probe == "nan_poison" and not backend.indexes_by_cu_seqlens:
         return "takes a mask, through which NaN spreads by arithmetic (0 × NaN); poison tests it instead"
     return backend.refuse(case, device)

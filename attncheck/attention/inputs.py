@@ -16,8 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attncheck.attention.masks import alibi_slopes
-from attncheck.core.cases import NEGATIVE_LOGIT, SINK_LEVELS, Case, iter_segments, sampled_rows, visible_bounds
+from attncheck.attention.masks import alibi_slopes, rows_with_keys
+from attncheck.core.cases import (
+    BROADCAST_STRIDES,
+    NEGATIVE_LOGIT,
+    SINK_LEVELS,
+    STRIDE_LETTERS,
+    Case,
+    sampled_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,8 @@ def make_inputs(case: Case, device: str) -> Inputs:
     q, k, v = _scale_values(case, q, k, v)
     if case.values == "small":
         dout = dout * 0.05
+    if case.dout_exponent:
+        dout = dout * 2.0**case.dout_exponent
     if not case.every_row:
         is_sampled = torch.zeros(case.seqlen_q, dtype=torch.bool, device=device)
         is_sampled[list(sampled_rows(case))] = True
@@ -105,23 +114,28 @@ def zero_padding_dout(inputs: Inputs) -> Inputs:
 
     What attention to nothing is, is a convention (0, NaN, or the mean of v); no verdict rests on it.
     """
-    case = inputs.case
-    has_keys = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=inputs.device)
-    for segment in iter_segments(case):
-        q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-        low, high = visible_bounds(case, q, k)
-        has_keys[segment.batch, segment.q_start + max(0, -high) : segment.q_start + max(0, min(q, k - low))] = k > 0
+    has_keys = rows_with_keys(inputs.case, inputs.device)
     if bool(has_keys.all()):
         return inputs
     return replace(inputs, dout=inputs.dout * has_keys[:, :, None, None])
 
 
+def negate_inputs(inputs: Inputs) -> Inputs:
+    """Return `inputs` with q, k, v and dout negated, in the same memory layout."""
+    q, k, v, dout = map(_negate, _input_tensors(inputs))
+    negated = replace(inputs, q=q, k=k, v=v, dout=dout)
+    return negated if inputs.case.strides in BROADCAST_STRIDES else apply_strides(negated)
+
+
+def _negate(x: Tensor) -> Tensor:
+    """Return -x; a dimension of stride 0 keeps it."""
+    stored = x[tuple(slice(1) if stride == 0 else slice(None) for stride in x.stride())]
+    return (-stored).expand_as(x)
+
+
 def apply_strides(inputs: Inputs) -> Inputs:
     """Return `inputs` with the same values in the memory layout of the case's `strides`."""
     case = inputs.case
-    if case.strides == "transposed":  # (batch, heads, seqlen, head_dim) in memory, as SDPA callers have it
-        q, k, v, dout = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in _input_tensors(inputs))
-        return replace(inputs, q=q, k=k, v=v, dout=dout)
     if case.strides == "sliced":  # slices of one fused projection
         qkv = torch.cat((inputs.q, inputs.k, inputs.v), dim=2)
         q, k, v = qkv.split((case.num_heads, case.num_kv_heads, case.num_kv_heads), dim=2)
@@ -131,7 +145,20 @@ def apply_strides(inputs: Inputs) -> Inputs:
     if case.strides == "expanded":  # one kv head viewed as many, and one head of dout as all
         k, v = (x[:, :, :1].expand(-1, -1, case.num_kv_heads, -1) for x in (inputs.k, inputs.v))
         return replace(inputs, k=k, v=v, dout=inputs.dout[:, :, :1].expand_as(inputs.dout))
-    return inputs
+    letters = STRIDE_LETTERS.get(case.strides, case.strides)
+    q, k, v, dout = (_lay_out(x, letter) for x, letter in zip(_input_tensors(inputs), letters))
+    return replace(inputs, q=q, k=k, v=v, dout=dout)
+
+
+def _lay_out(x: Tensor, letter: str) -> Tensor:
+    """Return x in the memory layout of `letter`; beside a slice lies NaN, which belongs to nobody."""
+    if letter == "t":  # (batch, heads, seqlen, head_dim) in memory, as SDPA callers have it
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+    if letter == "s":
+        wider = x.new_full((*x.shape[:2], x.shape[2] + 1, x.shape[3]), math.nan)
+        wider[:, :, :-1] = x
+        return wider[:, :, :-1]
+    return x.contiguous()
 
 
 def _input_tensors(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attncheck.core.cases import Case, diagonal_shift, iter_segments, visible_bounds
+from attncheck.core.cases import Case, Segment, diagonal_shift, iter_segments, visible_bounds
 
 
 def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
@@ -17,6 +17,29 @@ def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: in
         return visible
     query_chunk = (rows + diagonal_shift(case, seqlen_q, seqlen_k)) // case.attention_chunk
     return visible & (query_chunk[:, None] == torch.arange(first, last, device=rows.device) // case.attention_chunk)
+
+
+def visible_spans(case: Case, segment: Segment, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a document's queries, and the first and one past the last key that each sees, as indices in the row."""
+    q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
+    low, high = visible_bounds(case, q, k)
+    rows = torch.arange(q, device=device)
+    first, last = rows + low, rows + high + 1
+    if case.attention_chunk:
+        position = rows + diagonal_shift(case, q, k)
+        chunk_start = position - position % case.attention_chunk
+        first, last = torch.maximum(first, chunk_start), torch.minimum(last, chunk_start + case.attention_chunk)
+    first, last = first.clamp(0, k), last.clamp(0, k)
+    return rows + segment.q_start, first + segment.k_start, torch.maximum(first, last) + segment.k_start
+
+
+def rows_with_keys(case: Case, device: str) -> Tensor:
+    """Return bool `(batch, seqlen_q)`: neither padding nor a row that sees no key."""
+    has_keys = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=device)
+    for segment in iter_segments(case):
+        rows, first, last = visible_spans(case, segment, device)
+        has_keys[segment.batch, rows] = last > first
+    return has_keys
 
 
 def build_mask(case: Case, device: str) -> Tensor:

@@ -7,6 +7,7 @@ every document; a padded one has a row for each sequence.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -14,7 +15,6 @@ from typing import Literal, get_args
 Dtype = Literal["bfloat16", "float16", "float32"]
 Layout = Literal["dense", "right_padded", "left_padded", "packed"]
 Alignment = Literal["bottom_right", "top_left"]
-Strides = Literal["contiguous", "transposed", "sliced", "expanded", "scalar_dout"]
 Values = Literal["normal", "outlier", "large", "long_tail", "constant_v", "ramp", "small", "negative"]
 Mask = Literal["", "bool", "additive"]
 Operands = Literal["split", "kvpacked", "qkvpacked"]
@@ -23,6 +23,8 @@ Probe = Literal["", "code", "heads", "retrieve", "prefix", "poison", "nan_poison
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 DTYPE_ABBREVIATIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 BYTES_PER_ELEMENT = {"bfloat16": 2, "float16": 2, "float32": 4}
+STRIDE_LETTERS = {"contiguous": "cccc", "transposed": "tttt"}
+BROADCAST_STRIDES = ("expanded", "scalar_dout")
 UNBOUNDED = -1  # an open side of a window
 UNLIMITED = 1 << 30  # further than any key
 SINK_LEVELS = (-2.0, 0.0, 3.0, 6.0)  # near which the sinks of the heads lie, in turn
@@ -40,7 +42,9 @@ class Case:
     that the mask is given as a tensor (batch, 1, seqlen_q, seqlen_k), or one for each head where it is `per_head`:
     bool, or added to the scores with the dtype's lowest number where a key is not seen, as transformers has made them;
     "" leaves its form to the backend. `values` is the distribution of random inputs; a `probe` has inputs of its own,
-    whose answer is known exactly. `every_row` is False where the oracle computes sampled query rows only.
+    whose answer is known exactly. `strides` says how q, k, v and dout lie in memory: contiguous, transposed, sliced,
+    expanded or scalar_dout, or a letter for each: c, t, or s for a slice of a wider tensor. dout is multiplied by
+    2^`dout_exponent`. `every_row` is False where the oracle computes sampled query rows only.
     `context_parallel_size` ranks share each row; `operands` says whether a context-parallel scheme is given q, k and v
     apart, k and v as one tensor, or all three as one; `heads_k_stride` how many kv heads llama3's scheme gathers at a
     time, 0: all.
@@ -66,8 +70,9 @@ class Case:
     dropout: float = 0.0
     mask: Mask = ""
     per_head: bool = False
-    strides: Strides = "contiguous"
+    strides: str = "contiguous"
     values: Values = "normal"
+    dout_exponent: int = 0
     probe: Probe = ""
     backward: bool = True
     every_row: bool = True
@@ -209,6 +214,8 @@ def _name_parts(case: Case) -> Iterator[str]:
     if case.strides != "contiguous":
         yield case.strides
     yield (case.probe or case.values).replace("_", "")
+    if case.dout_exponent:
+        yield f"dout{2.0**case.dout_exponent:.0e}"
     if not case.backward and not case.probe:
         yield "forward"
     if case.seed:
@@ -247,11 +254,16 @@ def _mask_parts(case: Case) -> Iterator[str]:
 
 
 def _length_part(case: Case) -> str:
-    same = len(set(case.seqlens_q)) == 1 and case.layout == "dense"
     batch = f"b{case.batch}" if case.batch > 1 else ""
-    if same:
+    if len(set(case.seqlens_q)) == 1 and case.layout == "dense":
         cross = f"x{case.seqlens_k[0]}" if case.seqlens_k != case.seqlens_q else ""
         return f"{batch}s{case.seqlens_q[0]}{cross}"
-    if len(case.seqlens_q) <= 6:
-        return batch + "s" + "_".join(map(str, case.seqlens_q))
-    return f"{batch}s{case.seqlen_q}"
+    cross = f"x{_list_lengths(case.seqlens_k, case.seqlen_k)}" if case.seqlens_k != case.seqlens_q else ""
+    return f"{batch}s{_list_lengths(case.seqlens_q, case.seqlen_q)}{cross}"
+
+
+def _list_lengths(seqlens: tuple[int, ...], seqlen: int) -> str:
+    """Return the lengths; of more than six their sum or the longest, and digits that distinguish them from others."""
+    if len(seqlens) <= 6:
+        return "_".join(map(str, seqlens))
+    return f"{seqlen}i{zlib.crc32(repr(seqlens).encode()) % 10000}"

@@ -78,6 +78,7 @@ class Score:
     slope_sigma: float = 0.0  # …and its standard deviation by rounding alone
     slope_head: int = 0
     mode: Mode = "default"  # in which the backend was called
+    call: int = 1  # which call on the case; a later one had other signs in its inputs and other bits in its results
 
 
 @dataclass(frozen=True)
@@ -261,6 +262,7 @@ def worst_error(case: Case, scores: Iterable[Score], class_factor: float = 1.0) 
 def describe_error(case: Case, score: Score, class_factor: float = 1.0) -> str:
     """Return one tensor's error in words, with the number that decides."""
     error = _describe_measure(case, score, class_factor)
+    error = error if score.call == 1 else f"in call {score.call}, {error}"
     return error if score.mode == "default" else f"in {score.mode} mode, {error}"
 
 

@@ -195,13 +195,19 @@ def judge_repeats(repeats: Repeats) -> Verdict:
             answer, reason = "fail" if ratio > FAIL_FACTOR else "warn", error
         else:
             answer = "pass" if not varying else "warn"
-            reason = f"the same bits in {repeats.repeats} calls, {repeats.under_load} under load"
+            reason = f"the same bits in {repeats.repeats} calls, {repeats.under_load} under load; "
+            reason += f"variation in more than {100 * excluded_share(repeats.repeats):.2g} % of calls is excluded"
         if varying:
             answer = "fail" if repeats.mode == "deterministic" else answer
             reason = describe_variation(repeats) if ratio <= 1.0 else f"{reason}; {describe_variation(repeats)}"
     return Verdict(
         "determinism", repeats.backend, f"{repeats.case.name}@{repeats.mode}", repeats.case.family, answer, reason
     )
+
+
+def excluded_share(calls: int) -> float:
+    """Return the share of calls from which on variation would have shown, with a probability of 95 %."""
+    return float(1.0 - 0.05 ** (1.0 / max(1, calls - 1)))
 
 
 def describe_variation(repeats: Repeats) -> str:

@@ -15,6 +15,7 @@ from attncheck.attention.backend import Backend
 from attncheck.core.cases import (
     NEGATIVE_LOGIT,
     SINK_LEVELS,
+    STRIDE_LETTERS,
     UNLIMITED,
     Case,
     iter_segments,
@@ -120,6 +121,8 @@ def _input_lines(case: Case) -> Iterator[str]:
     yield draw_line
     yield "q, k, v, dout = draw(B, SQ, H, D), draw(B, SK, HK, D), draw(B, SK, HK, DV), draw(B, SQ, H, DV)"
     yield from _probe_lines(case) if case.probe in _VALUE_PROBES else _distribution_lines(case)
+    if case.dout_exponent and case.probe not in _VALUE_PROBES:
+        yield f"dout = dout * 2.0**{case.dout_exponent}"
     if not case.every_row:
         yield f"rows = {list(sampled_rows(case))}  # the query rows that are compared"
         yield "kept = torch.zeros(SQ, dtype=torch.bool, device=device)"
@@ -222,15 +225,19 @@ def _mask_lines(case: Case) -> Iterator[str]:
 
 
 def _stride_lines(case: Case) -> Iterator[str]:
-    if case.strides == "transposed":
-        yield "q, k, v, dout = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, dout))"
-    elif case.strides == "sliced":
+    if case.strides == "sliced":
         yield "q, k, v = torch.cat((q, k, v), 2).split((H, HK, HK), 2)  # slices of one tensor"
     elif case.strides == "expanded":
         yield "k, v = (x[:, :, :1].expand(-1, -1, HK, -1) for x in (k, v))"
         yield "dout = dout[:, :, :1].expand_as(dout)"
     elif case.strides == "scalar_dout":
         yield "dout = dout.new_ones(()).expand_as(dout)  # the gradient of out.sum()"
+    letters = STRIDE_LETTERS.get(case.strides, case.strides if len(case.strides) == 4 else "")
+    for name, letter in zip(("q", "k", "v", "dout"), letters):
+        if letter == "t":
+            yield f"{name} = {name}.transpose(1, 2).contiguous().transpose(1, 2)"
+        elif letter == "s":
+            yield f"{name} = torch.cat(({name}, {name}[:, :, :1]), 2)[:, :, :-1]  # a slice of a wider tensor"
 
 
 def _reference_lines(case: Case) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The suites of cases: quick, standard, full, and one made from a model.
 
-Lengths are chosen by remainders that have broken kernels (1, 63 to 65, 127 to 129, 192, 320, odd), masks and layouts
-by the ways in which they go wrong; each mask has random inputs and a structured probe. What only a long sequence
-shows is in `full`.
+A suite is an array that covers all pairs of a case's dimensions (quick), and all triples of those that interact
+(standard), beside cases that no array has: structured probes, what only long sequences or many documents show, and
+combinations that real models have. What only a very long sequence shows is in `full`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Any, Literal, get_args
 from attncheck.core.cases import DTYPES, UNBOUNDED, Case, Dtype, Probe, Values, with_name
 from attncheck.core.facts import value_or
 from attncheck.core.model import Model
+from attncheck.measure.generated_cases import arrays_of, iter_generated_cases
 
 Suite = Literal["quick", "standard", "full"]
 SUITES: tuple[Suite, ...] = get_args(Suite)
 VALUES: tuple[Values, ...] = get_args(Values)
+OFFSET_BATCH = 1040  # rows of 64 tokens: their offsets pass 2^16, those of elements 2^20
 FEW_DOCUMENTS = (200, 7, 1, 128, 65)
 MANY_DOCUMENTS = tuple(1 + 37 * i % 41 for i in range(40))
 TINY_DOCUMENTS = tuple(1 + 5 * i % 11 for i in range(150))
@@ -33,7 +35,7 @@ COMPILED_CASES = {"quick": 2, "standard": 15, "full": 60}  # for a backend that 
 def make_suite(name: Suite, seed: int = 0) -> tuple[Case, ...]:
     """Return the cases of a suite, each once, in the order of families."""
     makers = {"quick": _quick_cases, "standard": _standard_cases, "full": _full_cases}
-    return finish_cases(makers[name](), seed)
+    return finish_cases(makers[name](seed), seed)
 
 
 def finish_cases(cases: Iterable[Case], seed: int) -> tuple[Case, ...]:
@@ -91,186 +93,87 @@ def probe_variants(case: Case, *probes: Probe) -> Iterator[Case]:
         yield replace(case, probe=probe, backward=backward)
 
 
-def _quick_cases() -> Iterator[Case]:
+def _quick_cases(seed: int) -> Iterator[Case]:
     yield _gqa_case("length", 257)
-    yield _gqa_case("length", 65, causal=False)
-    yield _gqa_case("length", 640, **_head_dim_fields(128))
     yield from probe_variants(_gqa_case("length", 257), "code", "heads", "retrieve", "prefix")
-    yield _dense_case("head_dim", 129, **_head_dim_fields(80))
-    yield _gqa_case("dtype", 193, dtype="float16")
-    yield _gqa_case("dtype", 193, dtype="float32")
-    yield _gqa_case("values", 320, values="large")
-    yield _gqa_case("values", 600, values="ramp")
-    yield _gqa_case("window", 300, window_size=(64, 0))
-    yield _cross_case(129, 300)
-    yield _padded_case((200, 77), "left_padded")
-    yield _packed_case((200, 7, 1, 128))
     yield from probe_variants(_packed_case((200, 7, 1, 128)), "retrieve", "poison")
-    yield _gqa_case("softcap", 300, softcap=20.0, values="large")
-    yield _gqa_case("forward", 320, backward=False)
+    yield from _generated_cases("quick", seed)
 
 
-def _standard_cases() -> Iterator[Case]:
-    for cases in (
-        _length_cases,
-        _head_dim_cases,
-        _head_count_cases,
-        _value_cases,
-        _window_cases,
-        _chunk_cases,
-        _score_modifier_cases,
-        _cross_cases,
-        _padding_cases,
-        _mask_cases,
-        _packing_cases,
-        _stride_and_dropout_cases,
-        _combination_cases,
-    ):
+def _standard_cases(seed: int) -> Iterator[Case]:
+    for cases in (_length_cases, _value_cases, _window_cases, _mask_cases, _packing_cases, _model_like_cases):
         yield from cases()
+    yield from _stride_and_dropout_cases()
+    yield from _offset_cases()
+    yield from _generated_cases("standard", seed)
+
+
+def _generated_cases(suite: Suite, seed: int) -> Iterator[Case]:
+    for array in arrays_of(suite):
+        yield from iter_generated_cases(array, seed)
 
 
 def _length_cases() -> Iterator[Case]:
-    for seqlen in (1, 2, 7, 63, 64, 65, 127, 128, 129, 192, 320, 513, 1000):
-        for causal in (True, False):
-            yield _gqa_case("length", seqlen, causal=causal)
-    yield _gqa_case("length", 257, batch=3)
-    yield _gqa_case("length", 129, batch=7)
-    yield _gqa_case("length", 257, dtype="float16", batch=2)
+    for seqlen in (257, 1000):
+        yield _gqa_case("length", seqlen)
+    yield _gqa_case("length", 1500, **_head_dim_fields(128))
     yield _dense_case("length", 2048, num_heads=2, num_kv_heads=1, **_head_dim_fields(128))
     yield _dense_case("length", 2047, num_heads=2, num_kv_heads=2, causal=False)
     yield _dense_case("length", 4096, num_heads=1, num_kv_heads=1)
     for seqlen in (65, 300, 1023):
         yield from probe_variants(_gqa_case("length", seqlen), "code", "retrieve", "prefix")
-        yield from probe_variants(_gqa_case("length", seqlen, causal=False), "code")
     yield from probe_variants(_dense_case("length", 6001, num_heads=1, num_kv_heads=1), "code")
-    yield _gqa_case("forward", 320, backward=False)
-    yield _gqa_case("forward", 129, backward=False, causal=False)
-
-
-def _head_dim_cases() -> Iterator[Case]:
-    for head_dim in (32, 64, 72, 80, 96, 112, 128, 160, 192, 224, 256):
-        yield _gqa_case("head_dim", 257, **_head_dim_fields(head_dim))
-    for head_dim in (32, 80, 96, 128, 256):
-        yield _gqa_case("head_dim", 320, dtype="float16", causal=False, **_head_dim_fields(head_dim))
-    yield _dense_case("head_dim", 257, **_head_dim_fields(192, 128))
-    yield _dense_case("head_dim", 320, causal=False, **_head_dim_fields(192, 128))
-    yield _packed_case(FEW_DOCUMENTS, num_kv_heads=4, **_head_dim_fields(192, 128))
-    yield _dense_case("head_dim", 129, dtype="float32", **_head_dim_fields(96, 64))
-
-
-def _head_count_cases() -> Iterator[Case]:
-    for heads, kv_heads in ((8, 8), (8, 4), (8, 2), (8, 1), (28, 4), (32, 8), (16, 1)):
-        yield _dense_case("heads", 200, num_heads=heads, num_kv_heads=kv_heads)
+    for heads, kv_heads in ((8, 1), (28, 4), (65, 13), (96, 8)):
         yield from probe_variants(_dense_case("heads", 130, num_heads=heads, num_kv_heads=kv_heads), "heads")
-    yield _dense_case("heads", 200, num_heads=8, num_kv_heads=2, causal=False, dtype="float16")
-    yield from probe_variants(_packed_case(FEW_DOCUMENTS, num_heads=8), "heads")
 
 
 def _value_cases() -> Iterator[Case]:
-    for dtype in DTYPES:
-        for values in VALUES:
-            yield _gqa_case("values", 320, dtype=dtype, values=values)
     for values in VALUES:
-        yield _gqa_case("values", 1024, values=values)
-        yield _gqa_case("values", 384, values=values, causal=False)
-    for values in ("ramp", "large", "small"):
+        yield _gqa_case("values", 1024 if values == "ramp" else 320, values=values)
+    for values in ("large", "small"):
         yield _gqa_case("values", 640, dtype="float16", values=values)
-    for seqlen in (129, 513):
-        yield _gqa_case("values", seqlen, dtype="float32", causal=False)
+    yield _gqa_case("values", 513, dtype="float32", causal=False)
 
 
 def _window_cases() -> Iterator[Case]:
-    for left in (1, 16, 63, 64, 128, 200):
-        yield _gqa_case("window", 333, window_size=(left, 0))
-    for window_size in ((64, 64), (0, 0), (33, 7), (UNBOUNDED, 16), (100, UNBOUNDED)):
-        yield _gqa_case("window", 333, causal=False, window_size=window_size)
-    yield _gqa_case("window", 700, window_size=(256, 0), dtype="float16")
     yield _gqa_case("window", 1024, window_size=(127, 0), **_head_dim_fields(128))
+    yield _gqa_case("chunk", 320, attention_chunk=128, dtype="float16", **_head_dim_fields(128))
     for window_size in ((64, 0), (37, 0)):
         yield from probe_variants(_gqa_case("window", 400, window_size=window_size), "code", "retrieve")
     yield from probe_variants(_gqa_case("window", 400, causal=False, window_size=(31, 17)), "code", "retrieve")
-
-
-def _chunk_cases() -> Iterator[Case]:
-    """Yield attention within chunks, as Llama 4's local layers have it: counted from a sequence's own first token."""
-    for chunk in (64, 100, 1):
-        yield _gqa_case("chunk", 333, attention_chunk=chunk)
-    yield _gqa_case("chunk", 320, attention_chunk=128, dtype="float16", **_head_dim_fields(128))
-    yield _gqa_case("chunk", 300, attention_chunk=64, backward=False)
-    yield _gqa_case("chunk", 300, attention_chunk=512)
-    for layout in ("left_padded", "right_padded"):
-        yield replace(_padded_case((200, 77), layout, attention_chunk=64), family="chunk")
-    yield replace(_packed_case(FEW_DOCUMENTS, attention_chunk=50), family="chunk")
-    yield replace(_cross_case(129, 300, attention_chunk=64), family="chunk")
     yield from probe_variants(_gqa_case("chunk", 400, attention_chunk=64), "code", "retrieve")
-    packed = replace(_packed_case(FEW_DOCUMENTS, attention_chunk=50), family="chunk")
-    yield from probe_variants(packed, "code", "retrieve", "poison")
 
 
-def _score_modifier_cases() -> Iterator[Case]:
-    for cap, values in ((20.0, "normal"), (20.0, "large"), (50.0, "large"), (30.0, "large")):
-        yield _gqa_case("softcap", 300, softcap=cap, values=values)
-        yield _gqa_case("softcap", 640, softcap=cap, values=values, dtype="float16")
-    yield _gqa_case("softcap", 300, softcap=30.0, values="large", window_size=(64, 0), **_head_dim_fields(256))
-    yield _gqa_case("softcap", 300, softcap=30.0, values="large", dtype="float32")
-    for fields in ({"scale": 0.04}, {"scale": 0.25, "dtype": "float16"}, {"scale": 0.04, "window_size": (64, 0)}):
-        yield _gqa_case("scale", 300, **fields)
-    yield replace(_packed_case(FEW_DOCUMENTS, scale=0.25), family="scale")
-    yield replace(_padded_case((200, 77), "left_padded", scale=0.04), family="scale")
-    yield _gqa_case("scale", 300, scale=0.04, softcap=20.0, values="large")
-    variants: tuple[dict[str, Any], ...] = ({}, {"causal": False}, {"dtype": "float16"}, {"dtype": "float32"})
-    for fields in (*variants, {"window_size": (64, 0)}):
-        yield _gqa_case("sinks", 300, sinks=True, **fields)
-    for window_size in ((127, 0), (UNBOUNDED, UNBOUNDED)):  # gpt-oss's own layers
+def _model_like_cases() -> Iterator[Case]:
+    """Yield what layers of real models combine, in sizes of theirs."""
+    for window_size in ((127, 0), (UNBOUNDED, UNBOUNDED)):  # gpt-oss
         yield _dense_case("sinks", 300, num_heads=64, num_kv_heads=8, sinks=True, window_size=window_size)
-    yield replace(_packed_case(FEW_DOCUMENTS, sinks=True), family="sinks")
-    yield replace(_packed_case(FEW_DOCUMENTS, softcap=20.0, values="large"), family="softcap")
-    yield replace(_padded_case((200, 77), "left_padded", softcap=20.0, values="large"), family="softcap")
-    yield replace(_packed_case(FEW_DOCUMENTS, softcap=20.0, values="large", window_size=(40, 0)), family="softcap")
-    yield replace(_padded_case((200, 77), "left_padded", sinks=True), family="sinks")
-    yield replace(_packed_case(FEW_DOCUMENTS, sinks=True, window_size=(40, 0)), family="sinks")
-    yield replace(_packed_case(FEW_DOCUMENTS, alibi=True), family="alibi")
-    yield replace(_padded_case((200, 77), "left_padded", alibi=True), family="alibi")
-    yield replace(_cross_case(129, 300, alibi=True), family="alibi")
-    yield _gqa_case("alibi", 300, alibi=True, window_size=(64, 0))
-    for fields in (*variants, {"num_heads": 8}):
-        yield _gqa_case("alibi", 300, alibi=True, **fields)
+    for window_size in ((64, 0), (UNBOUNDED, UNBOUNDED)):  # Gemma 2
+        yield _gqa_case(
+            "softcap", 300, softcap=50.0, values="large", window_size=window_size, scale=0.04, **_head_dim_fields(256)
+        )
+    yield replace(_packed_case(FEW_DOCUMENTS, attention_chunk=50), family="chunk")  # Llama 4
+    yield _packed_case(FEW_DOCUMENTS, num_kv_heads=4, **_head_dim_fields(192, 128))  # DeepSeek's MLA
+    yield _cross_case(1, 300, num_heads=8)
+    yield _cross_case(129, 1200, dtype="float32")
 
 
-def _cross_cases() -> Iterator[Case]:
-    for lengths in ((1, 300), (64, 300), (129, 300), (100, 613), (300, 129)):
-        yield _cross_case(*lengths)
-    for lengths in ((129, 300), (300, 129), (1, 300)):
-        yield _cross_case(*lengths, alignment="top_left")
-        yield _cross_case(*lengths, causal=False)
-    yield _cross_case(129, 300, window_size=(50, 0))
-    yield _cross_case(129, 300, dtype="float16")
-    yield Case("cross", (65, 3, 129), (200, 64, 129), layout="packed", num_kv_heads=2)
-    for lengths in ((129, 300), (300, 129)):
-        yield from probe_variants(_cross_case(*lengths), "code", "retrieve")
-        yield from probe_variants(_cross_case(*lengths, alignment="top_left"), "code")
-
-
-def _padding_cases() -> Iterator[Case]:
-    for layout in ("right_padded", "left_padded"):
-        for seqlens in ((300, 170, 1), (129, 128, 64, 7), (9, 90, 64, 33, 128, 5, 71)):
-            yield _padded_case(seqlens, layout)
-        yield _padded_case((257, 130), layout, dtype="float16")
-        yield _padded_case((257, 130), layout, causal=False)
-        yield from probe_variants(_padded_case((200, 77, 1), layout), "code", "retrieve", "poison")
+def _offset_cases() -> Iterator[Case]:
+    """Yield cases whose token offsets pass 2^15 and 2^16, with little to compute."""
+    tiny: dict[str, Any] = {"num_heads": 1, "num_kv_heads": 1, **_head_dim_fields(16)}
+    seqlens = (64,) * OFFSET_BATCH
+    yield Case("offsets", seqlens, seqlens, **tiny)
+    seqlens = (*seqlens[1:], 63)
+    yield Case("offsets", seqlens, seqlens, layout="right_padded", **tiny)
+    yield Case("offsets", seqlens, seqlens, layout="packed", **tiny)
 
 
 def _mask_cases() -> Iterator[Case]:
     """Yield masks given as tensors, in every form, over short lengths and about a tile's: many rows see nothing."""
-    for index, seqlen in enumerate((1, 2, 7, 8, 16, 17, 31, 33, 48, 63, 65, 96, 127, 128, 129)):
-        yield from (_masked_case(seqlen, *form) for form in (MASK_FORMS[index % 8], MASK_FORMS[(3 * index + 5) % 8]))
-    for form in MASK_FORMS:
-        yield _masked_case(64, *form)
-    yield replace(_masked_case(64, "left_padded", "bool"), dtype="float16", **_head_dim_fields(128))
-    yield replace(_masked_case(40, "left_padded", "bool"), causal=False)
+    for index, seqlen in enumerate((1, 2, 7, 8, 16, 17, 31, 33, 48, 63, 64, 65, 96, 127, 128, 129)):
+        yield _masked_case(seqlen, *MASK_FORMS[3 * index % 8])
     for mask, per_head in itertools.product(("bool", "additive"), (False, True)):  # the first queries see no key
         yield replace(_cross_case(64, 20, mask=mask, per_head=per_head), family="mask")
-    yield replace(_cross_case(129, 65, mask="bool"), family="mask")
 
 
 def _masked_case(seqlen: int, layout: str, mask: str, per_head: bool = False) -> Case:
@@ -279,19 +182,14 @@ def _masked_case(seqlen: int, layout: str, mask: str, per_head: bool = False) ->
 
 
 def _packing_cases() -> Iterator[Case]:
-    yield _packed_case(TINY_DOCUMENTS)
-    for seqlens in ((300,), FEW_DOCUMENTS, MANY_DOCUMENTS, SOME_EMPTY_DOCUMENTS, (64, 128, 192), (513, 2, 300)):
+    for seqlens in (TINY_DOCUMENTS, MANY_DOCUMENTS, SOME_EMPTY_DOCUMENTS, (513, 2, 300)):
         yield _packed_case(seqlens)
-    yield _packed_case(FEW_DOCUMENTS, dtype="float16", **_head_dim_fields(128))
-    yield _packed_case(FEW_DOCUMENTS, dtype="float32")
-    yield _packed_case(FEW_DOCUMENTS, causal=False)
-    yield _packed_case(MANY_DOCUMENTS, causal=False, num_heads=8)
-    yield _packed_case(FEW_DOCUMENTS, window_size=(50, 0))
-    yield _packed_case(FEW_DOCUMENTS, values="large")
     for seqlens in (FEW_DOCUMENTS, MANY_DOCUMENTS, SOME_EMPTY_DOCUMENTS):
         yield from probe_variants(_packed_case(seqlens), "code", "retrieve", "poison")
     yield from probe_variants(_packed_case(FEW_DOCUMENTS), "nan_poison")
     yield from probe_variants(_packed_case(FEW_DOCUMENTS, dtype="float16"), "poison")
+    for layout in ("right_padded", "left_padded"):
+        yield from probe_variants(_padded_case((200, 77, 1), layout), "code", "retrieve", "poison")
 
 
 def _stride_and_dropout_cases() -> Iterator[Case]:
@@ -303,40 +201,8 @@ def _stride_and_dropout_cases() -> Iterator[Case]:
         yield from probe_variants(replace(dropout_case, **fields), "dropout")
 
 
-def _combination_cases() -> Iterator[Case]:
-    """Yield features that fail only together: a mask with padding, a batch, another head_dim, dtype or stride."""
-    head_dim_fields = _head_dim_fields(128)
-    yield replace(_padded_case((300, 170, 20), "left_padded", window_size=(64, 0)), family="window")
-    yield replace(_padded_case((300, 170, 20), "right_padded", window_size=(64, 0)), family="window")
-    yield _gqa_case("window", 300, batch=2, window_size=(64, 0))
-    yield _gqa_case("window", 300, dtype="float32", window_size=(64, 0))
-    yield _dense_case("window", 300, num_kv_heads=1, window_size=(100, 0))
-    yield _gqa_case("length", 257, batch=2, causal=False)
-    yield _gqa_case("length", 1500, **head_dim_fields)
-    yield _dense_case("heads", 520, num_heads=8, num_kv_heads=1)
-    yield _dense_case("heads", 130, num_heads=40, num_kv_heads=8)
-    yield _cross_case(1, 300, num_heads=8)
-    yield _cross_case(1, 300, num_heads=4, num_kv_heads=4)
-    yield replace(_cross_case(1, 300), seqlens_q=(1,) * 5, seqlens_k=(300,) * 5)
-    yield replace(_packed_case((300, 7, 400), window_size=(128, 0), **head_dim_fields), family="window")
-    yield replace(_cross_case(129, 300), seqlens_q=(129, 129), seqlens_k=(300, 300))
-    yield _cross_case(129, 1200, dtype="float32")
-    yield Case("cross", (129, 64, 7), (65, 200, 7), layout="packed", num_kv_heads=2)
-    yield _padded_case((257, 130), "left_padded", num_kv_heads=4, **head_dim_fields)
-    yield _padded_case((257, 130), "left_padded", dtype="float32")
-    yield _packed_case(FEW_DOCUMENTS, num_kv_heads=4, dtype="float16", **_head_dim_fields(192, 128))
-    yield _packed_case(FEW_DOCUMENTS, **_head_dim_fields(80))
-    yield _packed_case(FEW_DOCUMENTS, strides="transposed")
-    yield _padded_case((257, 130), "left_padded", strides="transposed")
-    yield _gqa_case("head_dim", 257, num_heads=8, **_head_dim_fields(192, 128))
-    for head_dim in (40, 56, 88, 120):
-        yield _gqa_case("head_dim", 257, **_head_dim_fields(head_dim))
-    yield _dense_case("softcap", 700, softcap=30.0, values="large", **head_dim_fields)
-    yield _gqa_case("sinks", 640, sinks=True, **head_dim_fields)
-
-
-def _full_cases() -> Iterator[Case]:
-    yield from _standard_cases()
+def _full_cases(seed: int) -> Iterator[Case]:
+    yield from _standard_cases(seed)
     yield from _grid_cases()
     yield from _short_mask_cases()
     yield from _long_cases()
@@ -375,6 +241,10 @@ def _long_cases() -> Iterator[Case]:
     yield from probe_variants(_dense_case("long", 40000, num_heads=1, num_kv_heads=1), "retrieve")
     yield from probe_variants(_dense_case("long", 40000, num_heads=1, num_kv_heads=1, window_size=(4096, 0)), "code")
     yield replace(_packed_case((20000, 33000, 1, 12000), **two_heads), family="long")
+    wide: dict[str, Any] = {"num_heads": 64, "num_kv_heads": 1, "every_row": False, **_head_dim_fields(128)}
+    seqlens = (512,) * 513  # q has 2^31 elements and more
+    yield Case("offsets", seqlens, seqlens, **wide)
+    yield Case("offsets", seqlens, seqlens, layout="packed", **wide)
 
 
 def make_model_cases(

@@ -126,10 +126,14 @@ def make_report(
 ) -> Report:
     """Return the report on measured runs: pure judging, as parity's, and how errors grow with the ring."""
     growths = error_growths(runs)
-    findings = tuple(
-        make_growth_finding(growth.backend, describe_growth(growth)) for growth in growths if growth.beyond > MAX_SLOPE
-    )
     parity_report = parity.make_report(snapshot, states, runs, measured_on)
+    # How the error of a wrong scheme grows says nothing about the scheme.
+    wrong_backends = {finding.subject for finding in parity_report.findings if finding.code == "ATN601"}
+    findings = tuple(
+        make_growth_finding(growth.backend, describe_growth(growth))
+        for growth in growths
+        if growth.beyond > MAX_SLOPE and growth.backend not in wrong_backends
+    )
     return parity_report.with_section(
         RingSection(measured_on, growth=growths), findings=(*parity_report.findings, *findings)
     )

@@ -292,3 +292,8 @@ def test_what_is_found_instead_is_told() -> None:
         assert edited(WINDOW, "retrieve", out=put((0, query, 1, slice(0, 6)), value)) == (
             f"query {query} (batch 0), head 1 does not find key {query}, which it sees (it finds {key})",
         )
+
+
+def test_a_key_that_is_found_with_too_little_weight_is_named_as_that() -> None:
+    case = make_case((40,))
+    assert "which it sees, with a weight of 0.25, not 1" in edited(case, "retrieve", out=lambda x: x * 0.25)[0]

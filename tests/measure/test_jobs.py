@@ -40,7 +40,7 @@ def jobs_of(
 def test_what_each_shape_costs_is_spread_over_the_slots_on_a_gpu() -> None:
     jobs = jobs_of("cuda")
     counts = Counter(job.name for job in jobs)
-    assert counts["sdpa_cudnn"] >= 3 and counts["flex_attention"] >= 4
+    assert counts["sdpa_cudnn"] >= 3 and counts["flex_attention"] >= 3
     assert counts["sdpa_cudnn"] + counts["flex_attention"] <= SLOTS + 1
     assert all(counts[name] == 1 for name in NAMES if name not in ("sdpa_cudnn", "flex_attention"))
     assert {job.name for job in jobs[:SLOTS]} >= {"sdpa_cudnn", "flex_attention"}, "the long ones first"

@@ -17,7 +17,8 @@ from attncheck.attention.inputs import Inputs
 from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import Run, judge_run
 from attncheck.measure.suites import make_suite
-from attncheck.measure.worker.repeats import Repeater, bit_patterns, digest_bits, has_same_bits
+from attncheck.measure.worker.guarded_calls import bit_patterns, digest_bits, has_same_bits
+from attncheck.measure.worker.repeats import Repeater
 from attncheck.measure.worker.session import ParitySession
 
 CPU = prepare_device("cpu")
@@ -78,6 +79,11 @@ PATTERNS: dict[str, tuple[Call, Case, str]] = {
         PLAIN,
         "dq: errors in every query from 128",
     ),
+    "every 64th row": (
+        with_edits(out=set_at((slice(None), slice(3, None, 64)), 0.0)),
+        PLAIN,
+        "out: errors only in every 64th query, from 3 on",
+    ),
     "the first rows": (
         with_edits(dv=set_at((slice(None), slice(0, 64)), 0.0)),
         PLAIN,
@@ -99,6 +105,14 @@ def test_a_telling_pattern_is_named(name: str) -> None:
     failing = measure_parity(run, case)
     assert judge_run(failing).answer == "fail"
     assert any(line.startswith(expected) for line in failing.pattern), failing.pattern
+
+
+def test_a_pattern_that_the_inputs_alone_explain_is_not_named() -> None:
+    def shifted(inputs: Inputs) -> Outputs:
+        return run_correct(replace(inputs, q=inputs.q * 1.5))
+
+    patterns = measure_parity(shifted, replace(PLAIN, values="negative")).pattern
+    assert not any("head_dim elements" in line or "from 1 on" in line for line in patterns), patterns
 
 
 def test_the_worst_place_is_found() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from attncheck.measure.suites import make_suite
 from tests.conftest import Run, all_processes_gone
 from tests.plugins import write_backend, write_plugin
 
@@ -155,11 +156,10 @@ def list_cases(attncheck: Run, *arguments: str, **options: Any) -> list[str]:
 
 def test_the_cases_are_listed_by_names_that_select_them(attncheck: Run) -> None:
     from attncheck.measure import parity
-    from attncheck.measure.suites import make_suite
 
     names = list_cases(attncheck, "--suite", "quick")
-    assert names[0] == FIRST_CASE and len(names) == len(set(names)) == 20
-    assert list_cases(attncheck, "--suite", "quick", "--case", "head_dim", "--dtype", "bf16") < names
+    assert names[0] == FIRST_CASE and len(names) == len(set(names)) == len(make_suite("quick"))
+    assert list_cases(attncheck, "--suite", "quick", "--case", "heads", "--dtype", "bf16") < names
     over_ranks = list_cases(attncheck, "--suite", "quick", "--ring-size", "2")
     assert over_ranks and all("-cp2-" in name for name in over_ranks if "cp" in name)
     script = attncheck("parity", "--suite", "quick", "--backend", "eager", "--explain-case", names[3])
@@ -176,14 +176,14 @@ def test_the_cases_are_listed_by_names_that_select_them(attncheck: Run) -> None:
 
 def test_what_failed_the_last_time_runs_alone_until_it_passes(attncheck: Run, tmp_path: Path, caches: Path) -> None:
     source = (
-        "def run(inputs, deterministic):\n    if inputs.case.family == 'window' and not os.path.exists({mended!r}):\n"
+        "def run(inputs, deterministic):\n    if inputs.case.probe == 'prefix' and not os.path.exists({mended!r}):\n"
         "        raise ValueError('no luck')\n    return right(inputs, deterministic)"
     ).format(mended=str(tmp_path / "mended"))
     environment = write_backend(tmp_path / "site", "shaky", source)
-    arguments = (*PARITY, "--backend", "shaky", "--case", "window", "--case", "head_dim")
+    arguments = (*PARITY, "--backend", "shaky", "--case", "*-prefix", "--case", "*-heads")
     assert attncheck(*arguments, env=environment).returncode == 1
     (failed,) = list_cases(attncheck, *PARITY[1:], "--last-failed", env=environment)
-    assert "-w" in failed
+    assert failed.endswith("-prefix")
     (tmp_path / "mended").touch()
     done = attncheck(*PARITY, "--last-failed", "--format", "json", env=environment)
     assert done.returncode == 0, done.stderr
@@ -191,7 +191,7 @@ def test_what_failed_the_last_time_runs_alone_until_it_passes(attncheck: Run, tm
     assert (run["backend"], run["case"]["name"]) == ("shaky", failed)
     assert not list(caches.glob("last-failed-*")), "it is forgotten"
     again = attncheck(*PARITY, "--last-failed", "--list", env=environment)
-    assert len(again.stdout.splitlines()) == 20
+    assert len(again.stdout.splitlines()) == len(make_suite("quick"))
     assert again.stderr == "attncheck: no failure is remembered that --last-failed could run: every case runs\n"
 
 

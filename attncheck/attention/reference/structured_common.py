@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs, apply_strides, make_inputs, zero_padding_dout
-from attncheck.core.cases import Case, Segment, diagonal_shift, visible_bounds
+from attncheck.core.cases import Case, Segment
 
 BackendCall = Callable[[Inputs], Outputs]
 MAX_SHOWN = 4  # violations; the first one names the position
@@ -35,20 +35,6 @@ def cast_to_case(inputs: Inputs, case: Case) -> Inputs:
     dtype = getattr(torch, case.dtype)
     q, k, v, dout = (x.to(dtype) for x in (inputs.q, inputs.k, inputs.v, inputs.dout))
     return apply_strides(zero_padding_dout(replace(inputs, case=case, q=q, k=k, v=v, dout=dout)))
-
-
-def visible_spans(case: Case, segment: Segment, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a document's queries, and the first and one past the last key that each sees, as indices in the row."""
-    q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
-    low, high = visible_bounds(case, q, k)
-    rows = torch.arange(q, device=device)
-    first, last = rows + low, rows + high + 1
-    if case.attention_chunk:
-        position = rows + diagonal_shift(case, q, k)
-        chunk_start = position - position % case.attention_chunk
-        first, last = torch.maximum(first, chunk_start), torch.minimum(last, chunk_start + case.attention_chunk)
-    first, last = first.clamp(0, k), last.clamp(0, k)
-    return rows + segment.q_start, first + segment.k_start, torch.maximum(first, last) + segment.k_start
 
 
 def limit_violations(violations: Iterator[str]) -> Iterator[str]:

@@ -24,7 +24,6 @@ from attncheck.attention.reference.structured_common import (
     ProbeResult,
     cast_to_case,
     make_normal_inputs,
-    visible_spans,
 )
 from attncheck.core.cases import Case, iter_segments
 
@@ -63,7 +62,7 @@ def _read_weights(case: Case, normal: Inputs, call: BackendCall, start: int, see
     inputs = cast_to_case(replace(normal, q=normal.q * 0, k=normal.k * 0, v=v), case)
     torch.manual_seed(seed)
     out = call(inputs).out
-    rows, first, last = visible_spans(case, next(iter_segments(case)), str(v.device))
+    rows, first, last = masks.visible_spans(case, next(iter_segments(case)), str(v.device))
     counts = torch.zeros(case.seqlen_q, device=v.device)
     counts[rows] = (last - first).float()
     return out[..., : stop - start].float().transpose(1, 2) * counts[:, None]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs, apply_strides, make_inputs
+from attncheck.attention.masks import rows_with_keys
 from attncheck.attention.reference.structured_common import BackendCall, ProbeResult
 from attncheck.attention.reference.structured_targets import (
     kv_poison_factor,
@@ -29,7 +30,7 @@ def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
     k[:, split:] *= kv_poison_factor(case)
     v[:, split:] *= kv_poison_factor(case)
     before = copy_outputs(call(inputs))
-    after = call(apply_strides(replace(inputs, k=k, v=v)))
+    after = copy_outputs(call(apply_strides(replace(inputs, k=k, v=v))))
     _, high = visible_bounds(case, case.seqlen_q, case.seqlen_k)
     rows = slice(max(0, -high), min(max(0, split - high), case.seqlen_q))  # that see a key, and none of the edited
     violations = []
@@ -43,7 +44,17 @@ def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
         if not torch.equal(a, b):
             query = rows.start + _first_difference(a, b)
             violations.append(f"{name} of query {query} changes with keys after {split - 1}, which it must not see")
-    return ProbeResult(before, tuple(violations))
+    return ProbeResult(before, (violations and find_state(inputs, before, call)) or tuple(violations))
+
+
+def find_state(inputs: Inputs, before: Outputs, call: BackendCall) -> tuple[str, ...]:
+    """Return what changes if the same call is made again: then nothing that was edited is to blame."""
+    case, all_keys = inputs.case, torch.ones(inputs.k.shape[:2], dtype=torch.bool, device=inputs.device)
+    changes = _list_changes(case, before, call(inputs), rows_with_keys(case, inputs.device), all_keys)
+    return tuple(
+        f"{name} of token {token} changes when the same call is made again: it keeps state or reads unwritten memory"
+        for name, token in changes
+    )
 
 
 def probe_poison(case: Case, device: str, call: BackendCall) -> ProbeResult:
@@ -68,7 +79,7 @@ def _find_all_leaks(
     leaks: list[str] = []
     for documents in tested_documents(case):
         leaks += _find_leaks(case, inputs, before, documents, factors, call)
-    return tuple(dict.fromkeys(leaks))
+    return (leaks and find_state(inputs, before, call)) or tuple(dict.fromkeys(leaks))
 
 
 def _find_leaks(
@@ -82,6 +93,7 @@ def _find_leaks(
     """Yield what changes in `documents` when k and v, and q, outside them are multiplied by `factors`."""
     inside_q = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=inputs.device)
     inside_k = torch.zeros(case.batch, case.seqlen_k, dtype=torch.bool, device=inputs.device)
+    sees_keys = rows_with_keys(case, inputs.device)
     for s in documents:
         inside_q[s.batch, s.q_start : s.q_stop] = True
         inside_k[s.batch, s.k_start : s.k_stop] = True
@@ -95,6 +107,14 @@ def _find_leaks(
     after = call(replace(inputs, q=q, k=k, v=v))
     location = "" if case.padded else f" of document {documents[0].index}"
     edited = "the padding" if case.padded else "other documents"
+    for name, token in _list_changes(case, before, after, inside_q & sees_keys, inside_k):
+        yield f"{name} of token {token}{location} changes with {edited}"
+
+
+def _list_changes(
+    case: Case, before: Outputs, after: Outputs, inside_q: Tensor, inside_k: Tensor
+) -> Iterator[tuple[str, int]]:
+    """Yield each tensor that changed inside the given tokens `(batch, seqlen)`, and the first such token there."""
     for name, inside in (("out", inside_q), ("lse", inside_q), ("dq", inside_q), ("dk", inside_k), ("dv", inside_k)):
         a, b = getattr(before, name), getattr(after, name)
         if a is None or b is None:
@@ -103,7 +123,7 @@ def _find_leaks(
             a, b = a.transpose(1, 2), b.transpose(1, 2)
         a, b = a[inside], b[inside]
         if not torch.equal(a, b) and not (name in ("dq", "dk", "dv") and _is_nearly_equal(a, b, case.dtype)):
-            yield f"{name} of token {_first_difference(a[None], b[None])}{location} changes with {edited}"
+            yield name, _first_difference(a[None], b[None])
 
 
 def copy_outputs(outputs: Outputs) -> Outputs:

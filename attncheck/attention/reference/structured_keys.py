@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs
+from attncheck.attention.masks import visible_spans
 from attncheck.attention.reference.structured_common import (
     BackendCall,
     ProbeResult,
@@ -18,7 +19,6 @@ from attncheck.attention.reference.structured_common import (
     first_indices,
     limit_violations,
     make_normal_inputs,
-    visible_spans,
 )
 from attncheck.attention.reference.structured_targets import retrieval_targets
 from attncheck.core.cases import Case, Segment, iter_segments
@@ -148,10 +148,14 @@ def _retrieve_violations(case: Case, outputs: Outputs, target_keys: Tensor, digi
         is_clear = (digit_values.abs() > 0.5).all(-1)
         missed = is_visible[:, None] & ~(is_clear & (decoded == row_targets[:, None]))
         for row, head in first_indices(missed):
-            yield (
-                f"query {int(rows[row])}{describe_segment(case, segment)}, head {head} does not find "
-                f"key {int(row_targets[row])}, which it sees (it finds {int(decoded[row, head])})"
-            )
+            key, number = int(row_targets[row]), int(decoded[row, head])
+            weight = float(digit_values[row, head].abs().min())
+            miss = f"does not find key {key}, which it sees (it finds {number})"
+            if number == key:
+                miss = f"finds key {key}, which it sees, with a weight of {weight:.2g}, not 1"
+            elif not is_clear[row, head]:
+                miss = f"does not find key {key}, which it sees (no key stands out)"
+            yield f"query {int(rows[row])}{describe_segment(case, segment)}, head {head} {miss}"
         leaked = (
             ~is_visible[:, None]
             & (last > first)[:, None]

@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 
 Repeat = Annotated[
     int,
-    option(MEASURE, "--repeat", min=2, max=10000, metavar="N", help="Call every case this many times. Default: 32."),
+    option(
+        MEASURE,
+        "--repeat",
+        min=2,
+        max=10000,
+        metavar="N",
+        help="Call every case N times: 32 exclude variation in 9 % of calls. Default: 32.",
+    ),
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,6 +107,10 @@ ExplainCase = Annotated[
 ListCases = Annotated[
     bool, option(MEASURE, "--list", help="Print the names of the cases that would run, one a line, and run none.")
 ]
+ShowCoverage = Annotated[
+    bool,
+    option(MEASURE, "--coverage", help="With --list: print which combinations of features a suite's cases cover."),
+]
 LastFailed = Annotated[
     bool,
     option(
@@ -132,6 +136,7 @@ def parity(
     max_length: MaxLength = None,
     explain_case: ExplainCase = None,
     list_cases: ListCases = False,
+    coverage: ShowCoverage = False,
     last_failed: LastFailed = False,
     device: Device = "auto",
     python: Python = None,
@@ -175,6 +180,11 @@ def parity(
         request = replace(request, only=memory.read())
         if not request.only:
             print_message("attncheck: no failure is remembered that --last-failed could run: every case runs")
+    if coverage:
+        if not list_cases or model or ring is not None:
+            raise BadUsage("--coverage goes with --list, and with a suite of one device")
+        write_text("".join(f"{line}\n" for line in describe_coverage(request)))
+        return
     if list_cases:
         snapshot = read_installed_files(interpreter, model, policy)
         write_text("".join(f"{name}\n" for name in list_case_names(snapshot, request, ring)))
@@ -232,10 +242,19 @@ def list_case_names(snapshot: Snapshot, request: Request, ring: Ring | None) -> 
     return tuple(dict.fromkeys(case.name for cases in cases_by_size.values() for case in cases))
 
 
+def describe_coverage(request: Request) -> Iterator[str]:
+    """Yield lines on what the generated cases of the suite cover, seed by seed."""
+    from attncheck.measure import generated_cases
+
+    for seed in range(request.seed, request.seed + request.repeat):
+        for array in generated_cases.arrays_of(request.suite):
+            yield from generated_cases.describe_coverage(array, seed)
+
+
 COMMAND = Command(
     parity,
     MEASURING,
     6,
-    examples=("parity", "parity --suite full --backend sdpa_flash", "parity --ring-size 2"),
+    examples=("parity", "parity --suite full --backend sdpa_flash", "parity --list --coverage"),
     most_used=("--suite", "--backend", "--budget", "--ring-size", "--device"),
 )

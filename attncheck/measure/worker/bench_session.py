@@ -24,7 +24,8 @@ from attncheck.measure.statistics import half_width, quantile
 from attncheck.measure.worker.clock import BUDGETS, CallTimes, time_calls
 from attncheck.measure.worker.device_rates import DriftMatmul
 from attncheck.measure.worker.gpu_clocks import observe_clocks
-from attncheck.measure.worker.repeats import TENSORS, background_load, has_same_bits
+from attncheck.measure.worker.guarded_calls import has_same_bits
+from attncheck.measure.worker.repeats import TENSORS, background_load
 from attncheck.measure.worker.session import ParitySession
 from attncheck.measure.worker.training_calls import training_step_calls
 

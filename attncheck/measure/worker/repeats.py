@@ -8,6 +8,7 @@ random, so half of the repeats run while something else keeps the device busy.
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import threading
 import time
@@ -26,14 +27,23 @@ from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference.oracle import Reference
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Difference, Mode, Repeats, Score
+from attncheck.measure.worker.guarded_calls import (
+    DIRT,
+    InputChanged,
+    bit_patterns,
+    call_unchanged,
+    digest_bits,
+    fill_free_memory,
+    has_same_bits,
+)
 from attncheck.measure.worker.judging import reference_for, score_backend
 
 TENSORS = ("out", "dq", "dk", "dv")
 WARM_UP_SEQLEN = 64
 OTHER_ROWS = 7  # rows that share the batch with the compared row
 COMPARED_ROW = 5  # the compared row's index among them
+FAR_LARGER = 4.0  # times the largest difference of a call whose values were judged: another call's are judged too
 LOAD_MATMUL_SIZE = 4096  # size of the matrix product that keeps a GPU busy
-GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 class Repeater:
@@ -109,6 +119,8 @@ class Repeater:
             return measure()
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
+        except InputChanged as changed:
+            return replace(blank, outcome="raised", reason=str(changed))
         except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
             if is_out_of_memory(error):
                 free = memory.format_bytes(memory.free_bytes(self.device.kind))
@@ -120,7 +132,9 @@ class Repeater:
         for _ in range(self.warm_up):
             self._run_backend(inputs, mode)
         batch = self._compare_in_batch(case) if mode == "default" and case.layout == "dense" else ()
-        first = self._run_backend(inputs, mode)
+        held = fill_free_memory(inputs, DIRT[0])
+        first = call_unchanged(lambda given: self._run_backend(given, mode), inputs)
+        del held
         scores = self._score_values(inputs, first, mode)
         comparison = _OutputComparison(first)
         repeats = replace(
@@ -133,7 +147,8 @@ class Repeater:
         with background_load(self.device.kind) as add_load:
             for _ in range(repeats.under_load):
                 add_load()
-                comparison.compare(self._run_backend(inputs, mode))
+                scores += self._compare_call(comparison, self._run_backend(inputs, mode), inputs, mode)
+        repeats = replace(repeats, scores=scores)
         comparison.move("cpu")  # on the device it would take the other workers' room until all are ready
         return _StartedRepeats(replace(repeats, batch=batch), comparison)
 
@@ -145,17 +160,27 @@ class Repeater:
         inputs = make_inputs(started.repeats.case, self.device.kind)
         started.comparison.move(self.device.kind)
         calls: list[_TimedCall] = []
+        scores = started.repeats.scores
         for _ in range(self._idle_repeats):
-            started.comparison.compare(self._time_call(inputs, mode, calls))
+            scores += self._compare_call(started.comparison, self._time_call(inputs, mode, calls), inputs, mode)
         return replace(
             started.repeats,
+            scores=scores,
             differences=started.comparison.differences(),
             call_ms=round(statistics.median(call.ms for call in calls), 4),
             memory_bytes=max(call.peak_bytes for call in calls),
         )
 
+    def _compare_call(
+        self, comparison: _OutputComparison, outputs: Outputs, inputs: Inputs, mode: Mode
+    ) -> tuple[Score, ...]:
+        """Compare one more call; return its scores if it differs from the first one more than any call before."""
+        if not comparison.compare(outputs):
+            return ()
+        return tuple(replace(score, call=comparison.calls) for score in self._score_values(inputs, outputs, mode))
+
     def _score_values(self, inputs: Inputs, outputs: Outputs, mode: Mode) -> tuple[Score, ...]:
-        """Return the scores of a call's values: bits that repeat may be wrong ones, in one mode only."""
+        """Return the scores of a call's values: bits that repeat may be wrong ones, in one mode or one call only."""
         if not self.judges:
             return ()
         if self._reference is None or self._reference.case != inputs.case:  # the modes of a case follow each other
@@ -246,10 +271,11 @@ class _TensorComparison:
     location: tuple[int, int] = (-1, -1)
     ever_differed: Tensor | None = None
 
-    def compare(self, x: Tensor) -> None:
+    def compare(self, x: Tensor) -> bool:
+        """Return whether x differs from the first result, and far more than any result before."""
         self.calls += 1
         if has_same_bits(self.first, x):
-            return
+            return False
         self.digests.add(digest_bits(x))
         differs = bit_patterns(self.first) != bit_patterns(x)
         self.ever_differed = differs if self.ever_differed is None else self.ever_differed | differs
@@ -258,7 +284,10 @@ class _TensorComparison:
             index = differs.nonzero()[0].tolist()
             self.location = (index[1], index[2])
         error = (self.first.float() - x.float()).abs()
-        self.max_abs = max(self.max_abs, float(error.nan_to_num(0.0, 0.0, 0.0).max()))
+        largest = float(error.nan_to_num(math.inf, math.inf, math.inf).max())
+        is_larger = len(self.digests) == 2 or largest > FAR_LARGER * self.max_abs
+        self.max_abs = max(self.max_abs, largest)
+        return is_larger
 
 
 @dataclass
@@ -275,12 +304,15 @@ class _OutputComparison:
             if x is not None:
                 self.tensors[name] = _TensorComparison(x.clone(), {digest_bits(x)})
 
-    def compare(self, outputs: Outputs) -> None:
-        """Compare the outputs of one more call."""
-        for name, comparison in self.tensors.items():
-            x = getattr(outputs, name)
-            if x is not None:
-                comparison.compare(x)
+    @property
+    def calls(self) -> int:
+        """The number of calls, the first one included."""
+        return max(comparison.calls for comparison in self.tensors.values())
+
+    def compare(self, outputs: Outputs) -> bool:
+        """Compare the outputs of one more call; return whether a tensor differs far more than in any call before."""
+        pairs = [(comparison, getattr(outputs, name)) for name, comparison in self.tensors.items()]
+        return sum(comparison.compare(x) for comparison, x in pairs if x is not None) > 0
 
     def move(self, device: str) -> None:
         """Move what is compared with to `device`."""
@@ -320,31 +352,6 @@ class _StartedRepeats:
 
     repeats: Repeats
     comparison: _OutputComparison
-
-
-def bit_patterns(x: Tensor) -> Tensor:
-    """Return the bit patterns of a floating-point tensor as integers, contiguous."""
-    return x.contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32)
-
-
-def has_same_bits(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors hold the same bits, NaN included."""
-    return bool(torch.equal(bit_patterns(a), bit_patterns(b)))
-
-
-def digest_bits(x: Tensor) -> int:
-    """Return a 64-bit digest of a tensor: a sum, modulo 2^64, of bit patterns times odd numbers by position.
-
-    Integer sums do not depend on their order, so the digest is the same on every run.
-    """
-    flat = bit_patterns(x).reshape(-1)
-    total = 0
-    for start in range(0, flat.numel(), 1 << 24):
-        chunk = flat[start : start + (1 << 24)].to(torch.int64)
-        positions = torch.arange(start, start + chunk.numel(), device=x.device)
-        mixed = (positions * GOLDEN_RATIO) ^ ((positions * GOLDEN_RATIO) >> 29)
-        total += int((chunk * (mixed | 1)).sum())
-    return total & ((1 << 64) - 1)
 
 
 @contextlib.contextmanager

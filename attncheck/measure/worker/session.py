@@ -6,44 +6,31 @@ import contextlib
 import gc
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from attncheck.attention import memory
 from attncheck.attention.backend import Backend, Device, Outputs, Refused, refusal
 from attncheck.attention.backends.eager import BACKEND as EAGER
 from attncheck.attention.device import describe_exception, is_out_of_memory
-from attncheck.attention.inputs import Inputs, make_inputs
+from attncheck.attention.inputs import Inputs, make_inputs, negate_inputs
 from attncheck.attention.kernel_trace import foreign_kernels, own_kernels, trace_kernels
 from attncheck.attention.reference.error_patterns import describe_patterns
 from attncheck.attention.reference.oracle import Reference
+from attncheck.attention.reference.score import TENSORS
 from attncheck.attention.reference.structured import run_probe
+from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score, budget_ratio
+from attncheck.measure.worker.guarded_calls import DIRT, InputChanged, call_unchanged, fill_free_memory, has_same_bits
 from attncheck.measure.worker.judging import reference_for, score_backend
 
-MAX_COPIED_BYTES = 1 << 30  # of inputs that are copied, to see whether a backend writes to them
 MAX_CPU_CELLS = 1 << 27  # score entries beyond which the oracle samples rows on a CPU
 CPU_SECONDS_PER_SCORE = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
-MAX_YARDSTICK_SCORES = 1 << 28  # up to which eager is run too, as the familiar yardstick
-
-
-def copy_inputs(inputs: Inputs) -> dict[str, Tensor]:
-    """Return copies of the inputs, to see whether a backend writes to them; none of large inputs."""
-    tensors = {name: getattr(inputs, name) for name in ("q", "k", "v", "dout")}
-    size = sum(x.numel() * x.element_size() for x in tensors.values())
-    return {name: x.clone() for name, x in tensors.items()} if size < MAX_COPIED_BYTES else {}
-
-
-def find_written_inputs(inputs: Inputs, copies: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Return a violation for each input that a backend wrote to."""
-    return tuple(
-        f"it writes to its input {name}" for name, x in copies.items() if not torch.equal(getattr(inputs, name), x)
-    )
+MAX_YARDSTICK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 28}  # up to which eager is run too, as the familiar yardstick
 
 
 def find_malformed_outputs(inputs: Inputs, outputs: Outputs) -> tuple[str, ...]:
@@ -152,6 +139,8 @@ class ParitySession:
             return self._measure_case(case, blank)
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
+        except InputChanged as changed:
+            return replace(blank, violations=(str(changed),))
         except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
             if not is_out_of_memory(error):
                 return replace(blank, outcome="raised", reason=describe_exception(error))
@@ -179,9 +168,8 @@ class ParitySession:
                 **self._identify_kernels(timed_call, result.outputs),
             )
         inputs = make_inputs(case, self.device.kind)
-        copies = copy_inputs(inputs)
         outputs = timed_call(inputs)
-        violations = (*find_malformed_outputs(inputs, outputs), *find_written_inputs(inputs, copies))
+        violations = find_malformed_outputs(inputs, outputs)
         if violations:
             return replace(
                 blank, violations=violations, call_ms=timed_call.ms, **self._identify_kernels(timed_call, outputs)
@@ -197,14 +185,42 @@ class ParitySession:
             strict_scores = score_backend(self.backend, strict, exact, mode="deterministic")
             pattern = pattern or self._describe_patterns(strict, exact, strict_scores)
             scores += strict_scores
+        is_wrong = bool(self._list_wrong(case, scores))
+        later_scores, state = self._judge_later_call(inputs, outputs, exact, timed_call, is_wrong)
+        pattern = (*state, *pattern)
+        scores += later_scores
         oracle_ms = 1e3 * (time.perf_counter() - began)
         kernels = self._identify_kernels(timed_call, outputs)
         return replace(blank, scores=scores, call_ms=timed_call.ms, pattern=pattern, oracle_ms=oracle_ms, **kernels)
 
     def _describe_patterns(self, outputs: Outputs, exact: Reference, scores: tuple[Score, ...]) -> tuple[str, ...]:
-        factor = self.backend.class_factor(exact.case)
-        over_budget = tuple(score.tensor for score in scores if budget_ratio(exact.case, score, factor) > 1.0)
+        over_budget = self._list_wrong(exact.case, scores)
         return describe_patterns(outputs, exact, over_budget, self.backend.sharding) if over_budget else ()
+
+    def _judge_later_call(
+        self, inputs: Inputs, outputs: Outputs, exact: Reference, call: _TimedCall, is_wrong: bool
+    ) -> tuple[tuple[Score, ...], tuple[str, ...]]:
+        """Return the scores of a later call if it is wrong, and in words how a wrong backend depends on earlier calls.
+
+        It negates every input: roundings are symmetric, so the results must be the same but for their sign. Ranks would
+        have to agree on further calls, so a context-parallel scheme is judged by determinism instead.
+        """
+        if self.backend.sharding is not None or inputs.case.dropout:
+            return (), ()
+        scores: tuple[Score, ...] = ()
+        if not is_wrong:
+            later = negate_outputs(call(negate_inputs(inputs)))
+            if find_malformed_outputs(inputs, later) or has_same_outputs(outputs, later):
+                return (), ()
+            scores = tuple(replace(score, call=2) for score in score_backend(self.backend, later, exact))
+            if not self._list_wrong(exact.case, scores):
+                return (), ()
+        return scores, find_state(inputs, outputs, call)[:1]
+
+    def _list_wrong(self, case: Case, scores: tuple[Score, ...]) -> tuple[str, ...]:
+        """Return the tensors whose error is over budget."""
+        factor = self.backend.class_factor(case)
+        return tuple(score.tensor for score in scores if budget_ratio(case, score, factor) > 1.0)
 
     def _run_deterministic(self, inputs: Inputs) -> Outputs | None:
         """Return the outputs of a call in deterministic mode, whose kernels may be others; None where it has none.
@@ -215,7 +231,7 @@ class ParitySession:
         if not (self.backend.deterministic_switch and inputs.case.backward) or self.backend.sharding is not None:
             return None
         try:
-            outputs = self.backend.run(inputs, True)
+            outputs = call_unchanged(lambda given: self.backend.run(given, True), inputs)
             if self.device.kind == "cuda":
                 torch.cuda.synchronize()
         except (Refused, RuntimeError, NotImplementedError, ValueError) as error:
@@ -251,7 +267,7 @@ class ParitySession:
         """Return eager's outputs, None where the case is too large for it or eager is the backend itself."""
         case = inputs.case
         is_small = (
-            case.scores <= MAX_YARDSTICK_SCORES
+            case.scores <= MAX_YARDSTICK_SCORES[self.device.kind]
             and EAGER.bytes_per_score * case.scores < memory.free_bytes(self.device.kind) / 4
         )
         if self.backend is EAGER or not is_small or case.dropout:
@@ -264,14 +280,32 @@ class _TimedCall:
 
     def __init__(self, call: Callable[[Inputs], tuple[Outputs, tuple[str, ...]]], kind: str) -> None:
         self._call, self._kind = call, kind
-        self.ms = 0.0
+        self.count, self.ms = 0, 0.0
         self.kernels: tuple[str, ...] = ()
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        began = time.perf_counter()
-        outputs, kernels = self._call(inputs)
-        if self._kind == "cuda":
-            torch.cuda.synchronize()
-        self.ms += 1e3 * (time.perf_counter() - began)
+        outputs, kernels = call_unchanged(self._time_call, inputs)
         self.kernels = self.kernels or kernels
         return outputs
+
+    def _time_call(self, inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
+        held = fill_free_memory(inputs, DIRT[self.count % 2])
+        began = time.perf_counter()
+        result = self._call(inputs)
+        if self._kind == "cuda":
+            torch.cuda.synchronize()
+        self.count, self.ms = self.count + 1, self.ms + 1e3 * (time.perf_counter() - began)
+        del held
+        return result
+
+
+def has_same_outputs(first: Outputs, later: Outputs) -> bool:
+    """Return whether two calls returned the same bits, LSE and the gradient of sinks apart."""
+    pairs = ((getattr(first, name), getattr(later, name)) for name in TENSORS)
+    return all(a is b or (a is not None and b is not None and has_same_bits(a, b)) for a, b in pairs)
+
+
+def negate_outputs(outputs: Outputs) -> Outputs:
+    """Return the outputs with out, dq, dk and dv negated; scores, LSE and the sinks' gradient are even."""
+    tensors = {name: x for name in TENSORS if (x := getattr(outputs, name)) is not None}
+    return replace(outputs, **{name: -x for name, x in tensors.items()})

@@ -54,6 +54,8 @@ def run(testbed: Testbed) -> CheckResult:
     with determinism_settings({}, testbed.plan.deterministic):
         digest_run(testbed)  # compilers and allocators settle
         digests = [digest_run(testbed) for _ in range(RUNS.get(testbed.device.type, 2))]
+    if any(loss in ("nan", "inf", "-inf") for digest in digests for loss in digest.losses):
+        return CheckResult("reproducible", "skipped", "the loss is not finite, so that its bits say nothing")
     difference = describe_first_difference(digests)
     if not difference:
         return CheckResult("reproducible", notes=(f"{len(digests)} runs of {STEPS} steps have the same bits",))

@@ -62,7 +62,7 @@ def find_violations(testbed: Testbed, steps: list[Step]) -> list[str]:
     first_not_finite = next((index for index, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if first_not_finite is not None:
         kind = "NaN" if math.isnan(losses[first_not_finite]) else "infinite"
-        return [f"the loss is {kind} at step {first_not_finite + 1}"]
+        return [f"the loss is {kind} at step {first_not_finite + 1}{_explain_lost_epsilon(testbed, first_not_finite)}"]
     first_bad_norm = next((index for index, step in enumerate(steps) if not math.isfinite(step.grad_norm)), None)
     if first_bad_norm is not None:
         return [f"the gradients' norm is not finite at step {first_bad_norm + 1}"]
@@ -72,6 +72,13 @@ def find_violations(testbed: Testbed, steps: list[Step]) -> list[str]:
     if trainer.is_above_bound(testbed, losses) and len(losses) >= trainer.MIN_CONCLUSIVE_STEPS:
         return [f"the loss is {last:.2f} after {len(losses)} steps; it must fall below {bounds.bound:.2f}"]
     return []
+
+
+def _explain_lost_epsilon(testbed: Testbed, step: int) -> str:
+    """Return why an update of weights in float16 is not finite, "" where it has another cause."""
+    if testbed.plan.precision != "fp16" or step == 0:
+        return ""
+    return ": weights are float16, in which AdamW's eps of 1e-8 is 0, and an update may divide by 0"
 
 
 def note_too_few_steps(testbed: Testbed, steps: list[Step]) -> tuple[str, ...]:

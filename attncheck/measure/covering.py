@@ -1,0 +1,131 @@
+"""Covering arrays: few rows in which every pair of values of all dimensions occurs, and every triple of some.
+
+Row by row, each begins with a tuple that no row has yet; every other dimension then takes the value that completes most
+such tuples. Sets of values are integers, one bit a value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+TRIES = 10  # rows that are begun for each tuple before it counts as excluded
+
+
+class Coverage:
+    """The pairs and triples of values that are still to occur in a row."""
+
+    def __init__(
+        self,
+        dimensions: Mapping[str, Sequence[Any]],
+        interacting: Sequence[str],
+        is_allowed: Callable[[Row], bool],
+        usually_plain: Sequence[str] = (),
+    ) -> None:
+        """`is_allowed` judges a row of which some dimensions have no value yet.
+
+        Those of `usually_plain` take their first value where no other one completes a tuple, the rest any value.
+        """
+        self.dimensions, self.is_allowed, self.usually_plain = dimensions, is_allowed, usually_plain
+        names = list(dimensions)
+        self.values = [(name, value) for name in names for value in dimensions[name]]
+        bits = range(len(self.values))
+        self.of_dimension = {name: [bit for bit in bits if self.values[bit][0] == name] for name in names}
+        self.excluded = {2: 0, 3: 0}
+        self.total = {2: 0, 3: 0}
+        self.pairs = [0] * len(self.values)  # of each value: those that it has not met
+        for first, second in itertools.combinations(names, 2):
+            for pair in itertools.product(self.of_dimension[first], self.of_dimension[second]):
+                if self._count_allowed(pair):
+                    self.pairs[pair[0]] |= 1 << pair[1]
+                    self.pairs[pair[1]] |= 1 << pair[0]
+        allowed = list(self.pairs)
+        self.triples: dict[tuple[int, int], int] = {}  # of each pair of values: the third ones that they have not met
+        for group in itertools.combinations(interacting, 3):
+            for triple in itertools.product(*(self.of_dimension[name] for name in group)):
+                a, b, c = triple
+                if allowed[a] >> b & allowed[a] >> c & allowed[b] >> c & 1 and self._count_allowed(triple):
+                    for x, y, z in itertools.permutations(triple):
+                        self.triples[x, y] = self.triples.get((x, y), 0) | 1 << z
+
+    def _count_allowed(self, bits: tuple[int, ...]) -> bool:
+        allowed = self.is_allowed(dict(self.values[bit] for bit in bits))
+        self.total[len(bits)] += allowed
+        self.excluded[len(bits)] += not allowed
+        return allowed
+
+    def gain(self, bit: int, chosen: Sequence[int], mask: int) -> int:
+        """Return how many tuples `bit` completes with the values of `mask`, whose bits are `chosen`."""
+        triples = self.triples
+        return 2 * (self.pairs[bit] & mask).bit_count() + sum(
+            (triples[bit, other] & mask).bit_count() for other in chosen if (bit, other) in triples
+        )
+
+    def next_tuple(self) -> tuple[int, ...]:
+        """Return a tuple that no row has, () if there is none."""
+        for (first, second), thirds in self.triples.items():
+            if thirds:
+                return first, second, thirds.bit_length() - 1
+        return next(((bit, others.bit_length() - 1) for bit, others in enumerate(self.pairs) if others), ())
+
+    def count_left(self) -> dict[int, int]:
+        """Return how many pairs and triples no row has."""
+        return {
+            2: sum(others.bit_count() for others in self.pairs) // 2,
+            3: sum(thirds.bit_count() for thirds in self.triples.values()) // 6,
+        }
+
+    def remove(self, bits: Sequence[int]) -> None:
+        """Take the tuples of a row, or of part of one, from those that are left."""
+        mask = sum(1 << bit for bit in bits)
+        for bit in bits:
+            self.pairs[bit] &= ~mask
+        for pair in itertools.permutations(bits, 2):
+            if pair in self.triples:
+                self.triples[pair] &= ~mask
+
+    def exclude(self, bits: tuple[int, ...]) -> None:
+        """Give up a tuple that no allowed row holds, though it is allowed itself."""
+        self.total[len(bits)] -= 1
+        self.excluded[len(bits)] += 1
+        for x, *others in itertools.permutations(bits):
+            if len(bits) == 2:
+                self.pairs[x] &= ~(1 << others[0])
+            else:
+                self.triples[x, others[0]] &= ~(1 << others[1])
+
+
+def make_rows(coverage: Coverage, seed: int) -> list[Row]:
+    """Return rows that hold every allowed tuple of `coverage`; other rows of the same coverage for another seed."""
+    rng = random.Random(seed)
+    rows: list[Row] = []
+    while begun := coverage.next_tuple():
+        bits = next(filter(None, (_complete_row(coverage, begun, rng) for _ in range(TRIES))), ())
+        if not bits:
+            coverage.exclude(begun)
+            continue
+        coverage.remove(bits)
+        rows.append(dict(coverage.values[bit] for bit in bits))
+    return rows
+
+
+def _complete_row(coverage: Coverage, begun: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
+    """Return the values of a row that holds those of `begun`, () if a dimension is left without an allowed one."""
+    row = dict(coverage.values[bit] for bit in begun)
+    chosen, mask = list(begun), sum(1 << bit for bit in begun)
+    names = [name for name in coverage.dimensions if name not in row]
+    rng.shuffle(names)
+    for name in names:
+        bits = coverage.of_dimension[name]
+        plain = bits[0] if name in coverage.usually_plain else -1
+        ranked = sorted(bits, key=lambda bit: (-coverage.gain(bit, chosen, mask), bit != plain, rng.random()))
+        bit = next((b for b in ranked if coverage.is_allowed({**row, name: coverage.values[b][1]})), None)
+        if bit is None:
+            return ()
+        row[name] = coverage.values[bit][1]
+        chosen.append(bit)
+        mask |= 1 << bit
+    return tuple(chosen)

@@ -1,0 +1,231 @@
+"""The generated part of a suite: a covering array over the dimensions of a case, each row made into one case.
+
+The first value of a dimension is the plain one. Seeds draw other rows of the same coverage, and other lengths, windows
+and documents within a row.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from attncheck.core.cases import STRIDE_LETTERS, UNBOUNDED, Case
+from attncheck.measure.covering import Coverage, Row, make_rows
+
+MAX_CELLS = 300_000  # entries of a case's score matrices, about
+MAX_PACKED_TOKENS = 550
+LONG_SEQLENS = (513, 577, 640, 700, 769)
+OTHER_HEAD_DIMS = (40, 56, 88, 104, 112, 120, 144, 160, 224, 240)
+DIMENSIONS: dict[str, tuple[Any, ...]] = {
+    "layout": ("dense", "packed", "left_padded", "right_padded"),
+    "keys": ("same", "longer", "shorter", "decode"),  # how many, beside the queries
+    "causal": (True, False),
+    "window": ("", "left", "both", "right"),
+    "softcap": (0.0, 20.0),
+    "sinks": (False, True),
+    "alibi": (False, True),
+    "attention_chunk": (False, True),
+    "backward": (True, False),
+    "documents": ("equal", "unequal", "some_empty"),
+    "dtype": ("bfloat16", "float16", "float32"),
+    "v_head_dim": ("equal", "narrower", "wider"),
+    "alignment": ("bottom_right", "top_left"),
+    "length": ("odd", "above", "tile", "below", "long", "short", "one"),
+    "batch": (1, 3, 17, 2, 9, 33, 65),  # rows, or documents
+    "heads": ((4, 2), (8, 1), (10, 2), (4, 4), (14, 2), (65, 13), (96, 12)),
+    "head_dim": (64, 128, 80, 32, 96, 192, 256, 72, 0),  # 0: another
+    "values": ("normal", "large", "ramp", "outlier", "long_tail", "constant_v", "small", "negative"),
+    "dout_exponent": (0, -20, -10),
+    "mask": ("", "bool", "additive"),
+    "per_head": (False, True),
+    "scale": (0.0, 0.04),
+    "q_strides": ("c", "t", "s"),
+    "k_strides": ("c", "t", "s"),
+    "v_strides": ("c", "t", "s"),
+    "dout_strides": ("c", "t", "s"),
+    "strides": ("", "sliced", "expanded", "scalar_dout"),
+}
+INTERACTING = tuple(DIMENSIONS)[:13]
+# What decides which keys are seen, and the probe that shows it.
+PROBE_DIMENSIONS = {
+    "probe": ("code", "retrieve", "heads", "poison"),
+    **{name: DIMENSIONS[name] for name in ("layout", "keys", "causal", "window", "attention_chunk", "documents")},
+    **{name: DIMENSIONS[name] for name in ("alignment", "length")},
+    "batch": (3, 1, 9),
+}
+Array = Literal["quick", "standard", "probes"]
+QUICK_LEVELS = 3  # values of each dimension in the quick suite, at most
+# What some backends refuse: more of it in one row, and no backend runs the row.
+REFUSED_BY_SOME = ("softcap", "sinks", "alibi", "attention_chunk", "mask", "per_head", "scale")
+SELDOM_COMBINED = ("layout", "keys", "window", "dtype", "v_head_dim", "alignment", "backward", "strides")
+LARGE = ("outlier", "large", "long_tail", "normal")
+
+
+def is_allowed(row: Mapping[str, Any]) -> bool:
+    """Return whether a row makes sense, as far as it has values: what is missing is taken as plain."""
+    get = row.get
+    layout, keys, values, length = get("layout"), get("keys", "same"), get("values", "normal"), get("length", "odd")
+    batch, (heads, kv_heads), dtype = get("batch", 1), get("heads", (4, 2)), get("dtype", "bfloat16")
+    crossed, dout_exponent, strides = keys != "same", get("dout_exponent", 0), get("strides", "")
+    documents = get("documents", "equal")
+    unusual = sum(bool(get(name)) for name in REFUSED_BY_SOME)
+    unusual += (dtype == "float32") + (get("v_head_dim", "equal") != "equal")
+    scores_change = get("softcap") or get("sinks") or get("alibi") or get("scale")
+    return not (
+        unusual > 2
+        or (documents == "unequal" and layout == "dense")
+        or (documents == "some_empty" and layout not in ("packed", None))
+        or (batch == 1 and "batch" in row and (documents != "equal" or layout not in ("dense", None)))
+        or (length == "long" and (batch > 2 or heads > 10 or get("head_dim", 64) > 128))
+        or (heads > 60 and (batch > 3 or get("head_dim", 64) > 128))
+        or (length == "one" and crossed)
+        or (get("alignment") == "top_left" and "keys" in row and not crossed)
+        or (get("window") in ("both", "right") and get("causal") is True)
+        or (scores_change and values not in LARGE)
+        or (dout_exponent and (dtype == "float16" or values == "small" or strides == "scalar_dout"))
+        or (dout_exponent and get("backward") is False)
+        or (get("alibi") and (get("mask") or (crossed and layout not in ("dense", None))))
+        or (get("per_head") and "mask" in row and not row["mask"])
+        or (get("attention_chunk") and get("alignment") == "top_left")
+        or (get("v_head_dim") == "wider" and get("head_dim", 64) > 192)
+        or (strides and any(get(f"{name}_strides", "c") != "c" for name in ("q", "k", "v", "dout")))
+        or (strides == "sliced" and (crossed or get("v_head_dim", "equal") != "equal"))
+        or (strides == "expanded" and kv_heads == 1)
+        or (strides in ("expanded", "scalar_dout") and (layout not in ("dense", None) or crossed))
+        or (strides == "scalar_dout" and get("backward") is False)
+        or (strides == "scalar_dout" and values not in LARGE)  # dq cancels
+        # All rows round alike, so that many of them show what the noise model leaves out.
+        or (values in ("constant_v", "negative", "small") and (batch > 3 or heads > 14 or get("attention_chunk")))
+        or (get("probe") == "poison" and layout == "dense")
+        or (get("probe") == "poison" and documents == "equal" and layout not in ("packed", None))
+    )
+
+
+@functools.cache
+def make_coverage(array: Array, seed: int) -> tuple[Coverage, tuple[Row, ...]]:
+    """Return what an array covers, and its rows: all pairs of values, and in `standard` triples too."""
+    dimensions: dict[str, tuple[Any, ...]] = PROBE_DIMENSIONS if array == "probes" else DIMENSIONS
+    if array == "quick":
+        dimensions = {name: values[:QUICK_LEVELS] for name, values in DIMENSIONS.items()}
+    interacting = INTERACTING if array == "standard" else ()
+    coverage = Coverage(dimensions, interacting, is_allowed, (*REFUSED_BY_SOME, *SELDOM_COMBINED))
+    return coverage, tuple(make_rows(coverage, seed))
+
+
+def describe_coverage(array: Array, seed: int) -> Iterator[str]:
+    """Yield lines on the pairs and triples of values that an array covers."""
+    coverage, rows = make_coverage(array, seed)
+    left = coverage.count_left()
+    yield f"{array}: {len(rows)} generated cases over {len(coverage.dimensions)} dimensions, seed {seed}"
+    for name, values in coverage.dimensions.items():
+        yield f"  {name}: " + ", ".join(str(value) or "none" for value in values)
+    for size, title in ((2, "pairs of values"), (3, f"triples of {', '.join(INTERACTING)}")):
+        if coverage.total[size]:
+            covered = coverage.total[size] - left[size]
+            yield f"  {title}: {covered} of {coverage.total[size]}; {coverage.excluded[size]} exclude each other"
+
+
+def arrays_of(suite: str) -> tuple[Array, ...]:
+    """Return the arrays whose cases a suite has."""
+    return ("quick",) if suite == "quick" else ("probes", "standard")
+
+
+def iter_generated_cases(array: Array, seed: int) -> Iterator[Case]:
+    """Yield one case for each row of an array."""
+    rng = random.Random(seed)
+    plain = {name: values[0] for name, values in DIMENSIONS.items()}
+    for row in make_coverage(array, seed)[1]:
+        yield _make_case({**plain, **row}, rng)
+
+
+def _make_case(row: Row, rng: random.Random) -> Case:
+    (heads, kv_heads), head_dim = row["heads"], row["head_dim"] or rng.choice(OTHER_HEAD_DIMS)
+    wider, narrower = (256 if head_dim >= 128 else 128), (64 if head_dim > 64 else 32 if head_dim > 32 else 16)
+    v_head_dim = {"equal": head_dim, "narrower": narrower, "wider": wider}[row["v_head_dim"]]
+    seqlens_q, seqlens_k = _choose_lengths(row, heads, rng)
+    longest = max(seqlens_q + seqlens_k)
+    letters = "".join(row[f"{name}_strides"] for name in ("q", "k", "v", "dout"))
+    names = {letters: name for name, letters in STRIDE_LETTERS.items()}
+    probe = row.get("probe", "")
+    copied = ("layout", "causal", "softcap", "sinks", "alibi", "alignment", "values", "mask", "scale", "dtype")
+    return Case(
+        _name_family(row),
+        seqlens_q,
+        seqlens_k,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        v_head_dim=v_head_dim,
+        window_size=_choose_window(row, longest, rng),
+        attention_chunk=rng.choice((16, 50, 64, max(1, longest // 3))) if row["attention_chunk"] else 0,
+        per_head=row["per_head"],
+        strides=row["strides"] or names.get(letters, letters),
+        dout_exponent=row["dout_exponent"],
+        probe=probe,
+        backward=probe in ("heads", "poison") if probe else row["backward"],
+        **{name: row[name] for name in copied},
+    )
+
+
+def _choose_lengths(row: Row, heads: int, rng: random.Random) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return seqlens_q and seqlens_k of the row's class, as large as its heads and batch allow."""
+    count, packed = row["batch"], row["layout"] == "packed"
+    limit = int((MAX_CELLS / heads / (1 if packed else count)) ** 0.5)
+    limit = max(9, min(limit, MAX_PACKED_TOKENS) // count if packed else min(limit, 400))
+    first = _choose_length(row["length"], limit, rng)
+    lengths = [first] * count
+    if row["documents"] != "equal":
+        others = (1, 2, 7, 15, 16, 17, 63, 64, 65, 128, rng.randint(1, first), rng.randint(1, first))
+        fitting = [length for length in others if length <= first]
+        lengths[1:] = [rng.choice(fitting) for _ in lengths[1:]]
+        if row["documents"] == "some_empty":
+            for index in rng.sample(range(1, count), (count + 1) // 3):
+                lengths[index] = 0
+        rng.shuffle(lengths)
+    if row["keys"] == "same":
+        return tuple(lengths), tuple(lengths)
+    if row["keys"] == "decode":
+        return tuple(min(1, length) for length in lengths), tuple(lengths)
+    more = rng.choice((1, 16, 37, 64))
+    longer = tuple(length and length + min(more, limit) for length in lengths)
+    return (tuple(lengths), longer) if row["keys"] == "longer" else (longer, tuple(lengths))
+
+
+def _choose_length(kind: str, limit: int, rng: random.Random) -> int:
+    """Return a length of a class: by its remainder to a tile of 64, or to a smaller one below `limit`."""
+    if kind in ("one", "short", "long"):
+        return {"one": 1, "short": rng.randint(2, min(15, limit)), "long": rng.choice(LONG_SEQLENS)}[kind]
+    tile = next(size for size in (64, 32, 16, 8) if size < limit)
+    edge = tile * rng.randint(1, (limit - 1) // tile)
+    return edge + {"below": -1, "tile": 0, "above": 1, "odd": -rng.randrange(3, tile // 2 + 1, 2)}[kind]
+
+
+def _choose_window(row: Row, longest: int, rng: random.Random) -> tuple[int, int]:
+    left, right = (rng.choice((0, 1, 15, 16, 63, 64, longest // 3)) for _ in range(2))
+    if row["window"] == "left":
+        return left, 0 if row["causal"] else UNBOUNDED
+    return {"": (UNBOUNDED, UNBOUNDED), "both": (left, right), "right": (UNBOUNDED, right)}[row["window"]]
+
+
+def _name_family(row: Row) -> str:
+    """Return the most unusual feature of a row."""
+    features = {
+        "chunk": row["attention_chunk"],
+        "mask": row["mask"],
+        "sinks": row["sinks"],
+        "alibi": row["alibi"],
+        "softcap": row["softcap"],
+        "scale": row["scale"],
+        "window": row["window"],
+        "cross": row["keys"] != "same",
+        "packed": row["layout"] == "packed",
+        "padded": row["layout"] != "dense",
+        "strides": row["strides"],
+        "head_dim": row["v_head_dim"] != "equal",
+        "dtype": row["dtype"] != "bfloat16",
+        "values": row["values"] != "normal",
+        "heads": row["heads"] != (4, 2),
+    }
+    return next((name for name, has in features.items() if has), "length")

@@ -1,0 +1,118 @@
+"""The generated cases: every pair and triple that is possible occurs, for any seed, in no more cases than before."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from attncheck.core.cases import Case
+from attncheck.measure.case_features import group_by_shape
+from attncheck.measure.covering import Coverage, make_rows
+from attncheck.measure.generated_cases import DIMENSIONS, INTERACTING, is_allowed, iter_generated_cases, make_coverage
+from attncheck.measure.suites import make_suite
+from tests.conftest import Run
+
+SMALL = {name: tuple(range(size)) for name, size in zip("abcdef", (4, 3, 3, 2, 2, 5))}
+
+
+def missing_tuples(rows: list[dict[str, Any]], dimensions: Mapping[str, tuple[Any, ...]], size: int) -> list[Any]:
+    missing = []
+    for names in itertools.combinations(dimensions, size):
+        held = {tuple(row[name] for name in names) for row in rows}
+        missing += [(names, values) for values in itertools.product(*(dimensions[name] for name in names))
+                    if values not in held]  # fmt: skip
+    return missing
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_pair_and_every_triple_of_some_dimensions_occurs(seed: int) -> None:
+    coverage = Coverage(SMALL, tuple("abcd"), lambda row: True)
+    rows = make_rows(coverage, seed)
+    assert not missing_tuples(rows, SMALL, 2)
+    assert not missing_tuples(rows, {name: SMALL[name] for name in "abcd"}, 3)
+    assert len(rows) < 60, "36 triples of three dimensions need 36 rows"
+    assert coverage.count_left() == {2: 0, 3: 0}
+    assert rows == make_rows(Coverage(SMALL, tuple("abcd"), lambda row: True), seed)
+
+
+def test_what_is_excluded_is_missing_and_counted() -> None:
+    def differs(row: Mapping[str, Any]) -> bool:
+        return "a" not in row or row["a"] != row.get("b")
+
+    coverage = Coverage(SMALL, (), differs)
+    rows = make_rows(coverage, 0)
+    assert missing_tuples(rows, SMALL, 2) == [(("a", "b"), (value, value)) for value in range(3)]
+    assert coverage.excluded[2] == 3
+    assert all(map(differs, rows))
+
+
+def test_a_tuple_that_no_row_can_hold_is_given_up() -> None:
+    def is_possible(row: Mapping[str, Any]) -> bool:  # with a and b at 0, no value of c is left
+        return not (row.get("a") == 0 and row.get("b") == 0 and "c" in row)
+
+    coverage = Coverage(SMALL, (), is_possible)
+    rows = make_rows(coverage, 0)
+    assert (("a", "b"), (0, 0)) in missing_tuples(rows, SMALL, 2)
+    assert coverage.count_left()[2] == 0 and coverage.excluded[2] >= 1
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_the_standard_array_holds_every_pair_that_makes_sense(seed: int) -> None:
+    coverage, rows = make_coverage("standard", seed)
+    missing = missing_tuples(list(rows), DIMENSIONS, 2)
+    assert len(missing) <= coverage.excluded[2] < 0.05 * coverage.total[2]
+    interacting = {name: DIMENSIONS[name] for name in INTERACTING}
+    possible = [
+        (names, values)
+        for names, values in missing_tuples(list(rows), interacting, 3)
+        if is_allowed(dict(zip(names, values)))
+        and all(is_allowed(dict(pair)) for pair in itertools.combinations(list(zip(names, values)), 2))
+    ]
+    assert len(possible) <= 0.01 * coverage.total[3], possible[:5]
+    assert all(map(is_allowed, rows))
+
+
+def test_suites_are_no_longer_than_what_was_listed_by_hand() -> None:
+    for seed in (0, 1, 7):
+        standard, quick = make_suite("standard", seed), make_suite("quick", seed)
+        assert len(standard) <= 344 and len(quick) <= 70
+        assert len(group_by_shape(standard)) < len(standard)
+        assert sum(case.cells for case in quick) < 12e6
+        names = [case.name for case in standard]
+        assert len(names) == len(set(names))
+    assert make_suite("standard", 3) == make_suite("standard", 3) != make_suite("standard", 4)
+
+
+def holds(cases: tuple[Case, ...], **wanted: Any) -> bool:
+    return any(all(getattr(case, name) == value for name, value in wanted.items()) for case in cases)
+
+
+def test_what_once_was_never_together_now_is() -> None:
+    cases = tuple(iter_generated_cases("standard", 0))
+    assert holds(cases, sinks=True, backward=False) and holds(cases, softcap=20.0, backward=False)
+    assert any(case.softcap and case.seqlen_k > case.seqlen_q for case in cases)
+    assert any(case.attention_chunk and case.seqlen_k > case.seqlen_q for case in cases)
+    assert any(case.layout == "packed" and len(case.seqlens_q) > 2 and len(set(case.seqlens_q)) == 1 for case in cases)
+    assert any(case.v_head_dim > case.head_dim for case in cases)
+    assert {1, 9, 17, 33, 65} <= {len(case.seqlens_q) for case in cases}
+    assert {case.dout_exponent for case in cases} == {0, -10, -20}
+    letters = [case.strides for case in cases if len(case.strides) == 4]
+    assert all({text[place] for text in letters} == set("cts") for place in range(4))
+
+
+def test_offsets_pass_what_16_bits_hold() -> None:
+    offsets = [case for case in make_suite("standard") if case.family == "offsets"]
+    assert {case.layout for case in offsets} == {"dense", "right_padded", "packed"}
+    assert all(len(case.seqlens_q) * max(case.seqlens_q) > 1 << 16 for case in offsets)
+    wide = [case for case in make_suite("full") if case.family == "offsets" and case.num_heads > 1]
+    assert all(sum(case.seqlens_q) * case.num_heads * case.head_dim > 1 << 31 for case in wide) and len(wide) == 2
+
+
+def test_the_coverage_is_printed(attncheck: Run) -> None:
+    done = attncheck("parity", "--suite", "quick", "--list", "--coverage", "--seed", "3")
+    assert done.returncode == 0, done.stderr
+    assert "quick: " in done.stdout and "seed 3" in done.stdout and "pairs of values: " in done.stdout
+    assert attncheck("parity", "--coverage").returncode == 2

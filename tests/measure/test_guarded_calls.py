@@ -1,0 +1,135 @@
+"""A backend may not change its inputs, keep state, read unwritten memory, or be wrong in one call of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from attncheck.attention.backend import Backend, Device, Installed, Outputs
+from attncheck.attention.backends import eager, sdpa_math
+from attncheck.attention.inputs import Inputs, make_inputs, negate_inputs
+from attncheck.core.cases import Case, with_name
+from attncheck.core.verdicts import Run, Verdict, judge_run
+from attncheck.measure.determinism import judge_repeats
+from attncheck.measure.worker import guarded_calls
+from attncheck.measure.worker.repeats import Repeater
+from attncheck.measure.worker.session import ParitySession
+
+CPU = Device("cpu", torch=(99, 0))
+PLAIN = with_name(Case("test", (65, 65), (65, 65), num_kv_heads=2))
+PACKED = with_name(Case("test", (40, 7, 65), (40, 7, 65), layout="packed"))
+
+
+def measure(run: Callable[[Inputs], Outputs], case: Case) -> tuple[Run, Verdict]:
+    backend = Backend("planted", "", "", Installed, lambda case, device: "", lambda inputs, strict: run(inputs))
+    result = ParitySession(backend, CPU).measure(case)
+    return result, judge_run(result)
+
+
+def run_eager(inputs: Inputs) -> Outputs:
+    return eager.BACKEND.run(inputs, False)
+
+
+def run_math(inputs: Inputs) -> Outputs:
+    return sdpa_math.BACKEND.run(inputs, False)
+
+
+def writing(name: str) -> Callable[[Inputs], Outputs]:
+    def run(inputs: Inputs) -> Outputs:
+        getattr(inputs, name).clamp_(max=0.03)  # what it then computes is right for what it wrote
+        return run_eager(inputs)
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v", "dout", "sinks", "slopes"])
+@pytest.mark.parametrize("copied_bytes", [1 << 30, 0])
+def test_an_input_that_is_written_to_is_named(name: str, copied_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded_calls, "MAX_COPIED_BYTES", copied_bytes)  # 0: digests are compared
+    case = with_name(replace(PLAIN, sinks=name == "sinks", alibi=name == "slopes"))
+    run, verdict = measure(writing(name), case)
+    assert verdict.answer == "fail" and run.violations == (f"it writes to its input {name}",)
+    assert run.scores == (), "an oracle of what a backend wrote says nothing"
+    assert measure(run_eager, case)[1].answer == "pass"
+
+
+def test_probes_and_repeats_see_written_inputs_too() -> None:
+    probe = with_name(replace(PACKED, probe="poison"))
+    assert measure(writing("v"), probe)[1].reason == "it writes to its input v"
+    backend = Backend("planted", "", "", Installed, lambda case, device: "", lambda x, strict: writing("k")(x))
+    assert Repeater(backend, CPU, 3).measure(PLAIN, "default").reason == "it writes to its input k"
+
+
+def test_memory_that_was_never_written_is_not_zero() -> None:
+    def run(inputs: Inputs) -> Outputs:
+        outputs = run_math(inputs)
+        assert outputs.dk is not None
+        dk = torch.empty_like(outputs.dk)
+        dk[:, :64] = outputs.dk[:, :64]  # the last row is left as it was found
+        return replace(outputs, dk=dk)
+
+    verdict = measure(run, PLAIN)[1]
+    assert verdict.answer == "fail" and "dk" in verdict.reason
+    assert measure(run_math, PLAIN)[1].answer == "pass"
+
+
+def accumulating() -> Callable[[Inputs], Outputs]:
+    kept: list[torch.Tensor] = []
+
+    def run(inputs: Inputs) -> Outputs:
+        outputs = run_math(inputs)
+        earlier = kept[-1] if kept else torch.zeros_like(outputs.out)
+        kept.append(outputs.out.clone())
+        return replace(outputs, out=outputs.out + earlier)
+
+    return run
+
+
+def test_a_kernel_with_state_is_called_that_and_neighbours_are_not_blamed() -> None:
+    run, verdict = measure(accumulating(), PLAIN)
+    assert verdict.answer == "fail" and verdict.reason.startswith("in call 2, out")
+    assert "keeps state" in run.pattern[0]
+    for probe in ("poison", "prefix"):
+        case = with_name(replace(PACKED if probe == "poison" else PLAIN, probe=probe))
+        assert "when the same call is made again" in measure(accumulating(), case)[1].reason
+
+
+@pytest.mark.parametrize("strides", ["contiguous", "transposed", "sliced", "expanded", "scalar_dout", "ctsc", "stct"])
+def test_negated_inputs_give_negated_results(strides: str) -> None:
+    inputs = make_inputs(with_name(replace(PLAIN, strides=strides)), "cpu")
+    negated = negate_inputs(inputs)
+    for name in ("q", "k", "v", "dout"):
+        x, opposite = getattr(inputs, name), getattr(negated, name)
+        assert torch.equal(x, -opposite)
+        assert [stride == 0 for stride in x.stride()] == [stride == 0 for stride in opposite.stride()]
+    if strides not in ("expanded", "scalar_dout"):
+        assert negated.v.stride() == inputs.v.stride()
+    first, later = run_math(inputs), run_math(negated)
+    assert torch.equal(first.out, -later.out)
+
+
+def failing_at(call: int) -> Callable[[Inputs, bool], Outputs]:
+    count = 0
+
+    def run(inputs: Inputs, strict: bool) -> Outputs:
+        nonlocal count
+        count += 1
+        outputs = run_math(inputs)
+        assert outputs.dv is not None
+        return replace(outputs, dv=torch.zeros_like(outputs.dv)) if count == call else outputs
+
+    return run
+
+
+@pytest.mark.parametrize("call", [4, 11])
+def test_one_wrong_call_of_many_is_an_error(call: int) -> None:
+    case = with_name(replace(PACKED, family="repeats"))
+    backend = Backend("race", "", "", Installed, lambda case, device: "", failing_at(call))
+    verdict = judge_repeats(Repeater(backend, CPU, repeats=12).measure(case, "default"))
+    assert verdict.answer == "fail" and f"in call {call}, dv" in verdict.reason
+    backend = Backend("right", "", "", Installed, lambda case, device: "", lambda inputs, strict: run_math(inputs))
+    verdict = judge_repeats(Repeater(backend, CPU, repeats=32).measure(case, "default"))
+    assert verdict.answer == "pass" and "in more than 9.2 % of calls is excluded" in verdict.reason
