@@ -17,6 +17,7 @@ from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.files import editing
+from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import containers, ray, srun
 from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
@@ -288,8 +289,12 @@ def _edit_program(launch: Launch, cut: JobCut) -> Iterator[Edit]:
 
 def _remove_foreign(launch: Launch, cut: JobCut) -> Iterator[Edit]:
     """Yield the edits that take the keys out which the framework's program does not take."""
+    if launch.file is None:
+        return
+    tables = dict(remove_emptied_tables(launch.file, launch.entries, cut.foreign))
+    yield from tables.values()
     for entry in launch.entries:
-        if launch.file is not None and entry.name in cut.foreign:
+        if entry.name in cut.foreign and not entry.name.startswith(tuple(f"{table}." for table in tables)):
             yield editing.remove_setting(launch.file, entry.span)
 
 

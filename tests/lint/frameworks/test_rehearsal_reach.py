@@ -49,6 +49,7 @@ def test_a_configuration_keeps_what_its_framework_takes() -> None:
     text = f"model_name_or_path: a/b\ndataset_name: c/d\nlearning_rate: 1.0e-5\noutput_dir: o\npacking: true\n{keys}"
     cut, launch = cut_text(text, "yaml", trl="1.16.0")
     entries = read_file(launch)
+    assert "dataset_mixer" not in "".join(launch.files.values())
     assert not entries.keys() & {"system_prompt", "max_seq_length", "use_liger", "use_liger_kernel", "torch_dtype"}
     assert (entries["max_length"], entries["dtype"]) == ("256", "bfloat16")
     assert any("does not know them: dataset_mixer.a/b, system_prompt" in remark for remark in cut.remarks)
