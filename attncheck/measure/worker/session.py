@@ -248,8 +248,10 @@ class ParitySession:
         self._traced_kinds.add(kind)
 
         def call(inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
+            nonlocal is_new
+            traces, is_new = is_new, False  # later calls of the case run the same kernels
             # On the CPU, tracing would stop the compiler.
-            if not is_new or not self.traces_kernels or (self.backend.compiles and self.device.kind == "cpu"):
+            if not traces or not self.traces_kernels or (self.backend.compiles and self.device.kind == "cpu"):
                 return self.backend.run(inputs, False), ()
             if self.backend.compiles:
                 self.backend.run(inputs, False)
