@@ -11,13 +11,13 @@ import sys
 def _isolate() -> None:
     """Import nothing from where the user works, and leave no byte code in the environment that we live in.
 
-    `python -m` puts the folder that it is started in first on sys.path. Byte code is kept among the user's caches where
-    whoever installed us compiled none (uv), and is not written at all where it lies beside us already (pip).
+    `python -m` puts the folder that it is started in first on sys.path. Byte code is kept among the user's caches if
+    whoever installed us compiled none (uv), and is not written at all where it lies alongside us already (pip).
     """
     try:
         if __name__ == "__main__" and sys.path[0] == os.getcwd():
             del sys.path[0]
-    except OSError:  # the folder is gone
+    except OSError:  # the folder no longer exists
         pass
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if not os.path.isabs(caches) or os.path.isdir(os.path.join(os.path.dirname(__file__), "core", "__pycache__")):
@@ -96,7 +96,7 @@ def _run() -> int:
             return error.code or CLEAN
         raise RuntimeError(str(error.code)) from None
     except Exception as error:
-        # Typer raises click's errors, and since 0.29 those of a click of its own: known by what they offer.
+        # Typer raises click's errors, and since 0.29 those of its own click: known by what they offer.
         if type(error).__name__ == "Abort":
             raise KeyboardInterrupt from None
         if not hasattr(error, "format_message"):
@@ -111,14 +111,14 @@ def _describe_usage_error(error: Exception) -> str:
     message: str = error.format_message()  # type: ignore[attr-defined]
     option = getattr(error, "option_name", "")
     if option in REMOVED_OPTIONS:
-        message = f"{option} is gone: {REMOVED_OPTIONS[option]}"
+        message = f"{option} no longer exists: {REMOVED_OPTIONS[option]}"
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "attncheck"
     return f"{' '.join(message.split()).rstrip('.')} (see `{command} --help`)"
 
 
 def _check_streams(code: int) -> int:
-    """Return the exit code: where the answer could not be written, it is that of no answer."""
+    """Return the exit code: if the answer could not be written, it is that of no answer."""
     failure = streams.find_failure(sys.stdout)
     if failure:
         print_message(f"attncheck: cannot write to standard output: {failure}")

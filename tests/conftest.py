@@ -60,7 +60,7 @@ def find_python(version: str) -> str:
 
 @pytest.fixture
 def marker(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Mark every process started by this test, and fail it where one outlives it."""
+    """Mark every process started by this test, and fail it if one outlives it."""
     value = uuid.uuid4().hex
     monkeypatch.setenv(MARKER, value)
     yield value
@@ -82,7 +82,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the times of files that take long, if that was asked."""
+    """Write the times of files that take long, if that was queried."""
     if session.config.getoption("--record-durations") and not hasattr(session.config, "workerinput"):
         seconds = {
             file: round(time) for file, time in sorted(_durations.items(), key=lambda item: -item[1]) if time >= 10

@@ -1,4 +1,4 @@
-"""Stands in for the driver's NVML: a library compiled here from NVML's own signatures, as CI has no driver."""
+"""Replaces the driver's NVML: a library compiled here from NVML's own signatures, as CI has no driver."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def with_job(snapshot: Snapshot, plan: Mapping[str, Any] = MappingProxyType({}),
 
 
 def with_trl_job(snapshot: Snapshot, implementation: str, imports: tuple[str, ...] = ()) -> Snapshot:
-    """Give a launch of TRL's SFT with this attn_implementation, which imports these modules whatever it asks for."""
+    """Give a launch of TRL's SFT with this attn_implementation, which imports these modules whatever it requires."""
     plan = {"attn_implementation": implementation}
     return with_job(snapshot, plan, framework="trl", trainer="sft", imports=imports)
 

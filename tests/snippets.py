@@ -1,9 +1,9 @@
 """The fenced blocks of the pages that users read, and a place in which those of a shell run as they are written.
 
-What a snippet needs and a test must not touch or cannot have is a stand-in on PATH: torchrun and srun start what stands
+What a snippet needs and a test must not touch or cannot have is a stand-in on PATH: torchrun and srun start what is
 behind them, with `--nodes` as the one node of a launch, pip, pipx and uvx check that the repository can be had as they
 name it, make shows what it would run, and GitHub is a clone of this checkout (git's `url.<base>.insteadOf`). attncheck
-is the real one, in an environment of its own without torch; its commands that measure read their arguments there, and
+is the real one, in its own environment without torch; its commands that measure read their arguments there, and
 are run whole by the nightly tests.
 """
 
@@ -43,7 +43,7 @@ case "$1" in
 esac
 exec "{own}/attncheck" "$@"
 """
-# Options of a launcher stand before the command; each of these takes a value.
+# Options of a launcher come before the command; each of these takes a value.
 LAUNCHER = """
 case " $* " in *" --nodes "*)
   export RANK=0 WORLD_SIZE=8 LOCAL_RANK=0 LOCAL_WORLD_SIZE=8 GROUP_RANK=0 GROUP_WORLD_SIZE=1
@@ -84,7 +84,7 @@ exec "{python}" "$@"
 
 @dataclass(frozen=True)
 class Snippet:
-    """A fenced block: where it stands, its language, and its text as a reader copies it."""
+    """A fenced block: where it is, its language, and its text as a reader copies it."""
 
     page: Path
     line: int

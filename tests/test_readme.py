@@ -21,7 +21,7 @@ PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 
 
 def generated_block(page: Path, name: str) -> str:
-    """Return what stands between the marks of a part that is generated."""
+    """Return what is between the marks of a part that is generated."""
     return page.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n")[2].partition(f"<!-- /{name} -->")[0]
 
 

@@ -153,7 +153,7 @@ def find_snippet(language: str, text: str) -> Snippet:
 def test_the_prolog_drains_a_node_for_its_devices_alone(
     fabric: str, codes: list[int], workshop: Workshop, project: Path
 ) -> None:
-    """A real run beside an nvidia-smi that prints what a node's would, in an environment with nothing of torch."""
+    """A real run alongside an nvidia-smi that prints what a node's would, in an environment with nothing of torch."""
     header = fake_nvidia_smi.HEADER.replace(": Completed", f": {fabric}")
     fake_nvidia_smi.install_healthy(project / "programs", header=header)
     failures = workshop.run(find_snippet("sh", "/opt/attncheck/bin"), project, str(project / "programs"))
@@ -353,7 +353,7 @@ def test_the_transcript_of_smoke_is_what_it_says(snippet: Snippet, attncheck: Ru
     pytest.importorskip("transformers")
     command, _, output = snippet.text.removeprefix("$ ").partition("\n")
     if command.endswith("train.sh"):
-        pytest.skip("a rehearsal of TRL: tests/rehearsal runs it where TRL is installed")
+        pytest.skip("a rehearsal of TRL: tests/rehearsal runs it if TRL is installed")
     done = attncheck(*command.split()[1:], timeout=1800)
     assert {line.split(" ")[0] for line in find_findings(output)} <= {
         line.split(" ")[0] for line in find_findings(done.stdout)
@@ -365,7 +365,7 @@ def test_the_transcript_of_smoke_is_what_it_says(snippet: Snippet, attncheck: Ru
 @pytest.mark.nightly
 def test_the_commands_that_measure_do(attncheck: Run) -> None:
     """What the quick test reads only, run: those of docs/measuring.md that need no GPU, cut small."""
-    if importlib.util.find_spec("ring_flash_attn") is None:  # it is imported beside an emulated flash_attn
+    if importlib.util.find_spec("ring_flash_attn") is None:  # it is imported alongside an emulated flash_attn
         pytest.skip("ring-flash-attn is not installed")
     done = attncheck("parity", "--ring-size", "4", "--device", "cpu", "--suite", "quick", timeout=1800)
     assert done.returncode in (0, 1), done.stderr

@@ -1,4 +1,4 @@
-"""The walks of docs/walks, replayed as they stand: a broken environment, CI and jobs, a rule and a plugin.
+"""The walks of docs/walks, replayed as they are: a broken environment, CI and jobs, a rule and a plugin.
 
 No package index is asked: the `uv` on PATH is a stand-in that lays the stub of the release that it is told to install.
 """

@@ -42,7 +42,7 @@ class Wheel:
         return next((name for name in (f"{stem}.py", f"{stem}/__init__.py") if name in self.names), None)
 
     def parse_module(self, module: str) -> ast.Module | None:
-        """Return the syntax tree of `module`, or None where the wheel has no such module."""
+        """Return the syntax tree of `module`, or None if the wheel has no such module."""
         name = self.find_file(module)
         return ast.parse(self.read(name)) if name else None
 

@@ -100,9 +100,9 @@ class Backend:
 
     `run(inputs, deterministic)` computes forward and, where the case asks, backward; it raises `Refused` for what only
     the call itself can know. `refuse(case, device)` returns why it cannot run a case, or "". `kernel_pattern` is a
-    regular expression for the names of its own kernels (GPU) and operators (CPU); empty where anything may serve that
+    regular expression for the names of its own kernels (GPU) and operators (CPU); empty if anything may serve that
     is no other backend's. `noise` is the class of rounding it is judged by. `script_lines(case)` returns the lines of
-    Python that call it on q, k, v, for a script that stands alone; None where it brings none.
+    Python that call it on q, k, v, for a script that is alone; None if it brings none.
     """
 
     name: str
@@ -124,7 +124,7 @@ class Backend:
     compiles: bool = False  # each new shape costs seconds: a suite gives it few
     plans: bool = False  # each new shape costs parts of a second: its cases are spread over workers by their shapes
     indexes_by_cu_seqlens: bool = False  # never reads what lies outside a document, so that NaN there is harmless
-    deterministic: str = ""  # what makes its backward reproducible, as one writes it; "" where nothing needs to
+    deterministic: str = ""  # what makes its backward reproducible, as one writes it; "" if nothing needs to
     deterministic_switch: Literal["", "argument", "torch"] = ""  # how `run(…, deterministic=True)` gets it
     sharding: Sharding | None = (
         None  # context parallelism's: `run` gets a rank's shard and returns that shard's outputs

@@ -47,7 +47,7 @@ def describe_exception(error: BaseException) -> str:
 def open_device(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> Device:
     """Open the device that `message` names ("auto", "cpu", "cuda") and send what it is.
 
-    Ends the process, after sending the reason, where there is no such device.
+    Ends the process, after sending the reason, if there is no such device.
     """
     torch.set_num_threads(message["threads"])
     kind = message["device"]

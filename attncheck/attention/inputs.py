@@ -39,7 +39,7 @@ class Inputs:
     dout: Tensor
     sinks: Tensor | None = None
     slopes: Tensor | None = None
-    rank: int = 0  # the tensors are this rank's shard where the case is context-parallel…
+    rank: int = 0  # the tensors are this rank's shard if the case is context-parallel…
     group: Any = None  # …over this process group
 
 
@@ -71,7 +71,7 @@ def make_inputs(case: Case, device: str) -> Inputs:
 
 
 def _draw_sinks(case: Case, normal: Tensor) -> Tensor:
-    """Return each head's sink, near a level of its own from -2 to 6: one near 0 has no weight in a long row.
+    """Return each head's sink, near its own level from -2 to 6: one near 0 has no weight in a long row.
 
     In float32, and the same in bfloat16, which is all that some kernels take.
     """
@@ -151,7 +151,7 @@ def apply_strides(inputs: Inputs) -> Inputs:
 
 
 def _lay_out(x: Tensor, letter: str) -> Tensor:
-    """Return x in the memory layout of `letter`; beside a slice lies NaN, which belongs to nobody."""
+    """Return x in the memory layout of `letter`; alongside a slice lies NaN, which belongs to nobody."""
     if letter == "t":  # (batch, heads, seqlen, head_dim) in memory, as SDPA callers have it
         return x.transpose(1, 2).contiguous().transpose(1, 2)
     if letter == "s":

@@ -37,7 +37,7 @@ def trace_kernels(call: Callable[[], T], device: str) -> tuple[T, tuple[str, ...
             result = call()
         return result, tuple(sorted(recorder.names))
     # The profiler below torch.profiler.profile, which imports torch._inductor, for seconds, to ask about CUDA graphs
-    # (torch 2.3 to 2.13, profiler/profiler.py); from 2.1 on it takes use_device.
+    # (torch 2.3 to 2.13, profiler/profiler.py); since 2.1 it takes use_device.
     from torch.autograd.profiler import profile
 
     with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:

@@ -43,7 +43,7 @@ def rows_with_keys(case: Case, device: str) -> Tensor:
 
 
 def build_mask(case: Case, device: str) -> Tensor:
-    """Return the mask of a case: bool `(batch, 1, seqlen_q, seqlen_k)`, True where a key is seen.
+    """Return the mask of a case: bool `(batch, 1, seqlen_q, seqlen_k)`, True if a key is seen.
 
     A dense case's mask has a batch of 1. Rows of padding see nothing.
     """
@@ -78,7 +78,7 @@ def document_positions(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor,
     """Return each token's document (-1 or -2: padding) and its position in it: int32 `(batch, seqlen)`, for q and k.
 
     In the order q's document, q's position, k's document, k's position; positions are shifted so that one rule of
-    distance serves every document: a key is seen where low <= k's position - q's position <= high, with
+    distance serves every document: a key is seen if low <= k's position - q's position <= high, with
     `visible_bounds(case, 0, 0)`; chunks are those of these positions.
     """
     q_document = torch.full((case.batch, case.seqlen_q), -1, dtype=torch.int32)
@@ -97,7 +97,7 @@ def document_positions(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor,
 def alibi_slopes(num_heads: int, device: str) -> Tensor:
     """Return ALiBi's slopes: float32 `(num_heads,)`, 2^(-8 h / heads), h from 1.
 
-    Those of Press et al. 2021 (arXiv 2108.12409) where the number of heads is a power of two.
+    Those of Press et al. 2021 (arXiv 2108.12409) if the number of heads is a power of two.
     """
     return torch.tensor([2.0 ** (-8.0 * (head + 1) / num_heads) for head in range(num_heads)], device=device)
 

@@ -54,7 +54,7 @@ def format_bytes(size: int) -> str:
 
 
 def _available_host_bytes() -> int:
-    """Return the host's MemAvailable, 2^62 where it cannot be read."""
+    """Return the host's MemAvailable, 2^62 if it cannot be read."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -80,7 +80,7 @@ def _cgroup_free_bytes() -> int:
 def wait_for_memory(
     folder: str, case: Case, kind: str, backend: Backend, slots: int, on_wait: Callable[[], None]
 ) -> Iterator[None]:
-    """Wait until a case may run beside the other workers' cases, and hold its lock for the block.
+    """Wait until a case may run alongside the other workers' cases, and hold its lock for the block.
 
     `on_wait` is called every few seconds meanwhile. A case that needs more than its share of what is free runs alone.
     The locks are the operating system's, so that a worker that dies releases them; every case passes the gate, so that

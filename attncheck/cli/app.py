@@ -52,16 +52,16 @@ class SectionedCommand(TyperCommand):
 
 
 class PassThroughCommand(SectionedCommand):
-    """A command that takes another one after `--`, untouched: it stands in `context.meta[PASSED_COMMAND]`."""
+    """A command that takes another one after `--`, untouched: it is in `context.meta[PASSED_COMMAND]`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Move what stands after the first `--` into `ctx.meta`; return the arguments that are attncheck's own."""
+        """Move what comes after the first `--` into `ctx.meta`; return the arguments that are attncheck's own."""
         if "--" in args:
             ctx.meta[PASSED_COMMAND] = tuple(args[args.index("--") + 1 :])
             args = args[: args.index("--")]
         try:
             return super().parse_args(ctx, args)
-        except Exception as error:  # Typer's, of a click of its own since 0.29
+        except Exception as error:  # Typer's, of its own click since 0.29
             if "unexpected extra argument" not in str(getattr(error, "message", "")):
                 raise
             raise BadUsage(f"put -- before the command: attncheck {ctx.info_name} -- torchrun … train.py") from None
@@ -86,7 +86,7 @@ class CommandGroup(TyperGroup):
         return sorted(command_names(), key=lambda name: load_command(name).order)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the first word names. Raises `BadUsage` with the nearest name where there is none."""
+        """Find the command that the first word names. Raises `BadUsage` with the nearest name if there is none."""
         if args[0] not in command_names() and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], command_names(), n=1)
             hint = f"did you mean {near[0]}?" if near else "`attncheck --help` lists them"
@@ -94,7 +94,7 @@ class CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return one command, None where there is none of this name."""
+        """Return one command, None if there is none of this name."""
         if cmd_name not in command_names():
             return None
         record = load_command(cmd_name)

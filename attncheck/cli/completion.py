@@ -57,7 +57,7 @@ def complete_codes(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_rules(incomplete: str) -> list[Completion]:
-    """Return the codes of rules, and the names of rules where a name was begun."""
+    """Return the codes of rules, and the names of rules if a name was begun."""
     from attncheck.doctor.engine import all_rules
 
     rules = all_rules()[0]

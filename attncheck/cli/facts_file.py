@@ -31,10 +31,8 @@ def refuse_newer(path: str, snapshot: Snapshot) -> None:
 
 
 def refuse_with_facts(**options: object) -> None:
-    """Raise `BadUsage` for options about this machine beside --facts, which is about another one."""
+    """Raise `BadUsage` for options about this machine alongside --facts, which is about another one."""
     for name, value in options.items():
         if value:
             word = name if name.isupper() else f"--{name.replace('_', '-')}"
-            raise BadUsage(
-                f"--facts judges a recorded snapshot; {word} belongs on `attncheck probe`, where it was taken"
-            )
+            raise BadUsage(f"--facts judges a recorded snapshot; {word} belongs on `attncheck probe`, if it was taken")

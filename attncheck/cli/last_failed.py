@@ -1,6 +1,6 @@
 """Remembers which cases parity failed, so that `parity --last-failed` runs those and no others, as pytest does.
 
-Beside a gate's kept answers, in the user's folder of caches and never in the environment that is examined: one small
+Alongside a gate's kept answers, in the user's folder of caches and never in the environment that is examined: one small
 file for each interpreter, device, suite or model, and ring. Nothing is written while nothing has failed. A case that
 passes is forgotten, one that was not run is not (pytest 8.4, src/_pytest/cacheprovider.py, `LFPlugin`,
 https://github.com/pytest-dev/pytest).
@@ -38,7 +38,7 @@ class FailureMemory:
         self.path: Path | None = None if folder is None else folder / f"{PREFIX}{key}.json"
 
     def read(self) -> tuple[Pair, ...]:
-        """Return the cases that failed; none where nothing is remembered, or it cannot be read."""
+        """Return the cases that failed; none if nothing is remembered, or it cannot be read."""
         if self.path is None:
             return ()
         with suppress(OSError, ValueError, TypeError, RecursionError):
@@ -48,7 +48,7 @@ class FailureMemory:
         return ()
 
     def update(self, report: Report) -> None:
-        """Remember what a report's parity failed, and forget what it passed. A full disk is no error."""
+        """Remember what a report's parity failed, and forget what it passed. A full disk is not an error."""
         from attncheck.core.results.parity import ParitySection
 
         section = report.section(ParitySection)

@@ -20,7 +20,7 @@ def read_installed_files(
 ) -> Snapshot:
     """Return the snapshot of the environment and the model as far as their files tell; nothing is imported.
 
-    Where it `counts_gpus`, the driver is asked for them too.
+    If it `counts_gpus`, the driver is requested them too.
     """
     from attncheck.doctor.probes.collect import collect_snapshot
 

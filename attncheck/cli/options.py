@@ -50,7 +50,7 @@ def option(panel: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, show_default=False, **settings)
 
 
-Texts = list[str] | None  # of an option that may be repeated; None where it was not given
+Texts = list[str] | None  # of an option that may be repeated; None if it was not given
 
 Model = Annotated[
     str | None,
@@ -110,7 +110,7 @@ Device = Annotated[
         EXAMINE,
         "--device",
         metavar="DEVICE",
-        help="Measure on this device: auto, cpu or cuda. Default: auto, a GPU where there is one.",
+        help="Measure on this device: auto, cpu or cuda. Default: auto, a GPU if there is one.",
         autocompletion=complete_from(DEVICES),
     ),
 ]
@@ -314,7 +314,7 @@ MinEfficiency = Annotated[
         min=0,
         max=1,
         help=(
-            "Exit with 1 where no correct scheme reaches this share (0 to 1) of flash-attn's speed over N. "
+            "Exit with 1 if no correct scheme reaches this share (0 to 1) of flash-attn's speed over N. "
             "Default: any will do."
         ),
     ),
@@ -339,7 +339,7 @@ class RingOptions:
         option(
             RANKS,
             "--emulate/--no-emulate",
-            help="Let plain torch stand in for flash-attn's kernels. Default: only where there is no GPU.",
+            help="Let plain torch replace flash-attn's kernels. Default: only if there is no GPU.",
         ),
     ] = None
     rendezvous_timeout: Rendezvous = None
@@ -469,7 +469,7 @@ class PlanOptions:
             TRAIN,
             "--positions",
             metavar="KIND",
-            help="Number positions as reset (anew in each document), running, reset_3d or reset_4d. Default: reset.",
+            help="Number positions as reset (again in each document), running, reset_3d or reset_4d. Default: reset.",
             autocompletion=complete_field("positions"),
         ),
     ] = None
@@ -550,7 +550,7 @@ class PlanOptions:
             "--scheme",
             metavar="SCHEME",
             help=(
-                "Split sequences over ranks by this scheme: llama3 (ring-flash-attn's adapter) or ulysses. "
+                "Split sequences across ranks by this scheme: llama3 (ring-flash-attn's adapter) or ulysses. "
                 "Default: llama3."
             ),
             autocompletion=complete_field("scheme"),
@@ -723,7 +723,7 @@ def _read_parameters(function: Callable[..., object]) -> list[inspect.Parameter]
 
 
 def _panel_order(parameter: inspect.Parameter) -> int:
-    """Return where a parameter stands: arguments first, then options heading by heading."""
+    """Return where a parameter is: arguments first, then options heading by heading."""
     for settings in getattr(parameter.annotation, "__metadata__", ()):
         if settings.rich_help_panel in PANELS:
             return PANELS.index(settings.rich_help_panel)

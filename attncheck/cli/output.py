@@ -82,7 +82,7 @@ def write_and_exit(writer: ReportWriter, report: Report, verbose: bool, policy: 
 
 
 def exit_code(report: Report, policy: Policy) -> int:
-    """Return the exit code by the gravest finding; where something is lost, none is clean."""
+    """Return the exit code by the most severe finding; if something is lost, none is clean."""
     if report.interrupted:
         return Interrupted.exit_code
     if report.fails(policy.fail_on):

@@ -28,7 +28,7 @@ def read_reports(paths: Sequence[str]) -> Report:
 
 
 def read_report(path: str) -> Report:
-    """Return the report in a file ("-": standard input). Raises `BadUsage` where it is none."""
+    """Return the report in a file ("-": standard input). Raises `BadUsage` if it is none."""
     data = read_named(path, MAX_BYTES)
     try:
         return document.loads(data.decode("utf-8"))
@@ -37,7 +37,7 @@ def read_report(path: str) -> Report:
 
 
 def _find_difference(first: Snapshot, second: Snapshot) -> str:
-    """Return in what two snapshots differ, as far as both know it; "" where they may be of one environment."""
+    """Return in what two snapshots differ, as far as both know it; "" if they may be of one environment."""
     ours, others = _describe_snapshot(first), _describe_snapshot(second)
     for place in PLACES:
         if place in ours and place in others and ours[place] != others[place]:

@@ -64,7 +64,7 @@ def resolve_gate_policy(
 
 
 def check_choice(option: str, value: str, choices: tuple[Any, ...]) -> Any:
-    """Return `value` where it is one of `choices`. Raises `BadUsage` naming them."""
+    """Return `value` if it is one of `choices`. Raises `BadUsage` naming them."""
     if value not in choices:
         raise BadUsage(f"{option} {value!r} is not one of {', '.join(choices)}")
     return value
@@ -87,7 +87,7 @@ def parse_lanes(values: Sequence[str]) -> tuple[Lane, ...]:
 
 
 def select_interpreter(python: str | None, argv: Sequence[str] = ()) -> Interpreter:
-    """Return the interpreter to examine: `python` where it was named, for the command `argv` where there is one."""
+    """Return the interpreter to examine: `python` if it was named, for the command `argv` if there is one."""
     from attncheck.doctor.probes import interpreter
 
     return interpreter.select_interpreter(python, argv)
@@ -170,13 +170,13 @@ def refuse_with_ring(**options: object) -> None:
 
 
 def refuse_with_target(lanes: Sequence[str], ring_size: int | None) -> None:
-    """Raise `BadUsage` for lanes and ranks that only the machine itself can run, beside --target."""
+    """Raise `BadUsage` for lanes and ranks that only the machine itself can run, alongside --target."""
     if ring_size is not None or any(word != "static" for value in lanes for word in value.split(",") if word):
         raise BadUsage("--target judges for a machine that is not here: imports, GPUs and ranks cannot be tried on it")
 
 
 def refuse_with_cluster(**options: object) -> None:
-    """Raise `BadUsage` for options about one machine beside --nodes or --ray, which examine many."""
+    """Raise `BadUsage` for options about one machine alongside --nodes or --ray, which examine many."""
     for name, value in options.items():
         if value:
             raise BadUsage(f"{option_name(name)} is about one machine: it says nothing over --nodes or --ray")

@@ -18,7 +18,7 @@ MAX_BYTES = 256 << 20
 
 
 def read_side(path: str) -> StackSide:
-    """Return the side that a file holds ("-": standard input). Raises `BadUsage` where it is none."""
+    """Return the side that a file holds ("-": standard input). Raises `BadUsage` if it is none."""
     from attncheck.report import document
     from attncheck.stacks.diff.sides import make_lock_side, make_report_side, make_snapshot_side
     from attncheck.stacks.lock.file import parse_lock

@@ -23,7 +23,7 @@ _WRONG_WAYS = ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_RDONLY))
 
 
 class OutputDescriptor(io.FileIO):
-    """Standard output or standard error; `failure` is why something could not be written, "" where nothing was lost."""
+    """Standard output or standard error; `failure` is why something could not be written, "" if nothing was lost."""
 
     failure = ""
 
@@ -87,7 +87,7 @@ def _open_stream(descriptor: int, previous: TextIO | None) -> TextIO:
 
 
 def find_failure(stream: TextIO | None) -> str:
-    """Flush a stream, and return why something could not be written to it; "" where nothing was lost."""
+    """Flush a stream, and return why something could not be written to it; "" if nothing was lost."""
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
     if stream is None or not isinstance(raw, OutputDescriptor):
         return ""

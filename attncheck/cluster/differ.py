@@ -22,13 +22,13 @@ MUST_AGREE = ("torch", "CUDA of torch", "HIP of torch", "NCCL", "flash-attn", "f
 MUST_AGREE_PREFIX = "nvidia-nccl-"
 IMAGE = Fix("start all nodes alike", "manual", "take one image, or one lock file, for all nodes")
 SETTINGS = Fix("set them for every rank alike", "manual", "export them in the job's script, not in a node's profile")
-Partition = tuple[bool, tuple[str, ...]]  # whether there is a majority, and the nodes beside the first value
+Partition = tuple[bool, tuple[str, ...]]  # whether there is a majority, and the nodes alongside the first value
 
 
 def find_differing_nodes(facts: Sequence[NodeFact], snapshots: Mapping[int, Snapshot]) -> Iterator[Finding]:
     """Yield a finding for each set of nodes that differs from the others in something that matters.
 
-    An error where ranks would compute or communicate with different code: torch, its CUDA, NCCL, flash-attn.
+    An error if ranks would compute or communicate with different code: torch, its CUDA, NCCL, flash-attn.
     """
     by_partition: dict[Partition, list[NodeFact]] = {}
     for fact in facts:
@@ -67,7 +67,7 @@ def describe_fact(fact: NodeFact) -> str:
 
 
 def describe_groups(groups: Sequence[NodeGroup]) -> str:
-    """Return values with their nodes; the most common one's are counted where they are many."""
+    """Return values with their nodes; the most common one's are counted if they are many."""
     parts = []
     for index, group in enumerate(groups[:MAX_VALUES]):
         is_counted = index == 0 and group.count > 2
@@ -83,7 +83,7 @@ def _must_agree(fact: NodeFact) -> bool:
 
 
 def _list_fixes(facts: Sequence[NodeFact], snapshots: Mapping[int, Snapshot]) -> Iterator[Fix]:
-    """Yield what makes the nodes alike: the majority's versions, to be installed where other nodes differ."""
+    """Yield what makes the nodes alike: the majority's versions, to be installed if other nodes differ."""
     if any(fact.kind != "variable" for fact in facts):
         if facts[0].has_majority and len(facts[0].groups) == 2:
             yield from _install_majority(facts, snapshots)

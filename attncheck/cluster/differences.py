@@ -33,7 +33,7 @@ class NodeVariant:
     nodes: tuple[int, ...]
 
     def read(self, key: Key) -> str | None:
-        """Return a fact as text; None where it is not known of these nodes."""
+        """Return a fact as text; None if it is not known of these nodes."""
         if key in self.facts:
             return self.facts[key] or EMPTY
         kind, subject = key

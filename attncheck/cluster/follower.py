@@ -53,7 +53,7 @@ class Follower:
             _sleep(RETRY_SECONDS if port == self._place.ports[-1] else 0.0)
 
     def hand_over(self, data: bytes, deadline: float) -> None:
-        """Send the document; where the connection broke meanwhile, over a new one. Raises `Unanswered`."""
+        """Send the document; if the connection broke meanwhile, over a new one. Raises `Unanswered`."""
         while True:
             try:
                 if self._connection is None:
@@ -85,7 +85,7 @@ class Follower:
 
 
 def follow(place: NodePlace, deadline: float, make_document: Callable[[], bytes]) -> None:
-    """Say hello to node 0, make our document and hand it over. Raises `Unanswered` where node 0 is out of reach."""
+    """Say hello to node 0, make our document and hand it over. Raises `Unanswered` if node 0 is out of reach."""
     follower = Follower(place)
     try:
         follower.connect(deadline)

@@ -39,7 +39,7 @@ def examine_cluster(
     collect: Callable[[], Snapshot],
     with_progress: WithProgress,
 ) -> Report:
-    """Return the report on all nodes; `collect` examines this one. Raises `Following` where node 0 reports."""
+    """Return the report on all nodes; `collect` examines this one. Raises `Following` if node 0 reports."""
     seconds, local_size = request.timeout or TIMEOUT_SECONDS, 0
     gathered: GatheredNodes
     if request.ray is not None:

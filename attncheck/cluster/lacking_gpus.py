@@ -15,14 +15,14 @@ CODE = "ATN581"
 
 
 def count_gpus(snapshot: Snapshot) -> int | None:
-    """Return how many GPUs a job on this node would see; None where nobody could look."""
+    """Return how many GPUs a job on this node would see; None if nobody could look."""
     if isinstance(snapshot.devices, Known):
         return len(snapshot.visible_devices())
     return 0 if isinstance(snapshot.devices, Absent) and snapshot.devices.reason != NOT_ASKED else None
 
 
 def find_lacking_nodes(counts: Mapping[int, int], placement: Placement, knows_all: bool) -> Iterator[Finding]:
-    """Yield a finding where nodes have fewer GPUs than the job takes there, or all of them fewer than it takes at all.
+    """Yield a finding if nodes have fewer GPUs than the job takes there, or all of them fewer than it takes at all.
 
     `counts` are the GPUs of each node; `knows_all` whether no node is missing there.
     """

@@ -20,7 +20,7 @@ from attncheck.core.io.errors import BadUsage, Unanswered
 TICK_SECONDS = 0.05
 STRANGER_SECONDS = 10.0  # in which a connection must show that it is of this launch
 BROKEN_SECONDS = 10.0  # in which a node whose connection broke may come back
-SPARE_CONNECTIONS = 64  # beside one for each node
+SPARE_CONNECTIONS = 64  # alongside one for each node
 BLOCK = 1 << 18
 
 
@@ -29,7 +29,7 @@ class NodeState:
     """What node 0 knows of another node."""
 
     greeted: float = 0.0  # time.monotonic() of its first hello; 0: none came
-    broke: float = 0.0  # when its connection broke; 0: it stands, or there was none
+    broke: float = 0.0  # when its connection broke; 0: it is, or there was none
     document: bytes | None = None
 
 
@@ -49,7 +49,7 @@ class Leader:
     """Gathers the documents of all nodes but our own. A context manager: outside it nothing listens."""
 
     def __init__(self, place: NodePlace) -> None:
-        """Listen. Raises `Unanswered` where no port of the launch is free."""
+        """Listen. Raises `Unanswered` if no port of the launch is free."""
         self.states = {node: NodeState() for node in range(place.nodes) if node != place.node}
         self._place = place
         self._began = time.monotonic()
@@ -208,7 +208,7 @@ def _is_lost(state: NodeState) -> bool:
 def _listen(place: NodePlace) -> socket.socket:
     """Return a socket that listens on the first of the launch's ports that is free.
 
-    Only on node 0's own address where the launcher gives it as a number; a name may mean another interface here.
+    Only on node 0's own address if the launcher gives it as a number; a name may mean another interface here.
     """
     reason = ""
     for port in place.ports:

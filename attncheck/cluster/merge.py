@@ -41,7 +41,7 @@ def merge_nodes(
     select: Collection[str] = (),
     ignore: Collection[str] = (),
 ) -> Report:
-    """Return doctor's report on all nodes. Raises `Unanswered` where none of them sent a snapshot."""
+    """Return doctor's report on all nodes. Raises `Unanswered` if none of them sent a snapshot."""
     snapshots, silent = _unpack(gathered)
     if not snapshots:
         raise Unanswered(f"no node answered: {next(iter(silent.values()), 'there is none')}")

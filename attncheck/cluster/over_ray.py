@@ -29,10 +29,10 @@ GRACE_SECONDS = 60.0  # for the driver: to import ray, to meet the cluster, to s
 CONNECT_SECONDS = 5.0
 MAX_BYTES = 4 << 20  # of a runtime environment
 NAME_LENGTH = 12  # characters of a node's id
-# An address that would start a cluster of its own, here, is none to look at.
+# An address that would start its own cluster, here, is none to look at.
 ADDRESS = re.compile(r"auto|(ray://)?[^\s/:]+:\d{1,5}|(ray://)?\[[0-9a-fA-F:]+\]:\d{1,5}")
 HOST = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\bray://\S+|\bip=\S+")
-INSTALL = "install ray in the cluster's own version beside attncheck (attncheck[ray]), or name what has it: --python"
+INSTALL = "install ray in the cluster's own version alongside attncheck (attncheck[ray]), or name what has it: --python"
 WORKER = Selection("ray")
 
 
@@ -79,7 +79,7 @@ def gather_ray(
 ) -> GatheredNodes:
     """Return what came of all nodes of a cluster within `seconds`; `import_seconds` is the deadline of one import.
 
-    Raises `Unanswered` where ray is missing, or the cluster is not to be reached.
+    Raises `Unanswered` if ray is missing, or the cluster is not to be reached.
     """
     probe = make_request(lanes, model, None, import_seconds)
     request: dict[str, object] = {
@@ -112,7 +112,7 @@ def gather_ray(
 
 
 def _check_listening(address: str) -> None:
-    """Raise `Unanswered` where nothing listens at an address: ray itself would try for a minute and a half."""
+    """Raise `Unanswered` if nothing listens at an address: ray itself would try for a minute and a half."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host:
         return

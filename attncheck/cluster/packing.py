@@ -123,7 +123,7 @@ def _floor_memory(memory: Fact[int], step_gib: int) -> Fact[int]:
 
 
 def _level_import(outcome: ImportOutcome) -> ImportOutcome:
-    """Return an import whose duration matters only where it was too long."""
+    """Return an import whose duration matters only if it was too long."""
     return replace(outcome, seconds=float(round(outcome.seconds)) if outcome.outcome == "hung" else 0.0)
 
 

@@ -42,7 +42,7 @@ class NodePlace:
 
 
 def read_place(environ: Mapping[str, str], port: int | None = None) -> NodePlace:
-    """Return our place. Raises `BadUsage` where no launcher started a process on every node."""
+    """Return our place. Raises `BadUsage` if no launcher started a process on every node."""
     rank = read_rank_env(environ)
     if rank is None:
         raise BadUsage(f"--nodes: no launcher started this process; {START}")
@@ -84,7 +84,7 @@ def _read_number(environ: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not text.isdecimal() or len(text) > 9:
-        raise BadUsage(f"--nodes: the launcher's {name} is no number")
+        raise BadUsage(f"--nodes: the launcher's {name} is not a number")
     return int(text)
 
 

@@ -1,7 +1,7 @@
 """Runs in an interpreter that has ray, as one driver: one task on each node, which runs the probe there.
 
 It is sent as source (`over_ray.py`) and imports nothing of attncheck's. A task is pinned to its node and takes no
-resource, so that it runs beside whatever the cluster does (ray 2.60.0 util/scheduling_strategies.py,
+resource, so that it runs alongside whatever the cluster does (ray 2.60.0 util/scheduling_strategies.py,
 `NodeAffinitySchedulingStrategy`; `num_cpus=0`). The probe runs in children of the task, in the worker's interpreter:
 the node's own, or that of the runtime environment.
 """

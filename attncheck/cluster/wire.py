@@ -51,7 +51,7 @@ def make_greeting(nonce: bytes) -> bytes:
 
 
 def make_hello(key: bytes, greeting: bytes, nonce: bytes, node: int) -> bytes:
-    """Return a node's answer to a greeting. Raises `Refused` where it is none of ours."""
+    """Return a node's answer to a greeting. Raises `Refused` if it is not one of ours."""
     if len(greeting) != GREETING_BYTES or not greeting.startswith(MAGIC):
         raise Refused("something else listens there")
     number = node.to_bytes(NUMBER_BYTES, "big")
@@ -64,7 +64,7 @@ def make_proof(key: bytes, leader_nonce: bytes, nonce: bytes) -> bytes:
 
 
 def check_proof(key: bytes, greeting: bytes, nonce: bytes, proof: bytes) -> None:
-    """Raise `Refused` where node 0 is of another launch."""
+    """Raise `Refused` if node 0 is of another launch."""
     if not hmac.compare_digest(proof, make_proof(key, greeting[len(MAGIC) :], nonce)):
         raise Refused("node 0 is of another launch")
 
@@ -100,7 +100,7 @@ def read_node(key: bytes, leader_nonce: bytes) -> Generator[int | bytes | Hello,
 
 
 def receive(connection: socket.socket, size: int) -> bytes:
-    """Return exactly `size` bytes. Raises `OSError`, also where the other side ends before."""
+    """Return exactly `size` bytes. Raises `OSError`, also if the other side ends before."""
     parts = []
     while size:
         part = connection.recv(min(size, 1 << 16))

@@ -36,15 +36,15 @@ class Case:
     """One attention problem, made from a seed.
 
     `window_size` is flash-attn's (left, right), -1 for an open side. `alignment` says which corner of the score matrix
-    the causal and window diagonals run through where seqlens_q and seqlens_k differ: flash-attn's bottom right
+    the causal and window diagonals run through if seqlens_q and seqlens_k differ: flash-attn's bottom right
     (since 2.1) or SDPA's top left. `attention_chunk` cuts each sequence into chunks of so many positions, outside of
     which nothing is seen (Llama 4), 0: none. `scale` is what q·k is multiplied by, 0: 1/sqrt(head_dim). `mask` says
-    that the mask is given as a tensor (batch, 1, seqlen_q, seqlen_k), or one for each head where it is `per_head`:
-    bool, or added to the scores with the dtype's lowest number where a key is not seen, as transformers has made them;
+    that the mask is given as a tensor (batch, 1, seqlen_q, seqlen_k), or one for each head if it is `per_head`:
+    bool, or added to the scores with the dtype's lowest number if a key is not seen, as transformers has made them;
     "" leaves its form to the backend. `values` is the distribution of random inputs; a `probe` has inputs of its own,
     whose answer is known exactly. `strides` says how q, k, v and dout lie in memory: contiguous, transposed, sliced,
     expanded or scalar_dout, or a letter for each: c, t, or s for a slice of a wider tensor. dout is multiplied by
-    2^`dout_exponent`. `every_row` is False where the oracle computes sampled query rows only.
+    2^`dout_exponent`. `every_row` is False if the oracle computes sampled query rows only.
     `context_parallel_size` ranks share each row; `operands` says whether a context-parallel scheme is given q, k and v
     apart, k and v as one tensor, or all three as one; `heads_k_stride` how many kv heads llama3's scheme gathers at a
     time, 0: all.
@@ -161,7 +161,7 @@ def diagonal_shift(case: Case, seqlen_q: int, seqlen_k: int) -> int:
 
 
 def visible_bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
-    """Return (low, high): key j of a document is visible to its query i where low <= j - i <= high.
+    """Return (low, high): key j of a document is visible to its query i if low <= j - i <= high.
 
     With an `attention_chunk`, only where both also lie in one chunk.
     """
@@ -173,7 +173,7 @@ def visible_bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
 
 
 def sampled_rows(case: Case, count: int = 64) -> tuple[int, ...]:
-    """Return the query rows that the oracle computes where it does not compute all: edges, powers of two, random."""
+    """Return the query rows that the oracle computes if it does not compute all: edges, powers of two, random."""
     size = case.seqlen_q
     edges = [0, 1, size - 2, size - 1, size // 2, *_rows_at_powers(size)]
     if case.windowed:

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 from attncheck.core.facts import Absent, Known, Unreadable
 
 T = TypeVar("T")
-HUGE = 1e30  # stands for infinity, which JSON does not have
+HUGE = 1e30  # represents infinity, which JSON does not have
 MAX_DIGITS = 31  # of a whole number: tokenizers without a limit write int(1e30)
 
 
@@ -95,7 +95,7 @@ def _parse_integer(digits: str) -> int:
 
 
 def _refuse_constant(word: str) -> float:
-    raise BadDocument(f"{word} is no number")
+    raise BadDocument(f"{word} is not a number")
 
 
 def read(kind: type[T], document: object) -> T:

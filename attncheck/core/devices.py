@@ -32,7 +32,7 @@ class Device:
 
     @property
     def sm(self) -> str:
-        """Return the GPU generation as text: "sm_90", or "sm_?" where it is not known."""
+        """Return the GPU generation as text: "sm_90", or "sm_?" if it is not known."""
         if isinstance(self.compute_capability, Known):
             return "sm_{}{}".format(*self.compute_capability.value)
         return "sm_?"

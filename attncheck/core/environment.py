@@ -13,7 +13,7 @@ from attncheck.core.facts import Fact, Unreadable
 class Selection:
     """Why this interpreter is the one that is examined, and what was not examined instead."""
 
-    selected_by: str = ""  # a key of SELECTION_REASONS; "" where nobody recorded it
+    selected_by: str = ""  # a key of SELECTION_REASONS; "" if nobody recorded it
     passed_over: tuple[str, ...] = ()  # "VIRTUAL_ENV names /opt/venv, which has no bin/python"
 
     @property
@@ -83,7 +83,7 @@ class Distribution:
     """One installed distribution (a `*.dist-info` or `*.egg-info`)."""
 
     name: str  # normalised (PEP 503)
-    version: str  # "" where the metadata has none
+    version: str  # "" if the metadata has none
     location: str  # the site directory that holds it; "" if its files are not here: a target names it
     installer: str = ""  # "pip", "uv", "conda", …
     wheel_tags: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class PackageGaps:
     """
 
     reason: str = ""  # why nothing is known of a distribution that is not listed; "": it is not installed
-    not_installed: tuple[str, ...] = ()  # distributions that are known to be missing all the same
+    not_installed: tuple[str, ...] = ()  # distributions that are known to be missing anyway
     remarks: tuple[str, ...] = ()  # what the files of a target hold and could not be understood
 
 
@@ -223,7 +223,7 @@ class Interfaces:
     liger_model_types: Fact[tuple[str, ...]] = Unreadable("liger_kernel was not imported")
     liger_missing_targets: Fact[tuple[str, ...]] = Unreadable(
         "liger_kernel was not imported"
-    )  # "module:attribute" it would patch in vain
+    )  # "module:attribute" it would patch to no effect
     attention_functions: Fact[tuple[str, ...]] = Unreadable("transformers was not imported")
     mask_functions: Fact[tuple[str, ...]] = Unreadable("transformers was not imported")
     kernel_fallbacks: Fact[Mapping[str, str]] = Unreadable(

@@ -36,7 +36,7 @@ Fact = Union[Known[T], Absent, Unreadable]
 class MissingFact(Exception):
     """A rule needs a fact that is not known; the engine turns this into a `Skip` with the reason.
 
-    `covered_by` are the codes of the rules that report why it is not known: "ATN102" where torch cannot be imported.
+    `covered_by` are the codes of the rules that report why it is not known: "ATN102" if torch cannot be imported.
     """
 
     def __init__(self, reason: str, covered_by: Iterable[str] = ()) -> None:
@@ -53,5 +53,5 @@ def need(fact: Fact[T], what: str) -> T:
 
 
 def value_or(fact: Fact[T], default: T) -> T:
-    """Return the value of `fact`, or `default` where it is absent or unreadable."""
+    """Return the value of `fact`, or `default` if it is absent or unreadable."""
     return fact.value if isinstance(fact, Known) else default

@@ -14,15 +14,15 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Fix:
-    """One way to repair a finding, ready to paste; or, of kind "advice", what to do next where nothing here mends it.
+    """One way to repair a finding, ready to paste; or, of kind "advice", what to do next if nothing here fixes it.
 
     `kind` says what it changes: "command" runs in a shell, "env" sets an environment variable, "setting" is a
     framework flag or keyword, "edit" is a change of a file, "manual" cannot be pasted (a driver, a machine), "advice"
     changes nothing: it looks closer, or judges for another machine; reports show it as "next", not as "fix".
-    `safety` is "safe" where nothing else in the environment can move, "unsafe" where other packages may.
-    `proven` is the measurement that showed it to work, where one was made. `sets` are the settings of a launch that
+    `safety` is "safe" if nothing else in the environment can move, "unsafe" if other packages may.
+    `proven` is the measurement that showed it to work, if one was made. `sets` are the settings of a launch that
     it changes, by `core.job.Key`: `text` is then filled in with the framework's own option names. `installs` are the
-    requirements that a command installs, `allows` those that would mend the finding as well (empty: `installs`).
+    requirements that a command installs, `allows` those that would fix the finding as well (empty: `installs`).
     `follows`: it goes with the fix before it; any other fix is one to choose instead of those before.
     """
 
@@ -92,7 +92,7 @@ class Allowance:
 def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings in the order of reports, by severity, then by code.
 
-    Findings of the same code, subject and message are one finding: the gravest, with the locations of all.
+    Findings of the same code, subject and message are one finding: the most severe, with the locations of all.
     """
     merged: dict[tuple[str, str, str], Finding] = {}
     for finding in sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.code)):

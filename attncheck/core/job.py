@@ -30,7 +30,7 @@ Key = Literal[
 KEYS: tuple[Key, ...] = get_args(Key)
 DROP = "\0drop"  # as a value: take the setting out
 
-# What a framework does with settings that it cannot serve. Each is a rule of its own.
+# What a framework does with settings that it cannot serve. Each is its own rule.
 Consequence = Literal[
     "refuses",  # stops with an error, at start or at the first step
     "replaces",  # goes on with another setting than the one written
@@ -63,7 +63,7 @@ class SettingProblem:
     evidence: tuple[str, ...]  # the framework's own text, and where: "openrlhf 0.11.2 cli/train_sft.py:321"
     location: SourceLocation = SourceLocation()
     sets: Mapping[str, str] = field(default_factory=dict)  # `Key`s (or own names) that repair it
-    advice: str = ""  # where no setting repairs it: what to do
+    advice: str = ""  # if no setting repairs it: what to do
     installs: tuple[str, ...] = ()  # requirements that repair it: "transformers==4.55.2"
     mild: bool = False  # costs speed or memory, or is a matter of taste, or nothing proves it: a warning at most
     universal: bool = False  # every release and every fork does so: an option of argparse without its value
@@ -88,12 +88,12 @@ class Job:
     nodes: int = 1
     deepspeed: Fact[bool] = Known(False)  # whether transformers' Trainer hands its gradients to DeepSpeed
     tensor_parallel: int = 1
-    scheme: str = ""  # of sequence parallelism: "llama3", "ulysses", "torch", "megatron"; "" where there is none
+    scheme: str = ""  # of sequence parallelism: "llama3", "ulysses", "torch", "megatron"; "" if there is none
     hooked: tuple[str, ...] = ()  # implementations in which that scheme really takes place; (): all
     packs_with: tuple[str, ...] = ()  # implementations with which the framework packs; (): all
     requires: tuple[str, ...] = ()  # what this release of the framework requires: "transformers==5.15.0"
     reinforcement: bool = False  # rollouts by another engine: vLLM, SGLang
-    imports: tuple[str, ...] = ()  # modules that are imported whatever the settings: "flash_attn"
+    imports: tuple[str, ...] = ()  # modules that are imported with any settings: "flash_attn"
     locations: Mapping[str, SourceLocation] = field(default_factory=dict)  # of each `Key` that is written
     variables: tuple[Setting, ...] = ()  # of its environment, those that may be shown, with where each is set
     remarks: tuple[str, ...] = ()  # what could not be known and was taken as its default
@@ -104,7 +104,7 @@ class LintedLaunch:
     """One launch as it was read and as it is corrected."""
 
     job: Job
-    diff: str = ""  # of the source, unified; "" where nothing is to be changed
+    diff: str = ""  # of the source, unified; "" if nothing is to be changed
     command: str = ""  # corrected, with its environment and folder, to paste; "" for a file, and without changes
     edits: tuple[Edit, ...] = ()
     safe: tuple[Edit, ...] = ()  # of those, what leaves the job what it was: new names, the same settings otherwise

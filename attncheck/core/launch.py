@@ -1,4 +1,4 @@
-"""What the user wrote: sources, the words and settings in them, where each stands, and edits; plain data."""
+"""What the user wrote: sources, the words and settings in them, where each is, and edits; plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from attncheck.core.facts import Absent, Fact
 from attncheck.core.program import Program
 
 Kind = Literal["command", "shell", "yaml", "json", "toml", "python"]
-COMMAND = "command line"  # the name of the source that is no file
+COMMAND = "command line"  # the name of the source that is not a file
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class SourceLocation:
     source: str = ""
     line: int = 1
     column: int = 1
-    end_line: int = field(default=0, compare=False)  # of the character past its end; 0 where that is not known
+    end_line: int = field(default=0, compare=False)  # of the character past its end; 0 if that is not known
     end_column: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
@@ -45,14 +45,14 @@ class Source:
 
 
 Span = tuple[int, int]  # offsets in a source's text, the second one past the end
-NOWHERE: Span = (-1, -1)  # put together from several places: it cannot be edited where it stands
+NOWHERE: Span = (-1, -1)  # put together from several places: it cannot be edited where it is
 
 
 @dataclass(frozen=True)
 class Word:
     """One word of a command, without quotes and with the script's own variables expanded.
 
-    What is known only at run time stands in `text` as it was written ("$(nproc)", "$HOME/data"), and `known` is False.
+    What is known only at run time is in `text` as it was written ("$(nproc)", "$HOME/data"), and `known` is False.
     `span` is where the word came from: its use, or the array or heredoc that several words came from at once.
     """
 
@@ -65,11 +65,11 @@ class Word:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A variable that stands before a command: `shell` is its value as a shell must read it again."""
+    """A variable that comes before a command: `shell` is its value as a shell must read it again."""
 
     name: str
     shell: str
-    certain: bool = True  # whether it is set at all: only running tells where it stands under a condition
+    certain: bool = True  # whether it is set at all: only running tells where it is under a condition
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,13 @@ class Launch:
 
     `words` begins with what is run: a module ("openrlhf.cli.train_sft"), a script ("train.py") or a program
     ("llamafactory-cli", "trl"). `entries` are those of the configuration file that is the source, or that the
-    command names (`file`). World size is `nodes` × `processes`; Absent where no launcher gives it.
+    command names (`file`). World size is `nodes` × `processes`; Absent if no launcher gives it.
     """
 
     source: Source
     words: tuple[Word, ...] = ()
     entries: tuple[Setting, ...] = ()
-    file: Source | None = None  # what `entries` were read from; the source itself where that is a file
+    file: Source | None = None  # what `entries` were read from; the source itself if that is a file
     launchers: tuple[str, ...] = ()  # outermost first: "srun", "torchrun"
     whole: tuple[Word, ...] = ()  # the command with its launchers
     environ: Mapping[str, str] = field(default_factory=dict)  # exported before it, or set in front of it
@@ -119,14 +119,14 @@ class Launch:
     program: Program | None = None  # the names that what it starts takes, where its source was found
     deepspeed: tuple[Setting, ...] = ()  # the keys of the DeepSpeed configuration that it names, where that was read
     launcher_entries: tuple[Setting, ...] = ()  # those of accelerate's own configuration file
-    folder: str = ""  # into which the script changes before it, "" where it does not or only running tells
-    is_nested: bool = False  # it stands in a string that another shell reads: quotes would end that string
+    folder: str = ""  # into which the script changes before it, "" if it does not or only running tells
+    is_nested: bool = False  # it is in a string that another shell reads: quotes would end that string
     is_remote: bool = False  # on another machine or in a container, whose shell is not the one that is pasted into
-    exports: tuple[Assignment, ...] = ()  # of those, what stands before the command: `whole` holds the others
+    exports: tuple[Assignment, ...] = ()  # of those, what comes before the command: `whole` holds the others
     directories: tuple[str, ...] = ()  # that the script enters before it, one from the other, as a shell reads them
     lost: tuple[Word, ...] = ()  # behind a broken continuation of the line: the shell takes them for another command
     trainers: tuple[str, ...] | None = None  # that its program uses: "trl.SFTTrainer"; None: its source does not say
-    variables: tuple[Setting, ...] = ()  # `environ` with where each stands; what may not reach the job is not known
+    variables: tuple[Setting, ...] = ()  # `environ` with where each is; what may not reach the job is not known
 
     @property
     def starts_written_script(self) -> bool:

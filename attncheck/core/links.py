@@ -13,7 +13,7 @@ class UnresolvedName:
     """One name, module, attribute or argument that was read in a package's source and that its provider lacks.
 
     `breaks` are the modules whose import fails with it, the most public first. `patched_by` is a module that sets the
-    name itself, so that only importing tells. `outcome` is how importing the first of `breaks` ended, where it was
+    name itself, so that only importing tells. `outcome` is how importing the first of `breaks` ended, if it was
     tried.
     """
 
@@ -23,13 +23,13 @@ class UnresolvedName:
     line: int
     provider: str  # import name: "transformers"
     source: str  # the module it is taken from: "transformers.models.qwen2_vl.modeling_qwen2_vl"
-    name: str = ""  # "": the module itself is gone; "DynamicCache.seen_tokens" for an attribute of a class
+    name: str = ""  # "": the module itself no longer exists; "DynamicCache.seen_tokens" for an attribute of a class
     kind: Literal["import", "attribute", "argument"] = "import"
     argument: str = ""  # of a call that does not fit
     reason: str = ""  # why a call does not fit: "it takes no argument input_embeds"
     function: str = ""  # that takes it when it is called: "Trainer.train"; "": when the module is imported
     conditions: tuple[str, ...] = ()  # under which it is taken, and which the source leaves open
-    tried: tuple[str, ...] = ()  # what was tried before it, and is gone as well: "module:name"
+    tried: tuple[str, ...] = ()  # what was tried before it, and no longer exists as well: "module:name"
     fallback_line: int = 0  # where its module goes on without it; 0: nothing catches the failure
     moved_to: tuple[str, ...] = ()  # modules of the provider that define the name now
     patched_by: str = ""

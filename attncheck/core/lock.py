@@ -1,6 +1,6 @@
 """A lock: the stack that is known to be good, and what attncheck measured of it; plain data.
 
-It names no machine, no folder and no person, so that it may stand in a repository.
+It names no machine, no folder and no person, so that it may be in a repository.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class LockedGpu:
     """GPUs of one kind."""
 
     name: str
-    compute_capability: str  # "9.0"; "" where it is not known
+    compute_capability: str  # "9.0"; "" if it is not known
     count: int
 
 
 @dataclass(frozen=True)
 class LockedError:
-    """Parity's worst error of a backend in a family of cases, in units of its budget; 0 where it was refused."""
+    """Parity's worst error of a backend in a family of cases, in units of its budget; 0 if it was refused."""
 
     backend: str
     family: str
@@ -70,7 +70,7 @@ class LockedSpeed:
     gpu: str
     median_ms: float
     interval_ms: float  # half-width of the median's 95 % confidence interval
-    reference_ms: float = 0.0  # of a product of matrices timed beside it; 0: not measured
+    reference_ms: float = 0.0  # of a product of matrices timed next to it; 0: not measured
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Lock:
     speeds: tuple[LockedSpeed, ...] = ()
 
     def package(self, name: str) -> LockedPackage | None:
-        """Return the package called `name`, None where the lock does not hold it."""
+        """Return the package called `name`, None if the lock does not hold it."""
         return next((package for package in self.packages if package.name == name), None)
 
     @property

@@ -70,7 +70,7 @@ class Model:
     output_attentions: bool
     attn_implementation: Fact[str]  # as in config.json
     towers: tuple[Tower, ...]
-    remote_code: bool  # config.json names code of its own (auto_map)
+    remote_code: bool  # config.json names its own code (auto_map)
     remote_imports: tuple[
         str, ...
     ]  # what that code imports, never run: "einops", "flash_attn.bert_padding:unpad_input"

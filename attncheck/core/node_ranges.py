@@ -20,7 +20,7 @@ def format_nodes(numbers: Iterable[int]) -> str:
 
 
 def parse_nodes(nodes: str) -> list[int]:
-    """Return the numbers that ranges stand for: "0-2, 7"; what is no range, in a foreign document, is passed over."""
+    """Return the numbers that ranges represent: "0-2, 7"; what is no range, in a foreign document, is passed over."""
     numbers: list[int] = []
     for part in nodes.split(", "):
         first, dash, last = part.partition("-")

@@ -34,14 +34,14 @@ RING_NAMES = "ring-flash-attn-names"  # a shim: puts the names back that ring-fl
 class Plan:
     """The settings of a training job that decide what its attention computes.
 
-    `packing` is how documents of one row are kept apart: by `position_ids` that begin anew, by `cu_seqlens` given to
-    the model as keywords (positions too), beside a 2-D mask of ones (`mask_2d`), by a block-diagonal 4-D mask
+    `packing` is how documents of one row are kept apart: by `position_ids` that begin again, by `cu_seqlens` given to
+    the model as keywords (positions too), alongside a 2-D mask of ones (`mask_2d`), by a block-diagonal 4-D mask
     (`mask_4d`); or not packed but padded (`padding`). `positions` of a multimodal model may be of shape
     (3, batch, seqlen), time, height and width, or (4, batch, seqlen) with the plain ones before. `precision` is that
     of weights and arithmetic; "autocast" keeps weights in float32 and computes in bfloat16.
     """
 
-    attn_implementation: str = ""  # "": what transformers chooses by itself
+    attn_implementation: str = ""  # "": what transformers chooses on its own
     packing: Packing = "position_ids"
     positions: Positions = "reset"  # "running": 0, 1, 2, … over the whole row
     padding_side: Side = "right"
@@ -83,4 +83,4 @@ class Change:
     kind: Literal["setting", "env", "edit"]
     text: str  # ready to paste
     plan: Plan  # with the change made
-    culprit: str = ""  # what is shown to be at fault where this change alone repairs a check: "cuDNN's SDPA kernel"
+    culprit: str = ""  # what is shown to be at fault if this change alone repairs a check: "cuDNN's SDPA kernel"

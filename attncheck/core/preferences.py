@@ -1,10 +1,10 @@
-"""Losses of pairs of answers, where the policy is its own reference: their values, and their slopes.
+"""Losses of pairs of answers, if the policy is its own reference: their values, and their slopes.
 
 A loss of preferences is a function of how much likelier the policy makes each answer than its reference does. At the
 first step the two are one model, the log-ratios are 0, and the loss is its value there; its gradient is a weighted sum
 of those of the answers' −log p. Sources: trl 1.16.0 trainer/dpo_trainer.py `_compute_loss`, a branch for each loss type
 (`loss += per_sequence_loss.mean()`: the mean over a batch's pairs). Losses without a reference (ORPO, SimPO), and those
-whose slopes at 0 hang on more than beta and the label smoothing, are not here.
+whose slopes at 0 hang on more than beta and the label smoothing, are not available here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AVERAGED_LOSSES = ("ipo", "sigmoid_norm")  # of an answer's mean log-probability
 
 @dataclass(frozen=True)
 class Slopes:
-    """A pair's loss where all log-ratios are 0, and what it gains by a nat of each answer's −log p."""
+    """A pair's loss if all log-ratios are 0, and what it gains by a nat of each answer's −log p."""
 
     value: float
     chosen: float

@@ -26,9 +26,9 @@ class ProgramOption:
 
 @dataclass(frozen=True)
 class Program:
-    """The names that one program takes; where `gaps` is empty, its parser refuses every other name.
+    """The names that one program takes; if `gaps` is empty, its parser refuses every other name.
 
-    Names stand without dashes: argparse's as written ("max-len"), a dataclass's fields, Hydra's dotted keys.
+    Names are without dashes: argparse's as written ("max-len"), a dataclass's fields, Hydra's dotted keys.
     """
 
     path: str  # the file that is run, as it was found

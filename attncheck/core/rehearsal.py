@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from attncheck.core.preferences import Preference
 
-# Which tokens are learnt: whole documents, answers alone, or what a script of the user's own labels.
+# Which tokens are learnt: whole documents, answers alone, or what the user's own script labels.
 Targets = Literal["all", "assistant", "labelled"]
 # How a row of the data names a document's turns; "every": in all these ways at once, for a script that takes one.
 DataForm = Literal[
@@ -40,8 +40,8 @@ NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
 NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
     "step_tokens": "the mean over all target tokens of the step",
     "step_labels": "the sum over the step's target tokens over all its labels, each row's first among them",
-    "rank_tokens": "the mean over each rank's target tokens, averaged over ranks",
-    "rank_labels": "the sum over each rank's target tokens over all its labels, averaged over ranks",
+    "rank_tokens": "the mean over each rank's target tokens, averaged across ranks",
+    "rank_labels": "the sum over each rank's target tokens over all its labels, averaged across ranks",
     "batch_tokens": "the mean over each batch's target tokens, averaged over batches",
     "row_tokens": "the mean over each row's target tokens, averaged over rows",
     "document_tokens": "the mean over each document's target tokens, averaged over documents",
@@ -71,7 +71,7 @@ class PolicyGradient:
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """The loss of one target token, where it is not -log p alone."""
+    """The loss of one target token, if it is not -log p alone."""
 
     smoothing: float = 0.0  # the share of the mean of -log p over the whole vocabulary
     by_probability: bool = False  # -p log p, p without a gradient: dynamic fine-tuning, DFT
@@ -87,8 +87,8 @@ class TokenLoss:
 class Objective:
     """What a job optimises, as its framework documents it: which tokens are targets, and the mean that is the loss.
 
-    `normalisations` are those that this release documents, or all where nothing does; the first is meant where several
-    agree on a batch. Where the data are pairs, `preference` is the loss of a pair, and says by itself what is averaged.
+    `normalisations` are those that this release documents, or all if nothing does; the first is meant if several
+    agree on a batch. If the data are pairs, `preference` is the loss of a pair, and says on its own what is averaged.
     """
 
     targets: Targets = "all"
@@ -204,7 +204,7 @@ class JobCut:
     """How a framework's launch is cut small: settings in its own names, and what its data must look like.
 
     `sets` maps a setting's name to its value, or to `core.job.DROP`. `command` starts the framework on a configuration
-    file where the launch is nothing but that file; "{file}" stands for it, "{folder}" and
+    file where the launch is nothing but that file; "{file}" represents it, "{folder}" and
     "{stem}" for its parts.
     """
 
@@ -213,16 +213,16 @@ class JobCut:
     objective: Objective
     environ: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
-    files: Mapping[str, str] = field(default_factory=dict)  # that stand beside the data: name to text
+    files: Mapping[str, str] = field(default_factory=dict)  # that are alongside the data: name to text
     options: Mapping[str, str] = field(default_factory=dict)  # of the user's own script, as the launch writes them
     emulates_flash_attn: bool = False  # flash-attn 2 in plain torch, which the launch's processes find as `flash_attn`
     model_alias: str = ""  # a path that is to lead to the model too: what a framework reads in its name stays so
-    program: str = ""  # the framework's own, which stands for the launch's
+    program: str = ""  # the framework's own, which represents the launch's
     foreign: tuple[str, ...] = ()  # keys of the launch's file that the framework's program does not take
     driver: str = ""  # the module of `attncheck.rehearsal.drivers` that takes the launch over once it is configured
-    remarks: tuple[str, ...] = ()  # what stands for something else here
+    remarks: tuple[str, ...] = ()  # what represents something else here
     ring_size: int = 1  # ranks that share a row here
     whole_rows: str = ""  # why a rank has its rows whole on this machine, whatever the launch says; "": it need not
-    data: str = ""  # the file, folder or repository that the launch names, where its rows can be the user's own
-    mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend what mixes, the likeliest first
-    rank_mends: tuple[Mapping[str, str], ...] = ()  # settings that may mend a loss that is another over several ranks
+    data: str = ""  # the file, folder or repository that the launch names, if its rows can be the user's own
+    mends: tuple[Mapping[str, str], ...] = ()  # settings that may fix what mixes, the likeliest first
+    rank_mends: tuple[Mapping[str, str], ...] = ()  # settings that may fix a loss that is another over several ranks

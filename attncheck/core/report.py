@@ -1,7 +1,7 @@
 """The report: the snapshot, the findings, what could not be judged, and one section for each command that ran.
 
 A section is what one command measured or read. Its type is a frozen dataclass in `core/results/`, named by `SECTION`
-there; how it is shown stands in `report/sections/` under the same name. Nothing here knows which sections there are.
+there; how it is shown is in `report/sections/` under the same name. Nothing here knows which sections there are.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Section:
 
     @property
     def device(self) -> MeasuredOn:
-        """The device that was measured on; blank where nothing was measured."""
+        """The device that was measured on; blank if nothing was measured."""
         return MeasuredOn()
 
     @property
     def answers(self) -> tuple[Verdict, ...]:
-        """The verdicts that are counted and shown beside findings."""
+        """The verdicts that are counted and shown alongside findings."""
         return ()
 
     @property
@@ -76,7 +76,7 @@ class MeasuredSection(Section):
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """How each thing that was requested came out, and why where it was not measured."""
+        """How each thing that was requested came out, and why if it was not measured."""
         return ()
 
     @property
@@ -113,7 +113,7 @@ class Report:
     exit_code: int = 0
 
     def section(self, kind: type[T]) -> T | None:
-        """Return the section of this type, None where the report has none."""
+        """Return the section of this type, None if the report has none."""
         section = self.sections.get(kind.name)
         return section if isinstance(section, kind) else None
 
@@ -156,13 +156,13 @@ class Report:
         return tuple(finding for finding in self.findings if finding.severity in severities)
 
     def worst_severity(self) -> Severity | None:
-        """Return the gravest severity among the findings, or None."""
+        """Return the most severe severity among the findings, or None."""
         counts = self.count_by_severity()
         return next((severity for severity in SEVERITIES if counts[severity]), None)
 
 
 def _describe_unmeasured(measurements: tuple[tuple[Outcome, str], ...], answering_outcomes: tuple[Outcome, ...]) -> str:
-    """Return that nothing was measured, or how much was not judged for want of time; "" where all is answered."""
+    """Return that nothing was measured, or how much was not judged for lack of time; "" if all is answered."""
     unmeasured = [reason or outcome for outcome, reason in measurements if outcome not in answering_outcomes]
     out_of_time = [reason for outcome, reason in measurements if outcome == "out_of_time"]
     if measurements and len(unmeasured) == len(measurements):

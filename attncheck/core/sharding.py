@@ -3,7 +3,7 @@
 - contiguous: rank r of n holds the r-th n-th of the row (ring, llama3, Ulysses).
 - zigzag: the row is cut into 2n chunks; rank r holds chunk r and chunk 2n-1-r, so that causal work is even.
 - stripe: rank r holds tokens r, r+n, r+2n, … (Striped Attention, arXiv 2311.09431).
-- contiguous_documents, zigzag_documents: the same of each document by itself, one document after the other.
+- contiguous_documents, zigzag_documents: the same of each document on its own, one document after the other.
 
 RoPE needs each token's position in its document, whichever rank it lies on: `positions`.
 Source: `extract_local` in zhuzilin/ring-flash-attention, test/test_*.py.

@@ -11,7 +11,7 @@ def is_beyond_possible(share: float) -> bool:
 
 
 def format_share(share: float) -> str:
-    """Return a share as a percentage: "-" where it is not known, no number where it is above all that is possible."""
+    """Return a share as a percentage: "-" if it is not known, no number if it is above all that is possible."""
     if not share:
         return "-"
     return BEYOND_POSSIBLE if is_beyond_possible(share) else f"{100 * share:.1f} %"

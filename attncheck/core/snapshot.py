@@ -35,7 +35,7 @@ from attncheck.core.links import UnresolvedName
 from attncheck.core.model import Model
 
 SCHEMA_VERSION = 1
-NOT_ASKED = "this lane was not asked for"
+NOT_ASKED = "this lane was not requested"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Snapshot:
     shadows: tuple[str, ...]  # watched import names found outside every distribution: "flash_attn at ./flash_attn"
     binaries: tuple[Binary, ...]
     torch: Fact[Torch]
-    imports: Fact[tuple[ImportOutcome, ...]]  # Absent where the import lane did not run
+    imports: Fact[tuple[ImportOutcome, ...]]  # Absent if the import lane did not run
     interfaces: Fact[Interfaces]
     driver: Fact[Driver]
     devices: Fact[tuple[Device, ...]]  # Absent: no GPU here
@@ -62,7 +62,7 @@ class Snapshot:
     job: Fact[Job] = Absent("no launch was given")
     problems: tuple[str, ...] = ()  # what a probe warns of
     lost: tuple[str, ...] = ()  # what the probe could not do: that rules find nothing there means nothing
-    environ_gap: str = ""  # why a variable that `environ` lacks may be set all the same; "": it is not
+    environ_gap: str = ""  # why a variable that `environ` lacks may be set anyway; "": it is not
     links: Fact[tuple[UnresolvedName, ...]] = Absent(NOT_ASKED)  # what packages, a launch's scripts take and is gone
     runtime_libraries: tuple[RuntimeLibrary, ...] = ()  # empty: not looked for
     builds: tuple[ExtensionBuild, ...] = ()  # of packages that say how they were built
@@ -87,7 +87,7 @@ class Snapshot:
         return Absent(f"{normalised} is not installed")
 
     def has(self, *names: str) -> bool:
-        """Return whether any of the distributions `names` is installed. Raises `MissingFact` where it is not known."""
+        """Return whether any of the distributions `names` is installed. Raises `MissingFact` if it is not known."""
         if self.lists(*names):
             return True
         unknown = [name for name in names if isinstance(self.package(name), Unreadable)]
@@ -144,13 +144,13 @@ class Snapshot:
         return Unreadable(f"{name}: {self.environ_gap}") if self.environ_gap else Absent(f"{name} is not set")
 
     def sets(self, name: str) -> bool:
-        """Return whether the environment sets `name`. Raises `MissingFact` where that is not known."""
+        """Return whether the environment sets `name`. Raises `MissingFact` if that is not known."""
         if isinstance(self.env(name), Unreadable):
             raise MissingFact(f"whether {name} is set is not known: {self.environ_gap}")
         return name in self.environ
 
     def visible_devices(self) -> tuple[Device, ...]:
-        """Return the GPUs a job here would see; empty where there is none or none can be read."""
+        """Return the GPUs a job here would see; empty if there is none or none can be read."""
         if isinstance(self.devices, Known):
             return tuple(device for device in self.devices.value if device.visible)
         return ()

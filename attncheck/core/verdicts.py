@@ -64,7 +64,7 @@ class Score:
     tensor: str  # "out", "lse", "dq", "dk", "dv", "dsinks"
     z_rms: float
     z_row: float
-    nonfinite: int  # values that are NaN or infinite where the reference is finite
+    nonfinite: int  # values that are NaN or infinite if the reference is finite
     relative_error: float  # Frobenius norm of the error over that of the reference
     cosine: float
     max_abs: float  # the largest error
@@ -74,7 +74,7 @@ class Score:
     token: int
     document: int
     rank: int = -1  # the rank that holds that token; -1: one device computed all
-    slope: float = 1.0  # regression slope of the result on the exact one, in the head where it is furthest from 1…
+    slope: float = 1.0  # regression slope of the result on the exact one, in the head if it is furthest from 1…
     slope_sigma: float = 0.0  # …and its standard deviation by rounding alone
     slope_head: int = 0
     mode: Mode = "default"  # in which the backend was called
@@ -175,7 +175,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Repeats:
-    """The result of repeating one case, bit for bit, in one mode; and of batch invariance, where that was tried."""
+    """The result of repeating one case, bit for bit, in one mode; and of batch invariance, if that was tried."""
 
     backend: str
     case: Case

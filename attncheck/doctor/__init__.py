@@ -5,7 +5,7 @@ imports, devices), through a payload of standard-library code that runs in the e
 the rules over it.
 
 To add a rule: a module in a folder of `rules/`, named by the defect, with its record `RULE`; its docstring is the
-page that `attncheck explain` prints. Beside it, in `tests/doctor/rules/`, snapshots that make it fire and keep it
+page that `attncheck explain` prints. Alongside it, in `tests/doctor/rules/`, snapshots that make it fire and keep it
 silent.
 
 Read first: `rules/environment_variables/triton_interpreter_left_on.py`, `engine.py`, then `probes/collect.py`.

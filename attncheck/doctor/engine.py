@@ -144,7 +144,7 @@ def _check_rule(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
     problems: list[Problem] = []
     try:
         problems.extend(rule.check(snapshot))
-    except MissingFact as missing:  # what it found before stands on facts that are known
+    except MissingFact as missing:  # what it found before rests on facts that are known
         if not problems:
             return RuleAnswer(skip=Skip(rule.code, rule.name, str(missing), missing.covered_by))
     except (Exception, SystemExit) as error:
@@ -173,7 +173,7 @@ def add_findings(
 
 
 def make_finding(rule: Rule, problem: Problem) -> Finding:
-    """Return `problem` as a finding of `rule`, one severity step milder where it is only predicted."""
+    """Return `problem` as a finding of `rule`, one severity step milder if it is only predicted."""
     severity: Severity = rule.severity
     if problem.predicted and severity == "error":
         severity = "warning"
@@ -229,6 +229,6 @@ def _describe_gaps(gaps: PackageGaps) -> Problem:
 
 
 def make_finding_by_code(code: str, problem: Problem) -> Finding:
-    """Return `problem` as a finding of the rule `code`, one that the engine raises by itself."""
+    """Return `problem` as a finding of the rule `code`, one that the engine raises on its own."""
     rule = next(rule for rule in all_rules()[0] if rule.code == code)
     return make_finding(rule, problem)

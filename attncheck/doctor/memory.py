@@ -17,7 +17,7 @@ T = TypeVar("T")
 Part = str | tuple[Callable[[Snapshot, str], Any], str]  # a field or a part of one, or a question and its subject
 FIELDS = frozenset(spec.name for spec in fields(Snapshot))
 HOST_FIELDS = frozenset(spec.name for spec in fields(Host))
-# These are made anew for each launch or node and are small: they are compared by value, all others by identity.
+# These are made again for each launch or node and are small: they are compared by value, all others by identity.
 COMPARED_BY_VALUE = frozenset({"environ", "environ_gap", "devices", "model", "host"})
 MAX_ANSWERS = 4  # of one rule: as many models or environments in turn
 NOT_SET = object()
@@ -29,7 +29,7 @@ class RecordedHost(Host):
     """A host that notes which of its fields are read."""
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute, noting it where it is a field."""
+        """Return an attribute, noting it if it is a field."""
         if name in HOST_FIELDS:
             _parts_read.add(f"host.{name}")
         return object.__getattribute__(self, name)
@@ -65,7 +65,7 @@ class RecordedSnapshot(Snapshot):
     """A snapshot that notes which of its fields are read; host and variables note their own parts."""
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute, noting it where it is a field."""
+        """Return an attribute, noting it if it is a field."""
         if name in FIELDS and name not in ("host", "environ"):
             _parts_read.add(name)
         return object.__getattribute__(self, name)

@@ -16,7 +16,7 @@ _NEEDS_BY_PROFILE: dict[str, frozenset[Need]] = {
     "rl": frozenset({"flash", "rl"}),
     "all": frozenset({"flash", "ring", "ulysses", "context_parallel", "rl", "liger"}),
 }
-# Distributions whose presence shows this need, beside the frameworks that have it.
+# Distributions whose presence shows this need, alongside the frameworks that have it.
 _PACKAGES_BY_NEED: dict[Need, tuple[str, ...]] = {
     "flash": ("flash-attn", "flash-attn-3", "flash-attn-4", "ring-flash-attn"),
     "ring": ("ring-flash-attn", "yunchang"),

@@ -1,9 +1,8 @@
-"""The machine a job will run on, where that is not this one: `--target h100x8`, `--target sm_90,gpus=8,torch=2.9`.
+"""The machine a job will run on, if that is not this one: `--target h100x8`, `--target sm_90,gpus=8,torch=2.9`.
 
-Its packages may stand in files: `--target h100x8,requirements.txt` (`attncheck.doctor.target_files`). What a target
-does not name is neither there nor missing. Packages of this environment count beside the words of a target, and beside
-none of its files: those describe another environment.
-"""
+Its packages may be in files: `--target h100x8,requirements.txt` (`attncheck.doctor.target_files`). What a target does
+not name is neither there nor missing. Packages of this environment count alongside the words of a target, and alongside
+none of its files: those describe another environment."""
 
 import difflib
 import os
@@ -36,7 +35,7 @@ class Target:
     """A machine and the packages on it, as far as `--target` names them; the rest is taken to be as on this one."""
 
     text: str
-    gpu_name: str = ""  # "" where none is named
+    gpu_name: str = ""  # "" if none is named
     compute_capability: tuple[int, int] | None = None
     memory_bytes: int | None = None
     gpus_per_node: int | None = None
@@ -81,7 +80,7 @@ def _apply_token(target: Target, token: str) -> Target:
         try:
             Version(value)
         except InvalidVersion:
-            raise BadUsage(f"--target {token!r}: {value!r} is no version") from None
+            raise BadUsage(f"--target {token!r}: {value!r} is not a version") from None
     return replace(target, versions={**target.versions, name: value})
 
 
@@ -211,7 +210,7 @@ def _target_driver(target: Target) -> Fact[Driver]:
 def with_version(snapshot: Snapshot, name: str, version: str, allowed: str = "") -> Snapshot:
     """Return the snapshot with another version of one distribution; nothing is known of its files then.
 
-    The version is "" where it is one of several that are `allowed`.
+    The version is "" if it is one of several that are `allowed`.
     """
     installed = snapshot.package(name)
     if isinstance(installed, Known) and installed.value.version == version and not allowed:

@@ -1,4 +1,4 @@
-"""What stands in front of a job: a policy, its checks in order, and the guard that becomes the command.
+"""What is in front of a job: a policy, its checks in order, and the guard that becomes the command.
 
 Answers: may this job start? `run.py` runs the checks that a policy asks (`attncheck gate`), leaves out those that
 would mean nothing, keeps within the budget and joins the reports; `guard.py` does so for a command and then becomes

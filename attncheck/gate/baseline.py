@@ -39,7 +39,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class BaselineChange:
-    """How a baseline changed: entries in all, new ones, and those of the old one that are gone."""
+    """How a baseline changed: entries in all, new ones, and those of the old one that no longer exist."""
 
     entries: int
     new: int
@@ -88,5 +88,5 @@ def load_baseline(path: str) -> Baseline:
     except ValueError as error:  # BadDocument and UnicodeDecodeError
         raise BadUsage(f"{path} is not a baseline written by `attncheck baseline`: {error}") from None
     if baseline.schema_version != SCHEMA or baseline.recipe != RECIPE_VERSION:
-        raise BadUsage(f"{path} was written by another attncheck; write it anew with `attncheck baseline`")
+        raise BadUsage(f"{path} was written by another attncheck; write it again with `attncheck baseline`")
     return baseline

@@ -1,4 +1,4 @@
-"""Answers of a gate kept for the next start: one small file each, and beside it the report, in a folder of our own.
+"""Answers of a gate kept for the next start: one small file each, and next to it the report, in our own folder.
 
 Many starts may come at once, on one machine or over a shared home: files are put in place by rename, and whatever
 cannot be read, is damaged or of another time is as if it were not there.
@@ -35,7 +35,7 @@ class Answer:
 
 
 def read_answer(folder: Path, key: str, is_current: Callable[[Answer], bool]) -> Answer | None:
-    """Return the answer of this key where there is one, it is fresh, and what it read is still the same."""
+    """Return the answer of this key if there is one, it is fresh, and what it read is still the same."""
     try:
         answer = codec.loads(Answer, (folder / f"answer-{key}.json").read_text("utf-8"))
     except (OSError, ValueError, RecursionError):  # BadDocument is a ValueError
@@ -45,14 +45,14 @@ def read_answer(folder: Path, key: str, is_current: Callable[[Answer], bool]) ->
 
 
 def read_report(folder: Path, key: str) -> str:
-    """Return the report of an answer as JSON; "" where it was too large to keep, or is gone."""
+    """Return the report of an answer as JSON; "" if it was too large to keep, or no longer exists."""
     with suppress(OSError, ValueError):
         return (folder / f"report-{key}.json").read_text("utf-8")
     return ""
 
 
 def write_answer(folder: Path, key: str, answer: Answer, report: str) -> None:
-    """Keep an answer and its report, and as many of the others as there is room for. A full disk is no error."""
+    """Keep an answer and its report, and as many of the others as there is room for. A full disk is not an error."""
     with suppress(OSError):
         if len(report) <= MAX_REPORT_BYTES:
             replace_private_file(folder / f"report-{key}.json", report)

@@ -2,7 +2,7 @@
 
 That is a snapshot by the static lane, which costs a tenth of a second and imports nothing of what is examined, and the
 sizes and times of the installed packages' files; with the policy, the command, the folder it is started in and the
-machine. What a gate reads of the user's own (the launch, the files that it names, models) is remembered with the
+machine. What the user's own gate reads (the launch, the files that it names, models) is remembered with the
 answer: see `attncheck.gate.inputs`.
 """
 

@@ -94,7 +94,7 @@ class CheckRunner:
         yield from runs[check](seconds_left)
 
     def snapshot(self) -> Snapshot:
-        """Return the snapshot of the machine; of its files alone, where no check has collected more."""
+        """Return the snapshot of the machine; of its files alone, if no check has collected more."""
         if self._snapshot is None:
             self._snapshot = self._collect(("static",), self._model_names()[0])
         return self._snapshot
@@ -112,7 +112,7 @@ class CheckRunner:
         return Plan(**{**launch_fields, **self.policy.plan}, ring_size=self.policy.ring_size or 1)
 
     def _model_names(self) -> tuple[str | None, ...]:
-        """Return the models to check: the policy's, else the launch's where it can be read here, else (None,)."""
+        """Return the models to check: the policy's, else the launch's if it can be read here, else (None,)."""
         if self.policy.models:
             return self.policy.models
         if self._job is not None and self._job.model and isinstance(self.inputs.read_model(self._job.model), Known):
@@ -197,11 +197,11 @@ class CheckRunner:
         return Ring(self.policy.ring_size, checks_communication=not self._has_checked_communication)
 
     def _iter_rings(self) -> Iterator[Ring]:
-        """Yield the ring to measure on, if any. Raises `Unanswered` where its ranks cannot communicate."""
+        """Yield the ring to measure on, if any. Raises `Unanswered` if its ranks cannot communicate."""
         ring = self._make_ring()
         if ring is not None:
             if self._communication_failure:
-                raise Unanswered(f"nothing was computed over ranks: {self._communication_failure}")
+                raise Unanswered(f"nothing was computed across ranks: {self._communication_failure}")
             yield ring
 
     def _run_parity(self, seconds_left: float) -> Iterator[Report]:
@@ -217,7 +217,7 @@ class CheckRunner:
             )
 
     def _note_communication(self, report: Report) -> Report:
-        """Return a report over ranks, having taken note of whether they could communicate."""
+        """Return a report across ranks, having taken note of whether they could communicate."""
         self._has_checked_communication = self._has_checked_communication or bool(list_exchanges(report))
         self._note_communication_failure(report.findings)
         return report

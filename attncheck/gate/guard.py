@@ -61,7 +61,7 @@ def find_program(word: str, environ: Mapping[str, str]) -> str:
 def become(path: str, argv: Sequence[str], environ: Mapping[str, str], ignored: Collection[int] = ()) -> NoReturn:
     """Become the command. `ignored` are the signals that were ignored when attncheck was started.
 
-    Raises `NotStarted` where the system refuses.
+    Raises `NotStarted` if the system refuses.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):
@@ -97,7 +97,7 @@ def _is_text(path: str) -> bool:
 
 
 def inherited_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that we were given: Python sets LC_CTYPE in ours where the locale is "C" (PEP 538)."""
+    """Return the environment that we were given: Python sets LC_CTYPE in ours if the locale is "C" (PEP 538)."""
     kept = dict(environ)
     with suppress(OSError):
         entries = Path("/proc/self/environ").read_bytes().split(b"\0")
@@ -133,7 +133,7 @@ def run(
     if not node.leads:
         seconds = policy.budget + node_leader.START_SECONDS if policy.budget else node_leader.WAIT_SECONDS
         code = node_leader.follow_leader(folder, node, seconds)
-        node = replace(node, leads=True)  # where nobody else does
+        node = replace(node, leads=True)  # if nobody else does
     if code is None:
         with node_leader.lead_node(folder, node) as publish:
             gated = _GatedCommand(policy, target, tuple(argv), environ, use_cache, with_progress)
@@ -152,7 +152,7 @@ def run(
 
 
 class _GatedCommand:
-    """One start of a command: what the gate answers about it, from the cache or anew."""
+    """One start of a command: what the gate answers about it, from the cache or again."""
 
     def __init__(
         self,

@@ -123,7 +123,7 @@ def render_policy(project: Project) -> str:
 
 
 def _heading_lines(project: Project) -> Iterator[str]:
-    yield "# The policy of attncheck for this project: `attncheck gate` asks what stands here; `attncheck run -- WORDS`"
+    yield "# The policy of attncheck for this project: `attncheck gate` asks what is here; `attncheck run -- WORDS`"
     yield "# does so, then becomes the command. `attncheck rules` lists codes, `attncheck explain CODE` prints a page."
     yield "#"
     packages, frameworks = (show_on_one_line(", ".join(names)) for names in (project.packages, project.frameworks))
@@ -162,7 +162,7 @@ def _input_lines(project: Project) -> Iterator[str]:
     if not project.models and not project.uncached_models:
         yield '# models = ["meta-llama/Llama-3.1-8B"]'
     yield ""
-    yield "# cuda: without a visible GPU the gate does not pass. auto takes one where there is one."
+    yield "# cuda: without a visible GPU the gate does not pass. auto takes one if there is one."
     yield f'device = "{"cuda" if project.gpus else "auto"}"'
     yield ""
 
@@ -175,7 +175,7 @@ def _optional_lines(project: Project) -> Iterator[str]:
     yield "# Also measure context parallelism over this many ranks."
     yield f"# ring-size = {ring_size}"
     yield ""
-    yield "# The machine and the release that the job will meet, where they are not these (doctor and lint)."
+    yield "# The machine and the release that the job will meet, if they are not these (doctor and lint)."
     yield f'# target = "h100x{max(8, len(project.gpus))}"'
     yield '# framework-version = "0.10.2"'
     yield ""
@@ -191,18 +191,18 @@ def _optional_lines(project: Project) -> Iterator[str]:
     yield "# max-error = 0.8  # of the error that a correct kernel may make"
     yield "# min-efficiency = 0.5  # of a ring, as a share of flash-attn / N; needs ring-size"
     yield ""
-    yield "# [plan]  # how the job trains, for smoke; by itself what lint reads in the launch"
+    yield "# [plan]  # how the job trains, for smoke; on its own what lint reads in the launch"
     yield '# attn-implementation = "flash_attention_2"'
     yield '# packing = "position_ids"'
 
 
 def _check_document(document: str) -> None:
-    """Raise `BadUsage` where the policy does not parse."""
+    """Raise `BadUsage` if the policy does not parse."""
     parse_policy(parse_toml(document, POLICY_FILE), POLICY_FILE)
 
 
 def write_policy(folder: Path, document: str) -> Path:
-    """Write the policy. Raises `BadUsage` where there is one already: nothing is overwritten."""
+    """Write the policy. Raises `BadUsage` if there is one already: nothing is overwritten."""
     path = folder / POLICY_FILE
     pyproject = folder / PYPROJECT_FILE
     data = read_small_file(str(pyproject))

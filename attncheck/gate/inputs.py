@@ -1,4 +1,4 @@
-"""What a gate reads of the user's own: launch files and models' configurations; it remembers what it read.
+"""What the user's own gate reads: launch files and models' configurations; it remembers what it read.
 
 An answer that was kept for the next start holds as long as all of it is unchanged.
 """
@@ -34,7 +34,7 @@ class Inputs:
             self._remember(source.name)
 
     def read_file(self, name: str) -> Source | None:
-        """Return a file that a launch names: from where we are, else beside the script that names it."""
+        """Return a file that a launch names: from where we are, else next to the script that names it."""
         from attncheck.lint import launches
 
         if name in self._sources:
@@ -58,7 +58,7 @@ class Inputs:
 
 
 def read_small_file(path: str) -> bytes | None:
-    """Return the bytes of a regular file; None where it is none, cannot be read or is too large."""
+    """Return the bytes of a regular file; None if it is none, cannot be read or is too large."""
     try:
         return read_bounded(path, MAX_BYTES)
     except CannotRead:
@@ -72,7 +72,7 @@ def digest_file(path: str) -> str:
 
 
 def digest_model(name: str) -> str:
-    """Return the digest of what is read of a model: its small JSON files and its own code; "" where there is none."""
+    """Return the digest of what is read of a model: its small JSON files and its own code; "" if there is none."""
     from attncheck.doctor.probes.payload.model import files
 
     folder = files.find_model_folder(name).get("known")

@@ -1,6 +1,6 @@
 """Levels of a gate: how much is checked, and within how many seconds, so that the length is known beforehand.
 
-A level is a ready policy where none names checks, and restricts the checks, suite and budget of one that does. Its
+A level is a ready policy if none names checks, and restricts the checks, suite and budget of one that does. Its
 promise is a budget: what does not fit is left out, and the gate says so and ends with 3.
 
 Source: NVIDIA DCGM user guide, "DCGM Diagnostics" (https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/
@@ -21,7 +21,7 @@ from attncheck.measure.suites import SUITES, Suite
 
 @dataclass(frozen=True)
 class Level:
-    """What one level runs. Where it does not `restrict`, a suite and a budget that the policy names are kept."""
+    """What one level runs. If it does not `restrict`, a suite and a budget that the policy names are kept."""
 
     seconds: float  # promised
     checks: tuple[Check, ...]
@@ -46,12 +46,12 @@ def get_level(policy: Policy) -> Level:
 
 
 def apply_level(policy: Policy) -> Policy:
-    """Return a policy with the checks, suite and budget that its level leaves. Raises `BadUsage` where no check is."""
+    """Return a policy with the checks, suite and budget that its level leaves. Raises `BadUsage` if no check is."""
     level = get_level(policy)
     checks = tuple(check for check in policy.checks if check in level.checks) if policy.level else policy.checks
     if policy.checks and not checks:
         raise BadUsage(
-            f"level {policy.level} runs {', '.join(level.checks)}, and the policy asks for {', '.join(policy.checks)}: "
+            f"level {policy.level} runs {', '.join(level.checks)}, and the policy requests {', '.join(policy.checks)}: "
             "nothing is left; take a higher level"
         )
     suite, budget = policy.suite or level.suite, policy.budget or level.seconds

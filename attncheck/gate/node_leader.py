@@ -20,8 +20,8 @@ from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
 TICK_SECONDS = 0.05
 START_SECONDS = 60.0  # for the first rank to begin; after that another one checks for itself
-WAIT_SECONDS = 3600.0  # for its answer, where the policy has no budget
-# Set by torchrun, torch's elastic agent and srun for each start, or anew for each restart.
+WAIT_SECONDS = 3600.0  # for its answer, if the policy has no budget
+# Set by torchrun, torch's elastic agent and srun for each start, or again for each restart.
 LAUNCH_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -39,11 +39,11 @@ HIDDEN_PREFIXES = ("GROUP_", "ROLE_", "TORCHELASTIC_", "PET_")
 
 @dataclass(frozen=True)
 class NodeRank:
-    """Where this process stands among those that a launcher outside started."""
+    """Where this process is among those that a launcher outside started."""
 
     leads: bool  # the first of its node: it checks
     reports: bool  # rank 0 of all: it prints the report
-    launch_id: str = ""  # of this launch on this node; "" where we are alone
+    launch_id: str = ""  # of this launch on this node; "" if we are alone
     local_size: int = 0  # ranks on this node; 0: not known
 
 
@@ -51,7 +51,7 @@ ALONE = NodeRank(True, True)
 
 
 def node_rank(environ: Mapping[str, str], argv: Sequence[str]) -> NodeRank:
-    """Return our place; alone where no launcher started us, or one that does not say which ranks there are."""
+    """Return our place; alone if no launcher started us, or one that does not say which ranks there are."""
     try:
         rank = read_rank_env(environ)
     except BadUsage:
@@ -102,7 +102,7 @@ def _read_stat(pid: int) -> list[str]:
 
 @contextmanager
 def hide_rank() -> Iterator[None]:
-    """Hide from the block, and from what it starts, that we are a rank: a check has ranks of its own."""
+    """Hide from the block, and from what it starts, that we are a rank: its own check has ranks."""
     before = dict(os.environ)
     try:
         for name in before:
@@ -116,7 +116,7 @@ def hide_rank() -> Iterator[None]:
 
 
 def rendezvous_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the folder in which ranks of a node find each other: beside the cache, where locks work there."""
+    """Return the folder in which ranks of a node find each other: alongside the cache, where locks work there."""
     folder = private_folder.cache_folder(environ)
     try:
         if folder is not None:
@@ -138,7 +138,7 @@ def lead_node(folder: Path | None, node: NodeRank) -> Iterator[Callable[[int], N
     try:
         lock = open(folder / f"launch-{node.launch_id}.lock", "ab")  # noqa: SIM115
     except OSError as error:
-        raise Unanswered(f"the other ranks of this node cannot be told: {error}") from None
+        raise Unanswered(f"the other ranks of this node cannot be determined: {error}") from None
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         answer.unlink(missing_ok=True)  # of an earlier start of the same command by the same launcher
@@ -146,7 +146,7 @@ def lead_node(folder: Path | None, node: NodeRank) -> Iterator[Callable[[int], N
 
 
 def follow_leader(folder: Path | None, node: NodeRank, seconds: float) -> int | None:
-    """Return the answer of the node's first rank; None where there is no such rank. Raises `Unanswered`."""
+    """Return the answer of the node's first rank; None if there is no such rank. Raises `Unanswered`."""
     if folder is None:
         return None
     began, has_led = time.monotonic(), False

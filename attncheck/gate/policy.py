@@ -42,7 +42,7 @@ class Policy:
     checks: tuple[Check, ...] = ()  # (): the level's, else the default checks
     models: tuple[str, ...] = ()
     launch: tuple[str, ...] = ()  # files that start or configure the job, for lint
-    target: str = ""  # the machine to judge for, where that is not this one
+    target: str = ""  # the machine to judge for, if that is not this one
     framework_version: str = ""
     ring_size: int = 0  # 0: no ring
     budget: float = 0.0  # seconds for the whole gate; 0: no bound
@@ -51,7 +51,7 @@ class Policy:
     suite: Suite | None = None  # None: the level's, else quick
     device: str = "auto"
     baseline: str = ""  # the file that holds the findings known already
-    file: str = field(default="", compare=False)  # that it was read from; "" where there is no file
+    file: str = field(default="", compare=False)  # that it was read from; "" if there is no file
     path: str = field(default="", compare=False)  # of that file, absolute
     digest: str = field(default="", compare=False)  # of what was parsed of it
     named_checks: tuple[
@@ -177,7 +177,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
 
 
 def _read_toml(path: Path) -> dict[str, Any] | None:
-    """Return the table in a file, None where there is none of that name. Raises `BadUsage` for what cannot be read.
+    """Return the table in a file, None if there is none of that name. Raises `BadUsage` for what cannot be read.
 
     A link to nothing, a folder or a file of somebody else's may have been meant as the policy: it is not passed over.
     A pyproject.toml that does not parse and does not name attncheck is a warning.

@@ -1,6 +1,6 @@
 """Runs the checks of a policy, in order and within a budget, and merges their reports into one.
 
-A check is left out where earlier findings make its answer mean nothing, and where no time is left; the reports that
+A check is left out if earlier findings make its answer mean nothing, and if no time is left; the reports that
 there are by then are kept, also after Ctrl-C.
 """
 
@@ -68,7 +68,7 @@ def check_policy(policy: Policy, has_sources: bool) -> None:
     apply.check_policy_codes(policy)
     if "lint" in policy.checks and not has_sources:
         raise BadUsage(
-            f"{policy.file + ': ' if policy.file else ''}lint is asked for, and `launch` names no file to lint"
+            f"{policy.file + ': ' if policy.file else ''}lint is requested, and `launch` names no file to lint"
         )
     if policy.min_efficiency and not policy.ring_size:
         raise BadUsage("min-efficiency is that of a ring: say ring-size too")
@@ -94,7 +94,7 @@ def select_checks(policy: Policy, sources: Sequence[Source]) -> tuple[Check, ...
 def exit_code(report: Report, policy: Policy) -> int:
     """Return 130 after an interrupt, else 1 for a finding that the policy fails on, else 3 without an answer, else 0.
 
-    A launch that lint could not read counts as an answer where the policy does not name lint.
+    A launch that lint could not read counts as an answer if the policy does not name lint.
     """
     if any(question.reason == INTERRUPTED for question in report.unanswered):
         return Interrupted.exit_code
@@ -108,10 +108,10 @@ def exit_code(report: Report, policy: Policy) -> int:
 def find_blocking_reason(
     check: Check, policy: Policy, snapshot: Snapshot, findings: tuple[Finding, ...], plan: Plan
 ) -> str:
-    """Return why the result of `check` would mean nothing after these findings, naming one; "" where it would not.
+    """Return why the result of `check` would mean nothing after these findings, naming one; "" if it would not.
 
-    doctor and lint judge, and are never stopped. Nothing can be measured where torch is missing or does not import,
-    nor where the policy asks for a GPU and none is visible. smoke trains under the plan's own implementation: where
+    doctor and lint judge, and are never stopped. Nothing can be measured if torch is missing or does not import,
+    nor if the policy requests a GPU and none is visible. smoke trains under the plan's own implementation: where
     that package does not import, or transformers does not, it would only repeat that. No other finding stops
     anything, and none of lint's does: parity is about the machine.
     """
@@ -120,7 +120,7 @@ def find_blocking_reason(
     if isinstance(snapshot.torch, Absent) or _import_failed(snapshot, "torch"):
         return _describe_first(findings, TORCH_CODES, "torch cannot be imported")
     if policy.device == "cuda" and _lacks_visible_gpu(snapshot):
-        return _describe_first(findings, GPU_CODES, "the policy asks for a GPU, and none is visible here")
+        return _describe_first(findings, GPU_CODES, "the policy requests a GPU, and none is visible here")
     if check in ("smoke", "rehearsal"):
         if _import_failed(snapshot, "transformers"):
             return _describe_first(findings, ("ATN154", "ATN155"), "transformers cannot be imported")
@@ -201,7 +201,7 @@ class _GateRun:
         return find_blocking_reason(check, self.policy, self.runner.snapshot(), findings, self.runner.plan())
 
     def _run_stage(self, check: Check, seconds_left: float) -> str:
-        """Run one check; return why no check can come after it, "" where one can."""
+        """Run one check; return why no check can come after it, "" if one can."""
         started_at = time.monotonic()
         collected: list[Report] = []
         reason, stop_reason = "", ""

@@ -120,7 +120,7 @@ def _strip_quotes(text: str) -> str:
 
 
 def _find_value_span(word: Word, name: str, source: Source | None) -> Span:
-    """Return the span of the value of "name=value", `NOWHERE` where quotes enclose name and value."""
+    """Return the span of the value of "name=value", `NOWHERE` if quotes enclose name and value."""
     start, end = word.span
     if word.span == NOWHERE:
         return NOWHERE
@@ -131,7 +131,7 @@ def _find_value_span(word: Word, name: str, source: Source | None) -> Span:
 
 
 def _merge_spans(words: Sequence[Word], source: Source | None) -> Span:
-    """Return the span from the first word to the last, `NOWHERE` where anything but blanks stands between them."""
+    """Return the span from the first word to the last, `NOWHERE` where anything but blanks is between them."""
     if not words or any(word.span == NOWHERE for word in words):
         return NOWHERE
     for left, right in itertools.pairwise(words):

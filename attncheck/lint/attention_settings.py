@@ -2,7 +2,7 @@
 
 flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp (`mha_fwd`): "FlashAttention only support fp16 and bf16 data type";
 transformers 5.23.0 integrations/flash_attention.py casts float32 queries to autocast's dtype or to that of the weights,
-which is float32 again where nothing is in half precision. Eager attention keeps the scores of all heads of a layer
+which is float32 again if nothing is in half precision. Eager attention keeps the scores of all heads of a layer
 (models/llama/modeling_llama.py, `eager_attention_forward`), and their softmax in float32 besides.
 """
 
@@ -35,7 +35,7 @@ MIN_BYTES = 2 << 30  # scores that are smaller are no news
 
 
 def add_attention_problems(job: Job, launch: Launch, snapshot: Snapshot) -> Job:
-    """Return the job with the problems that its attention has whatever the framework."""
+    """Return the job with the problems that its attention has regardless of the framework."""
     half = _find_mixed_precision(launch).lower()
     if job.plan.precision == "fp32" and job.framework in ACCELERATE_CASTS and half in HALF:
         job = replace(job, plan=replace(job.plan, precision="autocast" if half == "bf16" else "fp16"))
@@ -66,7 +66,7 @@ def _check_float32(job: Job, launch: Launch) -> Iterator[SettingProblem]:
 def _find_mixed_precision(launch: Launch) -> str:
     """Return the 16-bit type that accelerate casts to: its option, its file or its variable; "" for none.
 
-    transformers 5.23.0 training_args.py reads ACCELERATE_MIXED_PRECISION where neither bf16 nor fp16 is on.
+    transformers 5.23.0 training_args.py reads ACCELERATE_MIXED_PRECISION if neither bf16 nor fp16 is on.
     """
     options = iter_option_values(launch.launcher_words)
     candidates = [value.text for name, value in options if name == "--mixed_precision"]
@@ -96,7 +96,7 @@ def _check_eager_memory(job: Job, snapshot: Snapshot) -> Iterator[SettingProblem
 
 
 def _runs_eager(job: Job, model: Model | None) -> bool:
-    """Return whether the job runs eager attention: asked for, or all that a class without sdpa falls back to."""
+    """Return whether the job runs eager attention: requested, or all that a class without sdpa falls back to."""
     if job.plan.attn_implementation == "":
         return model is not None and model.sinks
     return job.plan.attn_implementation == "eager"

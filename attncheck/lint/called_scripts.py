@@ -34,9 +34,9 @@ ReadFile = Callable[[str], "Source | None"]
 
 
 def resolve_path(text: str, script: Source, folder: str) -> str:
-    """Return a path that a script names, relative to where the script was found; "" where it is not known.
+    """Return a path that a script names, relative to if the script was found; "" if it is not known.
 
-    `$(dirname "$0")/x` and `$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/x` stand beside the script.
+    `$(dirname "$0")/x` and `$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/x` are next to the script.
     """
     plain = SCRIPT_FOLDER.sub("@", " ".join(re.sub(r"[\"']", "", text).split()).replace("( ", "(").replace(" )", ")"))
     here = "" if script.name in (COMMAND, "-") else str(PurePosixPath(script.name).parent)
@@ -68,7 +68,7 @@ def resolve_word(word: Word, script: Source) -> Word:
 
 
 def read_script(text: str, script: Source, folder: str, read_file: ReadFile) -> Source | None:
-    """Return the shell script that `script` names, None where it is not known, not there or not one of the user's.
+    """Return the shell script that `script` names, None if it is not known, not there or not one of the user's.
 
     Files of secrets are left closed, and the secrets of others are remembered so that no output shows them.
     """
@@ -84,7 +84,7 @@ def read_script(text: str, script: Source, folder: str, read_file: ReadFile) -> 
 
 
 def find_called_script(words: Sequence[Word]) -> tuple[Word, tuple[Word, ...]] | None:
-    """Return the word that names the script which a command runs, and its arguments; None where it runs none."""
+    """Return the word that names the script which a command runs, and its arguments; None if it runs none."""
     if not words:
         return None
     name = program_name(words[0])

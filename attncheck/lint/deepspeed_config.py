@@ -7,7 +7,7 @@ accelerate's `deepspeed_config_file`. A file that is not read says nothing.
 What contradicts the launch is refused. transformers 5.23.0 integrations/deepspeed.py:131, 144-184 collect every value
 that is neither "auto" nor TrainingArguments' own, :258-263 raise (so do 4.36.2, 4.46.3, 4.57.6 and 5.0.0). deepspeed
 0.19.8 runtime/config.py:511 asserts that bf16 and fp16 are not both on (0.14.5 :831, 0.18.0 :783). accelerate 1.15.0
-utils/dataclasses.py:1507-1532 refuses a file beside the same settings in its own configuration (0.27.2 :844-870).
+utils/dataclasses.py:1507-1532 refuses a file alongside the same settings in its own configuration (0.27.2 :844-870).
 Under DeepSpeed the weights themselves are in the 16-bit type (deepspeed 0.18.0 runtime/engine.py:1309-1313).
 """
 
@@ -113,7 +113,7 @@ class _Contents:
 
 
 def settle_deepspeed(job: Job, launch: Launch, starts_own_program: bool) -> Job:
-    """Return the job with what its DeepSpeed configuration, where that was read, makes of it.
+    """Return the job with what its DeepSpeed configuration, if that was read, makes of it.
 
     `starts_own_program` says that the framework's own command runs, whose trainer is transformers'.
     """
@@ -157,7 +157,7 @@ def _uses_deepspeed(job: Job, launch: Launch) -> Fact[bool]:
 
 
 def read_zero_stage(launch: Launch) -> int | None:
-    """Return the ZeRO stage of the launch's DeepSpeed configuration, None where it was not read."""
+    """Return the ZeRO stage of the launch's DeepSpeed configuration, None if it was not read."""
     if not launch.deepspeed:
         return None
     stage = _Contents({setting.name: setting for setting in launch.deepspeed}).get_number("zero_optimization.stage")
@@ -280,7 +280,7 @@ def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
 
 
 def _list_launcher_options(launch: Launch) -> list[str]:
-    """Return the options that stand before the program: "--use_fsdp"."""
+    """Return the options that come before the program: "--use_fsdp"."""
     names = (word.text.split("=")[0] for word in launch.launcher_words if word.text.startswith("--"))
     return ["--" + name[2:].replace("-", "_") for name in names]
 

@@ -1,4 +1,4 @@
-"""Shell scripts that stand inside other files: their text with its place there, and argument lists as such text."""
+"""Shell scripts that are inside other files: their text with its place there, and argument lists as such text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLANK = Segment(" ", -1)
 
 @dataclass(frozen=True)
 class EmbeddedScript:
-    """A shell script inside a file; `origin` is the offset that stands for what cannot be traced to the file."""
+    """A shell script inside a file; `origin` is the offset that represents what cannot be traced to the file."""
 
     segments: Segments
     origin: int
@@ -56,7 +56,7 @@ def _quote_argument(segments: Segments) -> Segments:
 
 
 def align_text(value: str, raw: str, raw_start: int) -> Segments | None:
-    """Return `value` with the places of its characters in `raw`, which stands at `raw_start` of the file.
+    """Return `value` with the places of its characters in `raw`, which is at `raw_start` of the file.
 
     Only blanks may differ: the indentation of a block, the line ends of a folded text. None where more does.
     """

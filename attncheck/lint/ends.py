@@ -1,4 +1,4 @@
-"""Adds to the locations of findings where the setting that stands there ends, so that an editor marks that alone."""
+"""Adds to the locations of findings where the setting that is there ends, so that an editor marks that alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 
 
 def add_ends(findings: Iterable[Finding], launch: Launch, job: Job) -> tuple[Finding, ...]:
-    """Return the findings of a launch, their locations with ends where a setting, variable or program begins there."""
+    """Return the findings of a launch, their locations with ends if a setting, variable or program begins there."""
     all_findings = tuple(findings)
     located = {location for finding in all_findings for location in finding.locations}
     ends = _find_ends(located, launch, job) if located else {}

@@ -36,7 +36,7 @@ def hide_exports(script: str, hidden: str = MASK) -> str:
 def hide_exports_in_diff(diff: str, exported: Collection[str] = ()) -> str:
     """Return a unified diff of launch scripts with the values of the environment that they set hidden.
 
-    `exported`: names of the launch's environment, which may be exported where the diff does not show it.
+    `exported`: names of the launch's environment, which may be exported if the diff does not show it.
     """
     lines = dict(enumerate(re.findall(r"[^\n]*\n|[^\n]+", diff)))
     spans: dict[int, set[Span]] = {}
@@ -51,7 +51,7 @@ def hide_exports_in_diff(diff: str, exported: Collection[str] = ()) -> str:
 
 
 def hide_environment(printed: str, environ: Mapping[str, str]) -> str:
-    """Return what a program printed with the values of its environment hidden where they follow their names.
+    """Return what a program printed with the values of its environment hidden if they follow their names.
 
     An error that prints `os.environ` shows all of it: `{'PGPASSWORD': '…', …}`.
     """
@@ -88,7 +88,7 @@ def _iter_hunks(lines: Mapping[int, str]) -> Iterator[list[int]]:
 def _collect_spans(
     lines: Mapping[int, str], numbers: Sequence[int], exported: Collection[str], spans: dict[int, set[Span]]
 ) -> None:
-    """Add where values are in each line of a script that these lines of a diff make up."""
+    """Add if values are in each line of a script that these lines of a diff make up."""
     texts = {number: lines[number][1:] or "\n" for number in numbers}
     values = [value.span for value in _find_hidden("".join(texts.values()), exported)]
     start = 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attncheck.doctor.probes.interpreter import Interpreter
 
 
-NOT_HERE = "it is not installed here, where no GPU trains: the job may have it (--target, --python)"
+NOT_HERE = "it is not installed here, if no GPU trains: the job may have it (--target, --python)"
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ def read_inputs(names: tuple[str, ...], command: tuple[str, ...] | None) -> Inpu
 
 
 def read_sources(names: tuple[str, ...], command: tuple[str, ...] | None) -> tuple[Source, ...]:
-    """Return the sources to lint: files, and the command that stands after `--`. Raises `BadUsage`."""
+    """Return the sources to lint: files, and the command that comes after `--`. Raises `BadUsage`."""
     if command is not None and not command:
-        raise BadUsage("nothing stands after --: give the command that starts the job")
+        raise BadUsage("nothing comes after --: give the command that starts the job")
     if not names and command is None:
         raise BadUsage(
             "give a launch script, a configuration file, or the command after --: attncheck lint -- torchrun …"
@@ -73,13 +73,13 @@ def read_sources(names: tuple[str, ...], command: tuple[str, ...] | None) -> tup
 
 
 def parse_framework_version(text: str | None) -> str:
-    """Return the requested version of the framework, "" where none was requested. Raises `BadUsage`."""
+    """Return the requested version of the framework, "" if none was requested. Raises `BadUsage`."""
     if text is None:
         return ""
     try:
         return str(Version(text))
     except InvalidVersion:
-        raise BadUsage(f"--framework-version {text!r} is no version") from None
+        raise BadUsage(f"--framework-version {text!r} is not a version") from None
 
 
 def collect_lint_snapshot(
@@ -88,7 +88,7 @@ def collect_lint_snapshot(
     """Return the snapshot to judge launches by: files and the driver here, or the target instead.
 
     An environment that holds nothing of a training stack (a pre-commit hook's, pipx's) is not the job's, unless the
-    user names it: what stands beside attncheck there is no witness of what the job will have.
+    user names it: what is alongside attncheck there is no witness of what the job will have.
     """
     from attncheck.doctor.probes.collect import collect_snapshot
 
@@ -110,7 +110,7 @@ def _has_gpu(snapshot: Snapshot) -> bool:
 def choose_stated(interpreter: Interpreter, target: str | None, snapshot: Snapshot) -> Literal["", "missing", "all"]:
     """Return what the versions count for that a tree states: with a target, what it does not name.
 
-    Without a target they stand for the environment, unless `--python` names it or this machine has a GPU to train on.
+    Without a target they represent the environment, unless `--python` names it or this machine has a GPU to train on.
     """
     if interpreter.selection.selected_by == "--python":
         return ""
@@ -120,7 +120,7 @@ def choose_stated(interpreter: Interpreter, target: str | None, snapshot: Snapsh
 
 
 def make_file_reader(sources: tuple[Source, ...]) -> Callable[[str], Source | None]:
-    """Return a reader of the files that launches name: as given, else beside the script that names them."""
+    """Return a reader of the files that launches name: as given, else next to the script that names them."""
     sources_by_name = {source.name: source for source in sources}
     folders = [Path(), *(Path(source.name).parent for source in sources if source.name not in (COMMAND, "-"))]
 
@@ -175,7 +175,7 @@ def make_readers(inputs: Inputs) -> Callable[[Source], Callable[[str], Source | 
 
 
 def make_model_reader(online: bool) -> Callable[[str], Fact[Model]]:
-    """Return a reader of models' configurations: folders and the local cache, the Hub too where that is allowed."""
+    """Return a reader of models' configurations: folders and the local cache, the Hub too if that is allowed."""
 
     @functools.cache
     def read_model(name: str) -> Fact[Model]:

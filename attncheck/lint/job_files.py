@@ -68,7 +68,7 @@ class _Walker:
                 yield from self.walk(value, environ, depth + 1)
 
     def _read_arguments(self, nodes: Sequence[Any], environ: Mapping[str, str]) -> Iterator[EmbeddedScript]:
-        """Yield the command of a container, whose program and arguments stand in one list or in two."""
+        """Yield the command of a container, whose program and arguments are in one list or in two."""
         items = [item for node in nodes for item in (node.value if isinstance(node, SequenceNode) else [node])]
         if items:
             text = quote_arguments(_read_text(self.source, item)[0] for item in items)

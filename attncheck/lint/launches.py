@@ -60,7 +60,7 @@ def find_launches(
 ) -> list[Launch]:
     """Return every launch of a job that `source` may hold; frameworks decide which are theirs.
 
-    `read_file` returns a file that a command names, None where it cannot be read. A command that does not start
+    `read_file` returns a file that a command names, None if it cannot be read. A command that does not start
     training itself may carry one that `starts_training` knows: behind `--`, in a script that it runs, in a job file.
     Raises `BadUsage` for a configuration file that is not YAML, JSON or TOML.
     """
@@ -78,7 +78,7 @@ def find_launches(
     launch = deepspeed_config.attach_config(launch, read_file)
     if source.kind != "yaml" or starts_training(launch):
         return [launch]
-    from attncheck.lint import job_files  # ruamel.yaml is imported only where there is YAML to read
+    from attncheck.lint import job_files  # ruamel.yaml is imported only if there is YAML to read
 
     return [launch, *finder.find_embedded(source, job_files.find_scripts(source))]
 
@@ -174,7 +174,7 @@ class _LaunchFinder:
         prefix = launch.launcher_words
         start = commands.ScriptStart(environ=launch.environ, arguments=arguments, prefix=prefix)
         location = launch.words[0].location
-        note = f"it is started by {location}, and corrected where {file.name} itself is linted"
+        note = f"it is started by {location}, and corrected if {file.name} itself is linted"
         for inner in self._read_inner(called_scripts.mark_uneditable(file), start, launch.folder):
             if self.starts_training(inner):
                 yield replace(inner, notes=(*inner.notes, note))
@@ -229,7 +229,7 @@ def _change_folder(folder: PurePosixPath, words: Sequence[Word]) -> PurePosixPat
 def _make_launch(
     source: Source, command: commands.Command, files: WrittenFiles, wrapper_length: int = 0
 ) -> Launch | None:
-    """Return what a command starts, without the first `wrapper_length` words of it; None where that is no job."""
+    """Return what a command starts, without the first `wrapper_length` words of it; None if that is no job."""
     whole = tuple(called_scripts.resolve_word(word, source) for word in command.words)
     known_words = tuple(word for word in whole[wrapper_length:] if not open_ends.is_script_arguments(word))
     names, parsed = _parse_launchers(known_words)
@@ -336,7 +336,7 @@ def _apply_launcher_config(
     """Return a parsed launcher with what its own configuration file says: `accelerate launch`, `ray job submit`.
 
     accelerate hands the table `parallelism_config` on as variables (accelerate 1.15.0 commands/launch.py:1248,
-    utils/launch.py); options that stand in the command win.
+    utils/launch.py); options that are in the command win.
     """
     file = read_file(parsed.config_file)
     if file is None or file.kind not in ("yaml", "json"):
@@ -399,7 +399,7 @@ def _forget_expansion(entry: Setting) -> Setting:
 
 
 def _find_config_path(words: Sequence[Word]) -> str:
-    """Return the path of the program's configuration file, "" where the command names none."""
+    """Return the path of the program's configuration file, "" if the command names none."""
     values: dict[str, Word] = {}
     for name, word in arguments.iter_option_values(words[1:]):
         values.setdefault(name, word)

@@ -1,6 +1,6 @@
-"""Finds what may set more than was read of a launch, and keeps conclusions from absence mild where there is any.
+"""Finds what may set more than was read of a launch, and keeps conclusions from absence mild if there is any.
 
-`"$@"`, `$EXTRA_ARGS`, a configuration file that could not be read: what a launch does not write may stand there. Then
+`"$@"`, `$EXTRA_ARGS`, a configuration file that could not be read: what a launch does not write may be there. Then
 absence is no evidence: what a rule concludes from a default is a warning at most, and says what was not read. The same
 holds for a setting whose value only running tells (`--max_len $1`).
 """
@@ -23,7 +23,7 @@ MAX_SHOWN = 3
 
 
 def is_script_arguments(word: Word) -> bool:
-    """Say whether a word stands for all arguments of the script: they may be none."""
+    """Say whether a word represents all arguments of the script: they may be none."""
     return not word.known and SCRIPT_ARGUMENTS.fullmatch(word.text) is not None
 
 
@@ -90,7 +90,7 @@ def describe_open_ends(launch: Launch) -> str:
 
 
 def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None:
-    """Return a finding about a launch as a warning where it rests on what was not read.
+    """Return a finding about a launch as a warning if it rests on what was not read.
 
     None if it rests on a value that a training script computes: most of them are not variables of the user's.
     """

@@ -1,4 +1,5 @@
-"""Programs of one's own that divide rows over ranks with a library: found beside their launches, judged by their calls.
+"""Programs of the user's own that divide rows across ranks with a library: found next to their launches, judged by
+their calls.
 
 Their training loop is no framework's, so that no options tell what it does; its calls do. Nothing of them is run.
 """
@@ -54,7 +55,7 @@ def _judge(main: SourceModule | None, tree: SourceTree) -> Iterator[Problem]:
 
 
 def _list_own_modules(main: SourceModule, tree: SourceTree) -> list[SourceModule]:
-    """Return the modules beside the program that it imports, and those that these import."""
+    """Return the modules next to the program that it imports, and those that these import."""
     modules: dict[Path, SourceModule] = {}
     waiting = [main]
     while waiting and len(modules) < MAX_MODULES:

@@ -1,6 +1,6 @@
 """Writes a launch as one command that a shell can run: its environment, its folder, its launcher and its program.
 
-What the script resolves is resolved; what only running tells stands as the script writes it (`$DATA`, `$(nproc)`), and
+What the script resolves is resolved; what only running tells is as the script writes it (`$DATA`, `$(nproc)`), and
 the names that the shell must then hold are listed.
 """
 
@@ -14,7 +14,7 @@ from attncheck.core.io.secrets.values import is_secret_value
 from attncheck.core.launch import Assignment, Launch
 from attncheck.lint.shell.quoting import quote_on_one_line
 
-# `\$` and what stands in single quotes expand to nothing; names that every shell holds need no word.
+# `\$` and what is in single quotes expand to nothing; names that every shell holds need no word.
 REFERENCE = re.compile(r"\\.|'[^']*'|\$\{?[#!]?([A-Za-z_]\w*|\d+|[@*])")
 DOUBLE_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
 HELD_BY_EVERY_SHELL = frozenset({"HOME", "PWD", "USER", "PATH", "HOSTNAME", "RANDOM", "SHELL", "UID", "OLDPWD", "LANG"})

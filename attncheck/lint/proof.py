@@ -1,8 +1,8 @@
 """Says which unknown names of a launch are proven to be refused: by the program's own source, or a release's table.
 
 The program that will run decides. Where its source was read (attncheck.lint.programs), a name that it takes is known
-whatever the tables say, and one that it does not take is refused; where it has gaps, nobody knows. Where no source was
-found, the table of a release is proof only if the release is the one at hand, what is started is the framework's own,
+whatever the tables say, and one that it does not take is refused; if it has gaps, nobody knows. Where no source was
+found, the table of a release is proof only if the release is the one available, what is started is the framework's own,
 and every such name was known to some release: a name that none ever had says that the tree may be a changed one.
 """
 
@@ -74,7 +74,7 @@ def _settle_problems(job: Job, program: Program) -> Iterator[SettingProblem]:
         decided.add(setting.location)
         if option.kind == "bool?" or option.nargs in (1, "+"):
             evidence = (option.place or program.path,)
-            text = f"{setting.name} stands without a value: "
+            text = f"{setting.name} is without a value: "
             text += "its default is None, so that it is no switch" if option.kind == "bool?" else "a value must follow"
             sets = {setting.name.lstrip("-"): "true"} if option.kind == "bool?" else {}
             yield SettingProblem("refuses", text, evidence, setting.location, sets, universal=True)
@@ -84,7 +84,7 @@ def _settle_problems(job: Job, program: Program) -> Iterator[SettingProblem]:
 
 
 def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:
-    """Return the job with what the table of a release proves, where the program itself was not found."""
+    """Return the job with what the table of a release proves, if the program itself was not found."""
     is_own_release = release.is_known and starts_one_of(own_programs, launch)
     was_always_known = all(unknown.now or unknown.since or unknown.proof for unknown in job.unknown_settings)
     is_proven = is_own_release and was_always_known
@@ -111,7 +111,7 @@ def _is_between_releases(version: str) -> bool:
 
 
 def _prove(unknown: UnknownSetting, version: str, proof: str) -> str:
-    """Return what shows that a name is refused, its own proof first; "" where it changed about the time of a tree."""
+    """Return what shows that a name is refused, its own proof first; "" if it changed about the time of a tree."""
     return unknown.proof or ("" if _changed_meanwhile(unknown, version) else proof)
 
 
@@ -211,7 +211,7 @@ def _takes_field(options: Mapping[str, Any], text: str) -> bool:
 
 
 def find_near_name(program: Program, written: str) -> str:
-    """Return the name that the program takes whose spelling is closest, "" where none is close."""
+    """Return the name that the program takes whose spelling is closest, "" if none is close."""
     dashes = "--" if written.startswith("--") else ""
     matches = get_close_matches(written.lstrip("-+~"), list(program.options), 1, CLOSE_MATCH)
     return dashes + matches[0] if matches else ""

@@ -1,6 +1,6 @@
 """Finds the commands that a Python script starts by `subprocess` or `os`: read with ast from literals, never run.
 
-What a name holds is followed where its scope assigns it once: `cmd = ["torchrun"]`, with what `cmd += […]` and
+What a name holds is followed if its scope assigns it once: `cmd = ["torchrun"]`, with what `cmd += […]` and
 `cmd.append(…)` add to it. What is added under a condition, and any other value, is a word that only running tells.
 """
 
@@ -159,7 +159,7 @@ class _Reader:
     work: int = 0
 
     def read_call(self, call: ast.Call) -> Segments:
-        """Return the command that a call starts, as shell text; () where it starts none."""
+        """Return the command that a call starts, as shell text; () if it starts none."""
         module, _, name = _dotted_name(call.func).rpartition(".")
         arguments = call.args
         if (module and module not in MODULES) or not arguments:
@@ -184,7 +184,7 @@ class _Reader:
         return self.work <= MAX_WORK and depth <= MAX_DEPTH
 
     def _find_value(self, name: str) -> tuple[ast.expr | None, list[_Binding]]:
-        """Return what a name holds, and what is added to it before the call; None where that is not known."""
+        """Return what a name holds, and what is added to it before the call; None if that is not known."""
         scope: _Scope | None = self.scope
         while scope is not None and name not in scope.bindings:
             scope = scope.outer

@@ -1,6 +1,6 @@
 """Chooses the release of a framework in whose names a launch is read: named, installed, or the one that fits.
 
-The names that a launch writes date it: each release takes some names and refuses others. Where nobody says which
+The names that a launch writes date it: each release takes some names and refuses others. If nobody says which
 release will run, the newest that takes all of them is what the launch was most likely written for; it is a guess, said
 as one, and proves nothing.
 """
@@ -94,7 +94,7 @@ def _find_release_before(releases: Sequence[str], version: str, unknown_settings
 
 
 def _parse_change(since: str) -> Version | None:
-    """Return the release of "0.6.0" or "trl 1.5.0" in which a name went or came, None where there is none."""
+    """Return the release of "0.6.0" or "trl 1.5.0" in which a name went or came, None if there is none."""
     try:
         return Version(since.rpartition(" ")[2])
     except InvalidVersion:

@@ -39,7 +39,7 @@ def read_launches(
 ) -> list[ReadLaunch]:
     """Return the launches of a source, as the installed release of their framework reads them, else the newest.
 
-    `own_loops`: those of scripts whose training loop is their own too, where no trainer is started that lint knows.
+    `own_loops`: those of scripts whose training loop is their own too, if no trainer is started that lint knows.
     """
     known = frameworks.load_all() if own_loops else frameworks.load()
     request, programs = lint.Request((source,)), make_program_reader(snapshot)
@@ -130,7 +130,7 @@ def rewrite(
         edits = (*read.recognised.framework.write(original, job, sets), *more_edits)
         rewritten = lint.reread_launch(read.recognised, edits, read.read_file) if edits else original
     except ValueError as error:
-        raise Unanswered(f"{read.job.location}: the launch cannot be changed where it stands: {error}") from None
+        raise Unanswered(f"{read.job.location}: the launch cannot be changed where it is: {error}") from None
     if rewritten is None:
         raise Unanswered(f"{read.job.location}: the launch cannot be read any more once it is changed")
     return Rewritten(replace(rewritten, program=original.program), lint.format_launch_diff(original, edits))
@@ -154,7 +154,7 @@ def _name_copy(word: Word, name: str, copy: str) -> Word:
 
 
 def edit_word(launch: Launch, word: Word, text: str) -> Edit:
-    """Return the edit that replaces a word of a launch's command. Raises `ValueError` where it stands nowhere."""
+    """Return the edit that replaces a word of a launch's command. Raises `ValueError` where it is nowhere."""
     if word.span[0] < 0:
         raise ValueError(f"{word.text} is put together from several places")
     return Edit(word.location.source or launch.source.name, word.span, text)

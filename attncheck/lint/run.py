@@ -2,7 +2,7 @@
 
 A launch is read (attncheck.lint.launches), a framework turns it into a job, the rules judge it together with the
 machine, the versions and the model, and the settings of fixes are written back. The corrected text is then read and
-judged again: a fix is called proven where its finding is gone.
+judged again: a fix is called proven if its finding no longer exists.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class FoundLaunch:
 
 @dataclass(frozen=True)
 class Linter:
-    """What linting one source takes, beside the source."""
+    """What linting one source takes, alongside the source."""
 
     snapshot: Snapshot
     request: Request
@@ -151,7 +151,7 @@ def run(
     `read_file` reads the files that launches name; with `read_beside`, the reader of each source's own.
 
     A source that starts nothing that attncheck knows is not linted, which is a note. Raises `BadUsage` for a framework
-    that is not known or a file that does not parse, `Unanswered` where no source holds a launch of the framework that
+    that is not known or a file that does not parse, `Unanswered` if no source holds a launch of the framework that
     the request names, and for one with more launches or words than are read: none is left out.
     """
     known_frameworks = frameworks.load()
@@ -192,7 +192,7 @@ def _lint_folders(
 ) -> tuple[list[Report], LintSection]:
     """Return the reports on the launches below folders, and what was not read there: none of it ends the others.
 
-    Scripts come first: a configuration file that one of them names is read with it, and not again by itself.
+    Scripts come first: a configuration file that one of them names is read with it, and not again on its own.
     """
     sources = sorted(linter.request.below_folders, key=lambda source: source.kind in ("yaml", "json", "toml"))
     reports: list[Report] = []
@@ -228,7 +228,7 @@ class NotingReader:
     names: set[str] = field(default_factory=set)
 
     def __call__(self, path: str) -> Source | None:
-        """Return the file at `path`, None where it cannot be read."""
+        """Return the file at `path`, None if it cannot be read."""
         source = self.read_file(path)
         if source is not None:
             self.names.add(os.path.normpath(source.name))
@@ -252,7 +252,7 @@ def _check_framework(name: str, known_frameworks: Iterable[Framework]) -> None:
 def find_framework_launches(
     source: Source, request: Request, known_frameworks: tuple[Framework, ...], read_file: ReadFile
 ) -> Iterator[FoundLaunch]:
-    """Yield the launches of a source that a framework recognises. Raises `Unanswered` where they are too many."""
+    """Yield the launches of a source that a framework recognises. Raises `Unanswered` if they are too many."""
     found_count = 0
     for number, launch in enumerate(launches.find_launches(source, read_file, _starts_training)):
         for framework in known_frameworks:
@@ -373,7 +373,7 @@ def _list_stating_files(stated: Mapping[str, str], distribution: str, requested:
 
 
 def _is_editable(launch: Launch) -> bool:
-    """Return whether all that a launch was read from can be edited where it stands."""
+    """Return whether all that a launch was read from can be edited if it is."""
     return all(source.editable for source in _sources_by_name(launch).values())
 
 
@@ -412,7 +412,7 @@ def remember_secrets(launch: Launch, job: Job) -> None:
 
 
 def add_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:
-    """Return the snapshot with the model of a launch, where it has none yet."""
+    """Return the snapshot with the model of a launch, if it has none yet."""
     if isinstance(snapshot.model, Known):
         return snapshot
     if not name or any(character in name for character in "$`{}\n"):
@@ -421,14 +421,14 @@ def add_model(snapshot: Snapshot, name: str, read_model: ReadModel) -> Snapshot:
 
 
 def _unknown_model_remarks(model: Fact[Model]) -> tuple[str, ...]:
-    """Return a remark where the model is not known: what depends on it was not judged."""
+    """Return a remark if the model is not known: what depends on it was not judged."""
     if isinstance(model, Known):
         return ()
     return (f"the model: {model.reason}; its heads, windows and layers were not judged (--model FOLDER)",)
 
 
 def _collect_sets(findings: Iterable[Finding], settled: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that repair the findings; what was settled stays, and the gravest finding goes first.
+    """Return the settings that repair the findings; what was settled stays, and the most severe finding goes first.
 
     Only the first fix of a finding is taken, and of a warning only one that does not change what is trained.
     """
@@ -443,7 +443,7 @@ def _collect_sets(findings: Iterable[Finding], settled: Mapping[str, str]) -> di
 
 
 def reread_launch(found_launch: FoundLaunch, edits: tuple[Edit, ...], read_file: ReadFile) -> Launch | None:
-    """Return the launch as it is read after the edits; None where nothing is left to read or nothing was edited."""
+    """Return the launch as it is read after the edits; None if nothing is left to read or nothing was edited."""
     if not edits:
         return None
     texts = _edited_texts(found_launch.launch, edits)
@@ -478,7 +478,7 @@ def format_launch_diff(launch: Launch, edits: tuple[Edit, ...]) -> str:
 
 
 def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corrected_report: Report | None) -> Finding:
-    """Return the finding, its fixes in the framework's option names, and proven where the corrected launch lost it."""
+    """Return the finding, its fixes in the framework's option names, and proven if the corrected launch lost it."""
     is_gone = corrected_report is not None and not any(
         _is_same_finding(finding, other) for other in corrected_report.findings
     )
@@ -513,7 +513,7 @@ def _format_fix(fix: Fix, found_launch: FoundLaunch, job: Job) -> str:
 
 
 def _edited_setting_text(edit: Edit, launch: Launch, job: Job) -> str:
-    """Return the text of an edit; where it replaces a value, the setting with its new value."""
+    """Return the text of an edit; if it replaces a value, the setting with its new value."""
     source = _sources_by_name(launch).get(edit.source, launch.source)
     for setting in (*job.settings, *launch.entries):
         if setting.location.source == edit.source and setting.value_span == edit.span and edit.text:

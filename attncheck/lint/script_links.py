@@ -32,7 +32,7 @@ class ScriptLinks:
         return OwnCodeLinker(installed, [str(folder) for folder in self.site_folders])
 
     def add(self, snapshot: Snapshot, launch: Launch) -> Snapshot:
-        """Return `snapshot` with the links of the script that a launch starts; as it is where no files were read."""
+        """Return `snapshot` with the links of the script that a launch starts; as it is if no files were read."""
         if not isinstance(snapshot.links, Known):
             return snapshot
         links = self._find(launch)

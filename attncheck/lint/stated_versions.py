@@ -1,6 +1,6 @@
 """The versions that a tree states itself: those of its own packages, of its lock files, requirements and setup.py.
 
-They are what its launches are judged by where neither `--python` names an environment nor `--target` a version. The
+They are what its launches are judged by if neither `--python` names an environment nor `--target` a version. The
 nearest folder to the launch wins, and in a folder the package's own source before what is pinned. Nothing is run.
 """
 
@@ -93,7 +93,7 @@ def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _holds_package(path: Path, name: str) -> bool:
-    """Say whether a file stands in the package, or in the folder that has it: version.txt."""
+    """Say whether a file is in the package, or in the folder that has it: version.txt."""
     return path.suffix != ".txt" or (path.parent / name).is_dir()
 
 

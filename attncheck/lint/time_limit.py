@@ -15,7 +15,7 @@ class TimeLimit(BaseException):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeLimit` in the body after `seconds`; where signals cannot be had (a thread), never."""
+    """Raise `TimeLimit` in the body after `seconds`; if signals cannot be had (a thread), never."""
     if threading.current_thread() is not threading.main_thread() or signal.getitimer(signal.ITIMER_REAL)[0]:
         yield
         return

@@ -57,7 +57,7 @@ def _follow_option(entry: Setting, options: Mapping[str, Setting]) -> Setting:
 
 
 def read_launch(source: Source) -> Launch | None:
-    """Return a script that was given by itself as a launch, None if it writes out no settings."""
+    """Return a script that was given on its own as a launch, None if it writes out no settings."""
     return _add_settings(Launch(source), source) if python.read_settings_class(source) else None
 
 

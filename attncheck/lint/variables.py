@@ -1,8 +1,8 @@
-"""Finds where the variables of a job stand in a launch, and makes of them the environment that the rules judge.
+"""Finds where the variables of a job are in a launch, and makes of them the environment that the rules judge.
 
 A script or a file sets what it sets; what the shell will hold that starts it is not known here, and the variables of
 the shell that calls attncheck are no evidence of it. A command that was typed after `--` runs in this very shell: its
-own variables stand over those.
+own variables are over those.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ VALUE = r"""(?:\\?"(?:[^"\\\n]|\\[^"])*\\?"|'[^'\n]*'|[^\s,}"']+)"""  # of a key
 
 
 def locate_words(source: Source, environ: Mapping[str, str], words: Sequence[Word]) -> dict[str, Setting]:
-    """Return the variables that a launcher reads from `words` (`env A=1`, `-x A=1`, a JSON), with where each stands."""
+    """Return the variables that a launcher reads from `words` (`env A=1`, `-x A=1`, a JSON), with where each is."""
     variables: dict[str, Setting] = {}
     for name, value in environ.items():
         pattern = re.compile(rf"\b{re.escape(name)}\b")
@@ -39,7 +39,7 @@ def locate_words(source: Source, environ: Mapping[str, str], words: Sequence[Wor
 
 
 def _find_span(text: str, word: Word, name: str) -> tuple[int, int]:
-    """Return where `NAME=value` or `"NAME": value` stands in the word's place in the text."""
+    """Return where `NAME=value` or `"NAME": value` is in the word's place in the text."""
     if word.span == NOWHERE:
         return NOWHERE
     key = re.escape(name)
@@ -109,7 +109,7 @@ def _gives_gpus(launch: Launch, job: Job) -> bool:
 
 
 def _show_gpus(snapshot: Snapshot, setting: str | None) -> Snapshot:
-    """Return the snapshot with the GPUs that CUDA_VISIBLE_DEVICES leaves visible; all of them where it is not known.
+    """Return the snapshot with the GPUs that CUDA_VISIBLE_DEVICES leaves visible; all of them if it is not known.
 
     CUDA stops at the first entry that names no GPU, and a repeated one hides all (see ATN213).
     """

@@ -50,7 +50,7 @@ class WrittenFiles:
                 self.sources[path] = Source(written.path, text, kind, editable=False, host=self.host.name)
 
     def read(self, path: str) -> Source | None:
-        """Return a file that the script has written, else the one on disk; None where it is not known what it holds."""
+        """Return a file that the script has written, else the one on disk; None if it is not known what it holds."""
         path_text = posixpath.normpath(path)
         return self.sources[path_text] if path_text in self.sources else self.read_file(path)
 

@@ -112,7 +112,7 @@ def _name_group(availability: Availability) -> str:
         return NOT_INSTALLED
     if reason.endswith("on CUDA only"):
         return "needs CUDA"
-    if reason.startswith("runs over ranks: "):
+    if reason.startswith("runs across ranks: "):
         return "needs --ring-size 2"
     return {"untried": "not tried", "refuses": "refused"}.get(availability.state, availability.state)
 

@@ -47,7 +47,7 @@ def run(
 ) -> Report:
     """Return the report on every backend that is installed; `on_timing` gets each timing as soon as it is there.
 
-    Raises `Unanswered` where no backend is installed.
+    Raises `Unanswered` if no backend is installed.
     """
     began = time.monotonic()
     layers_by_case = choose_cases(snapshot, request, target.uses_gpu)
@@ -81,7 +81,7 @@ def run(
 
 
 def choose_slots(target: ExecutionTarget) -> int:
-    """Return how many workers there are at a time: one measures, and beside a GPU the next gets ready."""
+    """Return how many workers there are at a time: one measures, and alongside a GPU the next gets ready."""
     return 2 if target.uses_gpu and count_cores() >= MIN_CORES_TO_PREPARE else 1
 
 
@@ -107,7 +107,7 @@ def make_jobs(
 
 
 def _name_worker(state: BackendState) -> str:
-    """Return the name of the worker that times a backend: of its package, where it is ours and compiles nothing."""
+    """Return the name of the worker that times a backend: of its package, if it is ours and compiles nothing."""
     backend = discovery.get_backend(state.name)
     is_own = backend.run.__module__.startswith("attncheck.")
     return state.package if is_own and not backend.compiles else state.name

@@ -21,7 +21,7 @@ HEADS = {True: (32, 8, 128), False: (4, 2, 64)}  # heads, kv heads, head_dim: Ll
 
 @dataclass(frozen=True)
 class Request:
-    """The backends, passes and shape named on the command line; None where the model or the usual shape decides."""
+    """The backends, passes and shape named on the command line; None if the model or the usual shape decides."""
 
     backends: tuple[str, ...] = ()
     passes: tuple[Passes, ...] = get_args(Passes)
@@ -50,7 +50,7 @@ def parse_passes(text: str) -> tuple[Passes, ...]:
 
 
 def parse_document_lengths(text: str | None, seqlen: int | None, batch: int | None) -> tuple[int, ...]:
-    """Return the document lengths in "300,500,100". Raises `BadUsage`, also where a seqlen or a batch is given."""
+    """Return the document lengths in "300,500,100". Raises `BadUsage`, also if a seqlen or a batch is given."""
     if text is None:
         return ()
     if seqlen is not None or batch is not None:

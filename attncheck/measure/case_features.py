@@ -43,7 +43,7 @@ def _list_options(case: Case) -> tuple[tuple[str, bool], ...]:
         ("attention chunks", case.attention_chunk > 0),
         ("a mask for each head", case.per_head),
         ("a mask as a tensor", bool(case.mask)),
-        ("a softmax scale of its own", case.scale > 0),
+        ("its own softmax scale", case.scale > 0),
         ("soft-cap", case.softcap > 0),
         ("sinks", case.sinks),
         ("ALiBi", case.alibi),

@@ -27,7 +27,7 @@ class Coverage:
     ) -> None:
         """`is_allowed` judges a row of which some dimensions have no value yet.
 
-        Those of `usually_plain` take their first value where no other one completes a tuple, the rest any value.
+        Those of `usually_plain` take their first value if no other one completes a tuple, the rest any value.
         """
         self.dimensions, self.is_allowed, self.usually_plain = dimensions, is_allowed, usually_plain
         names = list(dimensions)

@@ -89,7 +89,7 @@ def _choose_shape(snapshot: Snapshot, uses_gpu: bool) -> dict[str, Any]:
 def run(
     snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> Report:
-    """Return the report on every backend that is installed. Raises `Unanswered` where none is."""
+    """Return the report on every backend that is installed. Raises `Unanswered` if none is."""
     began = time.monotonic()
     cases = choose_cases(snapshot, request.seed, target.uses_gpu)
     report_progress("looking for backends")
@@ -184,7 +184,7 @@ def varying_tensors(repeats: Repeats) -> tuple[str, ...]:
 def judge_repeats(repeats: Repeats) -> Verdict:
     """Return the verdict on one case in one mode.
 
-    Wrong values are wrong in any mode; bits that vary are wrong where determinism was switched on, else a warning.
+    Wrong values are wrong in any mode; bits that vary are wrong if determinism was switched on, else a warning.
     """
     answer = UNMEASURED.get(repeats.outcome)
     reason = repeats.reason
@@ -256,7 +256,7 @@ def _iter_findings(backend: str, measurements: tuple[Repeats, ...]) -> Iterator[
 
 
 def _value_code(repeats: Repeats) -> str:
-    """Return the code of a finding on the values themselves, "" where they are right."""
+    """Return the code of a finding on the values themselves, "" if they are right."""
     ratio, _ = worst_error(repeats.case, repeats.scores, repeats.class_factor)
     return "ATN601" if ratio > FAIL_FACTOR else "ATN602" if ratio > 1.0 else ""
 

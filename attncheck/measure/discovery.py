@@ -25,12 +25,12 @@ def get_backend(name: str) -> Backend:
 
 
 def find_backend(name: str) -> Backend | None:
-    """Return a backend by name, None where this attncheck knows none of that name."""
+    """Return a backend by name, None if this attncheck knows none of that name."""
     return backends.load()[0].get(name)
 
 
 def job_setting(name: str) -> str:
-    """Return the setting by which a training job selects a backend, or "" where it has none."""
+    """Return the setting by which a training job selects a backend, or "" if it has none."""
     for prefix, text in _SETTINGS.items():
         if name.startswith(prefix):
             return text
@@ -61,12 +61,12 @@ _OFF_SWITCHES = {
 
 
 def off_switch(name: str) -> str:
-    """Return the line that keeps SDPA from choosing a backend of its own, "" for any other backend."""
+    """Return the line that keeps SDPA from choosing its own backend, "" for any other backend."""
     return _OFF_SWITCHES.get(name, "")
 
 
 def requested_model(snapshot: Snapshot) -> Model | None:
-    """Return the requested model, None where none was named. Raises `Unanswered` where it cannot be read or run."""
+    """Return the requested model, None if none was named. Raises `Unanswered` where it cannot be read or run."""
     if isinstance(snapshot.model, Known):
         model = snapshot.model.value
         heads = value_or(model.num_heads, 1)
@@ -97,7 +97,7 @@ def list_backends(target: ExecutionTarget) -> list[BackendState]:
     )
     last_event = events[-1]
     if last_event.kind != "answer":
-        raise Unanswered(f"{target.python} cannot be asked for its backends: {last_event.reason}")
+        raise Unanswered(f"{target.python} cannot be requested its backends: {last_event.reason}")
     if not last_event.answer["torch"]:
         raise Unanswered(f"torch is not installed in the environment of {target.python}; `attncheck doctor` says more")
     return [_make_state(name, answer) for name, answer in sorted(last_event.answer["backends"].items(), key=_sort_key)]

@@ -20,7 +20,7 @@ LONG_SEQLENS = (513, 577, 640, 700, 769)
 OTHER_HEAD_DIMS = (40, 56, 88, 104, 112, 120, 144, 160, 224, 240)
 DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "layout": ("dense", "packed", "left_padded", "right_padded"),
-    "keys": ("same", "longer", "shorter", "decode"),  # how many, beside the queries
+    "keys": ("same", "longer", "shorter", "decode"),  # how many, alongside the queries
     "causal": (True, False),
     "window": ("", "left", "both", "right"),
     "softcap": (0.0, 20.0),

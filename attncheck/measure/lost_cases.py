@@ -29,7 +29,7 @@ def describe(state: BackendState, runs: Sequence[Run]) -> LostCases:
     shared = explain_losses(*([list_features(run.case) for run in group] for group in (lost, survivors)))
     lines = tuple(_describe_shared(feature, runs, features) for feature in shared)
     explained = all(any(feature.features <= features[run.case.name] for feature in shared) for run in lost)
-    raises = any(run.outcome == "raised" for run in lost)  # and says by itself what it lacks
+    raises = any(run.outcome == "raised" for run in lost)  # and says on its own what it lacks
     if not shared or not explained or raises or not _is_built(state):
         return LostCases(lines)
     names = " and ".join(feature.name for feature in shared)

@@ -41,11 +41,11 @@ class Request:
     repeat: int = 1  # how many seeds, one after another
     budget: float | None = None  # seconds
     max_seqlen: int | None = None
-    only: tuple[tuple[str, str], ...] = ()  # a backend and the name of a case; all where there is none
+    only: tuple[tuple[str, str], ...] = ()  # a backend and the name of a case; all if there is none
 
 
 def choose_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
-    """Return the cases to run. Raises `BadUsage` where nothing is left, `Unanswered` for a model that is unreadable."""
+    """Return the cases to run. Raises `BadUsage` if nothing is left, `Unanswered` for a model that is unreadable."""
     model = discovery.requested_model(snapshot)
     cases: list[Case] = []
     for seed in range(request.seed, request.seed + request.repeat):
@@ -109,7 +109,7 @@ def parse_dtypes(texts: Iterable[str]) -> tuple[Dtype, ...]:
 def run(
     snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> Report:
-    """Return the report on every backend that is installed. Raises `Unanswered` where none is."""
+    """Return the report on every backend that is installed. Raises `Unanswered` if none is."""
     began = time.monotonic()
     cases = choose_cases(request, snapshot)
     report_progress("looking for backends")
@@ -150,7 +150,7 @@ def run(
 def choose_backend_cases(
     state: BackendState, cases: tuple[Case, ...], request: Request, target: ExecutionTarget
 ) -> tuple[Case, ...]:
-    """Return the cases that a backend is to run: few of those that it accepts where it compiles each."""
+    """Return the cases that a backend is to run: few of those that it accepts if it compiles each."""
     own = tuple(case for case in cases if is_requested(state.name, case.name, request))
     if not discovery.get_backend(state.name).compiles or request.cases or request.only:
         return own
@@ -207,7 +207,7 @@ def _make_findings(
 _MESSAGES = {
     "ATN601": "{backend} is wrong in {cases}",
     "ATN602": "{backend} is less precise than a kernel of its class in {cases}",
-    "ATN603": "{backend} was asked for, and something else ran in {cases}",
+    "ATN603": "{backend} was requested, and something else ran in {cases}",
     "ATN604": "{backend} does not survive {cases}",
     "ATN607": "{backend} is right with a reservation in {cases}",
 }
@@ -299,7 +299,7 @@ def _suggest_reproducer(worst: list[tuple[Run, Verdict]], model_argument: str, m
         ring = f"--ring-size {run.case.context_parallel_size} --case {run.case.name}"
         return [Fix("run this case alone", "advice", " ".join([*arguments, ring]))]
     command = " ".join([*arguments, f"--explain-case {run.case.name} > reproduce.py"])
-    title = "report it upstream with a script that stands alone"
+    title = "report it upstream with a script that is alone"
     if missing_feature:
-        title = f"{missing_feature} (not tried here); where the build has it, this script shows the fault alone"
+        title = f"{missing_feature} (not tried here); if the build has it, this script shows the fault alone"
     return [Fix(title, "advice", command)]

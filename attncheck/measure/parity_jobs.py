@@ -23,7 +23,7 @@ COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times th
 def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget, slots: int) -> list[Job]:
     """Return the work on every backend's cases, the longest first.
 
-    One worker does what a backend has to do, several where each new shape costs it time: these share the slots by what
+    One worker does what a backend has to do, several if each new shape costs it time: these share the slots by what
     they cost, and cases of one shape stay together.
     """
     shares = {name: _Shares(name, cases, target) for name, cases in cases_by_backend.items()}
@@ -37,7 +37,7 @@ def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: Executio
 
 
 class _Shares:
-    """A backend's cases, and about how many seconds it spends on what each new shape costs it: 0 where nothing."""
+    """A backend's cases, and about how many seconds it spends on what each new shape costs it: 0 if nothing."""
 
     def __init__(self, name: str, cases: tuple[Case, ...], target: ExecutionTarget) -> None:
         self.cases, self._accepted = cases, set(accepted_cases(name, cases, target))

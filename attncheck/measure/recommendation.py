@@ -1,6 +1,6 @@
 """Recommends a backend: the fastest correct one, and the fastest that is reproducible too; arithmetic over timings.
 
-A backend is a candidate where parity passed in every case of the model, in this mode. The noise of its time is its own
+A backend is a candidate if parity passed in every case of the model, in this mode. The noise of its time is its own
 interval and the measured drift of the device; two candidates whose times differ by less are tied.
 """
 
@@ -21,7 +21,7 @@ def recommend_backends(
 ) -> tuple[Recommendation, ...]:
     """Return the recommendations for each kind of pass that was timed; `setting(backend)` is how a job selects it.
 
-    With `order_only` the fastest is named and no setting: it was timed where no job trains.
+    With `order_only` the fastest is named and no setting: it was timed if no job trains.
     """
     recommendations: list[Recommendation] = []
     for passes in get_args(Passes):
@@ -65,7 +65,7 @@ def _make_candidate(backend: str, mode: TimedMode, timings: Sequence[Timing], us
 
 
 def median_reference_ms(timings: Sequence[Timing]) -> float:
-    """Return the median time of the reference product over all timings, in milliseconds; 0 where there is none."""
+    """Return the median time of the reference product over all timings, in milliseconds; 0 if there is none."""
     times = sorted(ms for timing in timings for ms in timing.reference_ms)
     return times[len(times) // 2] if times else 0.0
 

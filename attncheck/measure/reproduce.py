@@ -267,7 +267,7 @@ def _reference_lines(case: Case) -> Iterator[str]:
     yield "    want = want.detach()"
     yield "    error = got.detach().double() - want"
     yield "    norm, size = float(want.norm()), float(error.norm())  # a query of one key has no gradient: norm 0"
-    yield '    size = f"relative error {size / norm:.3e}" if norm else f"error {size:.3e} where the exact one is 0"'
+    yield '    size = f"relative error {size / norm:.3e}" if norm else f"error {size:.3e} if the exact one is 0"'
     yield '    print(f"{name}: {size}, largest {float(error.abs().max()):.3e} in element {int(error.abs().argmax())}")'
     yield f'print("rounding alone makes about {_usual_error(case):.0e}")'
 

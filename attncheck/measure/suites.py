@@ -1,7 +1,7 @@
 """The suites of cases: quick, standard, full, and one made from a model.
 
 A suite is an array that covers all pairs of a case's dimensions (quick), and all triples of those that interact
-(standard), beside cases that no array has: structured probes, what only long sequences or many documents show, and
+(standard), alongside cases that no array has: structured probes, what only long sequences or many documents show, and
 combinations that real models have. What only a very long sequence shows is in `full`.
 """
 

@@ -24,11 +24,11 @@ from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
 
 MAX_LENGTH = 256  # tokens of a row
-MAX_REAL_LENGTH = 512  # of a row of the user's own data, which are longer
+MAX_REAL_LENGTH = 512  # of the user's own row data, which are longer
 MAX_BATCH = 2
 PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
-STAND_IN_HEADS = 2  # kv heads of the shapes that stand for a model that is not here, which Ulysses splits
+STAND_IN_HEADS = 2  # kv heads of the shapes that represent a model that is not available here, which Ulysses splits
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 HOST_OPTIONS = (
@@ -99,7 +99,7 @@ def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
 
 
 def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
-    """Return how the framework says that its launch is cut. Raises `NothingToRehearse` where it cannot be."""
+    """Return how the framework says that its launch is cut. Raises `NothingToRehearse` if it cannot be."""
     framework = read.recognised.framework
     if framework.cut is None:
         raise NothingToRehearse(
@@ -281,7 +281,7 @@ def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
 
 
 def _edit_program(launch: Launch, cut: JobCut) -> Iterator[Edit]:
-    """Yield the edit by which the framework's own program stands for the launch's."""
+    """Yield the edit by which the framework's own program represents the launch's."""
     if cut.program and launch.words:
         module = launch.words[0]
         yield edit_word(launch, module, f"-m {cut.program}" if module.text.endswith(".py") else cut.program)
@@ -314,7 +314,7 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
         if containers.parse(whole[place:]):
             raise Unanswered(
                 f"{location}: the launch starts a container, which a rehearsal does not: rehearse the command in it, "
-                "where its packages are installed"
+                "if its packages are installed"
             )
         parsed = srun.parse(whole[place:]) or ray.parse(whole[place:])
         name, equals, _ = whole[place].text.partition("=")

@@ -45,7 +45,7 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     end = f"ended with status {ended.returncode} after {ended.steps} steps"
     first = f"{error.strip()[:340]} ({end})" if error else f"it {end}"
     if ended.returncode in KILLED:
-        first = f"it was killed after {ended.steps} steps (status {ended.returncode}), as where memory runs out"
+        first = f"it was killed after {ended.steps} steps (status {ended.returncode}), as if memory runs out"
     return CheckResult("run", violations=(first[:400],), notes=(*filter(None, (remark,)), *notes))
 
 

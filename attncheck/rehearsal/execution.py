@@ -110,7 +110,7 @@ def _follow(
         if count_steps(watch) != taken:
             taken = count_steps(watch)
             report_progress(f"step {taken} of {request.steps}")
-        if taken >= request.steps:  # a script that cannot be told to stop
+        if taken >= request.steps:  # a script that cannot be determined to stop
             return Execution(0, taken, (), time.monotonic() - began)
         if time.monotonic() - began > request.seconds:
             return Execution(None, count_steps(watch), (), request.seconds)
@@ -137,7 +137,7 @@ def count_ranks(folder: str) -> int:
 
 
 def read_watcher_failures(folder: str) -> str:
-    """Return why the watcher could not enter a process, "" where it could."""
+    """Return why the watcher could not enter a process, "" if it could."""
     watch = Path(folder) / "watch"
     if not (watch / "entered").exists():
         return (
@@ -149,7 +149,7 @@ def read_watcher_failures(folder: str) -> str:
 
 
 def describe_data_parallel(folder: str) -> str:
-    """Return that the launch copied its model to several GPUs, which is not watched; "" where it did not."""
+    """Return that the launch copied its model to several GPUs, which is not watched; "" if it did not."""
     count = _read_note(Path(folder) / "watch" / "data-parallel")
     if not count.isdecimal():
         return ""

@@ -21,7 +21,7 @@ FOLDER = "extensions"  # of a rehearsal, where its processes look for them
 
 
 def find_built(snapshot: Snapshot, environ: Mapping[str, str]) -> Path | None:
-    """Return the folder in which the examined environment's torch looks for built extensions, None where it is not."""
+    """Return the folder in which the examined environment's torch looks for built extensions, None if it is not."""
     if environ.get("TORCH_EXTENSIONS_DIR"):
         folder = Path(environ["TORCH_EXTENSIONS_DIR"])
     elif isinstance(snapshot.torch, Known):
@@ -39,5 +39,5 @@ def copy_built(built: Path, folder: Path) -> None:
     """Copy every extension that is wholly built, with its files' times, which tell ninja that nothing is to be done."""
     for extension in sorted(built.iterdir()):
         if extension.is_dir() and not (extension / LOCK).exists() and any(extension.glob("*.so")):
-            with contextlib.suppress(OSError):  # what cannot be read is built anew
+            with contextlib.suppress(OSError):  # what cannot be read is built again
                 shutil.copytree(extension, folder / extension.name, symlinks=True, dirs_exist_ok=True)

@@ -27,7 +27,7 @@ SHARING = re.compile(r"packing|packed|padding_free|flatten|remove_padding")
 
 @dataclass(frozen=True)
 class _Dimension:
-    """A dimension of a job: the checks whose answers rest on it, and whether a failure holds all the same."""
+    """A dimension of a job: the checks whose answers rest on it, and whether a failure holds anyway."""
 
     checks: tuple[str, ...]
     keeps_failures: bool = False
@@ -79,7 +79,7 @@ def _iter_differences(
 
 
 def _read_class(materials: Materials) -> str:
-    """Return the class of the model that was trained, "" where its folder does not say."""
+    """Return the class of the model that was trained, "" if its folder does not say."""
     path = Path(materials.model) / "config.json"
     names = json.loads(path.read_text()).get("architectures") if path.exists() else None
     return str(names[0]) if names else ""

@@ -42,7 +42,7 @@ CACHES = (
 # Read as they are: models, tokenizers and data sets that were downloaded before.
 STORES = {"HF_HOME": "huggingface", "TORCH_HOME": "torch"}
 TEMPORARY = ("TMPDIR", "TMP", "TEMP")
-# By which the watcher is told what to do, and the sandbox closes the network where there is no namespace of it.
+# By which the watcher is told what to do, and the sandbox closes the network if there is no namespace of it.
 OURS = tuple(
     f"ATTNCHECK_{name}"
     for name in (

@@ -1,4 +1,4 @@
-"""What may mend a launch that trains wrongly: settings of its framework, the likeliest first."""
+"""What may fix a launch that trains wrongly: settings of its framework, the likeliest first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_MENDS = 4  # each is a run of the launch
 
 @dataclass(frozen=True)
 class Mend:
-    """What may mend a launch: settings as `Framework.write` takes them, or a line of the user's own code.
+    """What may fix a launch: settings as `Framework.write` takes them, or the user's own line code.
 
     The watcher does what the line says where `environ` is set.
     """
@@ -76,7 +76,7 @@ def _changes_something(read: ReadLaunch, sets: Mapping[str, str]) -> bool:
 
 
 def describe(read: ReadLaunch, mend: Mend) -> str:
-    """Return a mend's line, or its settings as the launch's framework writes them: the lines that are new, joined."""
+    """Return a fix's line, or its settings as the launch's framework writes them: the lines that are new, joined."""
     if mend.line:
         return mend.line
     sets = mend.sets

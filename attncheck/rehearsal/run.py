@@ -1,4 +1,4 @@
-"""Rehearses launches: makes what they train, runs them cut small, judges the first step, and tries what mends it."""
+"""Rehearses launches: makes what they train, runs them cut small, judges the first step, and tries what fixes it."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ MESSAGES = {
     "repeat": "two runs of the launch differ",
     "update": "the weights do not follow the gradients",
 }
-OTHER_TARGETS = "the loss is not of each next token"  # where nothing documents what it is
+OTHER_TARGETS = "the loss is not of each next token"  # if nothing documents what it is
 STEPS = 30
-FULL_STEPS = 10  # of a model of its own size, which is slow, and whose learning is not judged
+FULL_STEPS = 10  # of its own model size, which is slow, and whose learning is not judged
 MAX_WEIGHTS = 8_000_000  # numbers of such a model whose gradients are kept and compared, of the smallest parameters
 REPEATED_STEPS = 3  # of the second run of a launch that asks for reproducible training
-MAX_SCRIPTS = 200  # beside a launch's own
+MAX_SCRIPTS = 200  # next to a launch's own
 DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
 CPU_PROCESSES = 2
@@ -88,8 +88,8 @@ class Request:
     full_model: bool = False  # the user's own model, whole, instead of a small one of its architecture
     real_data: bool = False  # the first rows of the user's own data instead of made-up documents
     own_loops: bool = True  # scripts whose training loop is their own too: what else they do is not known
-    trusts_script: bool = False  # a script of the user's own is run even if nothing keeps it from their files
-    trusts_remote_code: bool = False  # code of model repositories is run where the launch says so
+    trusts_script: bool = False  # the user's own script is run even if nothing keeps it from their files
+    trusts_remote_code: bool = False  # code of model repositories is run if the launch says so
     runs_substitutions: bool = False  # commands in the launch's words and exports, `$(…)`
 
 
@@ -109,7 +109,7 @@ class _Stage:
 
 
 def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[str]:
-    """Return the Python files that a source's launches start, and those beside them, which they may import."""
+    """Return the Python files that a source's launches start, and those next to them, which they may import."""
     launches = _read_source(snapshot, request, source)
     words = [word.text for read in launches for word in read.recognised.launch.words[:1]]
     scripts = [word for word in words if word.endswith(".py") and os.path.isfile(word)]
@@ -123,7 +123,7 @@ def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[s
 
 
 def runs_own_script(read: ReadLaunch) -> bool:
-    """Return whether a launch starts a script or module of the user's own, of which nobody knows what else it does."""
+    """Return whether a launch starts the user's own script or module, of which nobody knows what else it does."""
     launch = read.recognised.launch
     if read.recognised.framework.general or not launch.words:
         return read.recognised.framework.general
@@ -143,7 +143,7 @@ def run(
 ) -> Report:
     """Return the report on every launch of the request.
 
-    Raises `NothingToRehearse` where there is none that can be cut, `Unanswered` where none can be run here.
+    Raises `NothingToRehearse` if there is none that can be cut, `Unanswered` if none can be run here.
     """
     began = time.monotonic()
     launches = [read for source in request.sources for read in _read_source(snapshot, request, source)]
@@ -266,12 +266,12 @@ def _name_model(read: ReadLaunch) -> str:
 
 
 def _choose_model(read: ReadLaunch) -> tuple[str, str]:
-    """Return the model or shape that is trained small, and a remark where it stands for another."""
+    """Return the model or shape that is trained small, and a remark if it represents another."""
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if isinstance(read.snapshot.model, Known) and name:
         return name, ""
     shape = find_shape(name) or "llama"
-    return shape, f"{name or 'the model'} is not here: a small {shape} stands for it"
+    return shape, f"{name or 'the model'} is not here: a small {shape} represents it"
 
 
 def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...]) -> dict[str, Event]:
@@ -377,7 +377,7 @@ def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> e
 
 
 def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
-    """Run a launch once more, and return whether it is alike to the bit."""
+    """Run a launch once more, and return whether it is alike bit for bit."""
     watch, first = (os.path.join(stage.folder, name) for name in ("watch", "watch-first"))
     shutil.rmtree(first, ignore_errors=True)
     os.rename(watch, first)
@@ -431,7 +431,7 @@ def _read_result(event: Event | None, name: str) -> CheckResult:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A mend that was tried, and the launch with it."""
+    """A fix that was tried, and the launch with it."""
 
     mend: mends.Mend
     launch: RehearsedLaunch
@@ -452,7 +452,7 @@ def failed_checks(launch: RehearsedLaunch) -> tuple[str, ...]:
 
 
 def _try_mends(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list[_Trial]:
-    """Return the trials of what may mend a launch, as far as the first that leaves nothing wrong."""
+    """Return the trials of what may fix a launch, as far as the first that leaves nothing wrong."""
     failed = failed_checks(first)
     trials: list[_Trial] = []
     for mend in mends.propose(stage.read, cut, failed, first) if failed else ():
@@ -470,7 +470,7 @@ def _try_mends(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list[_Tria
 
 
 def _format_mended(read: ReadLaunch, mend: mends.Mend) -> tuple[str, ...]:
-    """Return the user's own launch with the settings that mend it: the change, and the command; () for their code."""
+    """Return the user's own launch with the settings that fix it: the change, and the command; () for their code."""
     if mend.line:
         return ()
     rewritten = rewrite(read, mend.sets)
@@ -497,7 +497,7 @@ def _make_verdict(launch: RehearsedLaunch, result: CheckResult) -> Verdict:
 def _iter_findings(
     read: ReadLaunch, cut: JobCut, first: RehearsedLaunch, trials: Sequence[_Trial]
 ) -> Iterator[Finding]:
-    """Yield a finding for each check that the launch fails, with what mends it, and what is known of its cause."""
+    """Yield a finding for each check that the launch fails, with what fixes it, and what is known of its cause."""
     failed = failed_checks(first)
     for result in first.results:
         if result.check not in failed:

@@ -129,7 +129,7 @@ def _keep_known(
 
 
 def _iter_folders(folders: Iterable[str], is_unknown: _Unknown, left_out: list[str]) -> Iterator[str]:
-    """Yield the folders that the script enters, without those that are not here."""
+    """Yield the folders that the script enters, without those that are not available here."""
     place = os.getcwd()
     for folder in folders:
         path = os.path.expanduser(os.path.expandvars(folder.strip("'\"")))

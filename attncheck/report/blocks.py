@@ -127,7 +127,7 @@ def style_of_answer(answer: str) -> str:
 
 
 def is_titled(fold: Fold) -> bool:
-    """Return whether a fold holds one table or text that has a title of its own."""
+    """Return whether a fold holds one table or text that has its own title."""
     only = fold.blocks[0] if len(fold.blocks) == 1 else None
     return bool(only.caption if isinstance(only, Table) else isinstance(only, Code) and only.title)
 

@@ -1,6 +1,6 @@
 """The text of an issue, in Markdown: what maintainers want to know, and what was measured.
 
-About one package it holds the findings about it alone; where parity measured the failure, the command that writes a
+About one package it holds the findings about it alone; if parity measured the failure, the command that writes a
 script which shows it without attncheck.
 """
 
@@ -40,7 +40,7 @@ NAMED_PACKAGES = (
 
 
 def write_bug_report(report: Report, package: str = "", max_findings: int | None = None) -> str:
-    """Return the issue's text; about `package` alone where one is named. Raises `BadUsage` where nothing is."""
+    """Return the issue's text; about `package` alone if one is named. Raises `BadUsage` if nothing is."""
     findings = merge_alike(findings_about(report, package) if package else report.findings)
     text = "\n".join(_format_lines(report, findings[:max_findings], package)).rstrip() + "\n"
     omitted = len(findings) - len(findings[:max_findings])

@@ -1,6 +1,6 @@
 """Whether a text report is coloured: by the terminal, unless a variable that users set for all programs decides.
 
-NO_COLOR, where it is not empty, takes colours away (https://no-color.org); FORCE_COLOR, where it is not empty, gives
+NO_COLOR, if it is not empty, takes colours away (https://no-color.org); FORCE_COLOR, if it is not empty, gives
 them to a pipe too (https://force-color.org), and so does CLICOLOR_FORCE unless it is "0"
 (https://bixense.com/clicolors). Where both are set NO_COLOR wins, as in CPython 3.13
 (https://docs.python.org/3/using/cmdline.html#controlling-color).

@@ -1,6 +1,6 @@
 """The report as a JSON document, and back.
 
-What a reader with jq wants first stands first: the command, its exit code, counts, findings. Each section stands at
+What a reader with jq wants first comes first: the command, its exit code, counts, findings. Each section is at
 the top under its own name (`.parity.verdicts`), and the snapshot, which is long, comes last.
 """
 
@@ -72,7 +72,7 @@ def loads(text: str) -> Report:
 
 
 def from_document(document: Any) -> Report:
-    """Return the report that `to_document` made this of. Raises `BadDocument`, naming where it is wrong."""
+    """Return the report that `to_document` made this of. Raises `BadDocument`, naming if it is wrong."""
     version = document.get("schema_version") if isinstance(document, dict) else None
     if type(version) is int and version > SCHEMA_VERSION:
         raise BadDocument(f"$: schema version {version}; this attncheck reads {SCHEMA_VERSION}: update attncheck")

@@ -19,7 +19,7 @@ from attncheck.report.locations import is_requirements_file
 RECIPE_VERSION = 1  # of this recipe: another recipe is another key, so that old digests are not compared with new ones
 ADDRESS = re.compile(r"\b0x[0-9a-fA-F]+\b")
 FOLDER = re.compile(r"(?<![\w/.])(?:~|\.{0,2})/(?:[^\s/'\":,;()]+/)+|\b[A-Za-z]:\\(?:[^\s\\'\":,;()]+\\)+")
-# A number that stands alone, with its sign, decimals and exponent, or a version; not the digits of a name:
+# A number that is alone, with its sign, decimals and exponent, or a version; not the digits of a name:
 # "flash_attention_2", "sm_90", "qwen2", "cuda:0", "fwd-128".
 NUMBER = re.compile(r"(?<![\w.:-])[-+±]?\d+(?:[.,]\d+)*(?:e[-+]?\d+)?(?![\w-])", re.IGNORECASE)
 VERSION_NUMBER = re.compile(r"(?<![\w.:-])v?\d+(?:\.\d+)+(?:[-+.]?\w+)*")

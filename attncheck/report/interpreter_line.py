@@ -6,7 +6,7 @@ from attncheck.core.report import Report
 
 
 def describe_interpreter(report: Report) -> str:
-    """Return the examined interpreter and why it was that one; "" where it was named, and in doctor's overview."""
+    """Return the examined interpreter and why it was that one; "" if it was named, and in doctor's overview."""
     host = report.snapshot.host
     if report.command == "doctor" or not host.selection.is_notable:
         return ""

@@ -33,7 +33,7 @@ def is_requirements_file(name: str) -> bool:
 
 
 def path_in_checkout(source: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return a source's path from the top of the checkout, as GitHub and SARIF want it; "" where it is no file in it.
+    """Return a source's path from the top of the checkout, as GitHub and SARIF want it; "" if it is not a file in it.
 
     The top is GITHUB_WORKSPACE, else the nearest folder upwards with a .git, else the working directory.
     """
@@ -46,7 +46,7 @@ def path_in_checkout(source: str, environ: Mapping[str, str] | None = None) -> s
 
 
 def working_directory() -> Path:
-    """Return the working directory; the root where that folder has been removed under us."""
+    """Return the working directory; the root if that folder has been removed under us."""
     try:
         return Path.cwd()
     except OSError:
@@ -135,7 +135,7 @@ def _list_requirements_files(root: Path) -> list[Path]:
 
 
 def _read_text(path: Path) -> str:
-    """Return a file's text, "" where it is too large or cannot be read."""
+    """Return a file's text, "" if it is too large or cannot be read."""
     try:
         return read_bounded(path, MAX_BYTES).decode("utf-8", "replace")
     except CannotRead:

@@ -11,7 +11,7 @@ from attncheck.report.markdown_text import escape_line, escape_markdown, format_
 
 
 def format_finding(finding: Finding, repair: RepairSection | None = None) -> Iterator[str]:
-    """Yield the lines of a finding under a heading of its own; steps of `repair` are named, not repeated."""
+    """Yield the lines of a finding under its own heading; steps of `repair` are named, not repeated."""
     place = f"{finding.locations[0]}: " if finding.locations else ""
     yield from (f"### {escape_markdown(f'{finding.code} {finding.severity}: {place}{finding.message}')}", "")
     yield from (f"- {escape_line(line)}" for line in list_evidence(finding))

@@ -2,9 +2,8 @@
 
 Escaping follows GitHub Flavored Markdown 0.29, https://github.github.com/gfm/. What GitHub makes of the finished text
 (mentions, references to issues and commits, emoji: https://docs.github.com/get-started/writing-on-github) and bare
-addresses no backslash prevents, for they are looked for when the backslashes are gone; a code span prevents all of
-them. Only words in which such a thing could be seen are put into one, so that most text stays as it is.
-"""
+addresses no backslash prevents, for they are looked for when the backslashes no longer exist; a code span prevents all
+of them. Only words in which such a thing could be seen are put into one, so that most text stays unchanged."""
 
 from __future__ import annotations
 

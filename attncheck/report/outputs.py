@@ -1,4 +1,4 @@
-"""Writes a report in several formats at once, and reports to GitHub where GitHub Actions runs attncheck.
+"""Writes a report in several formats at once, and reports to GitHub if GitHub Actions runs attncheck.
 
 Standard output is not touched here: it carries the one document of --format, and nothing else.
 """
@@ -70,7 +70,7 @@ def _check_writable(path: str) -> None:
             raise BadUsage(f"--output: {path} is a folder")
         if not os.access(folder if _is_replaceable(path) else path, os.W_OK):
             raise BadUsage(f"--output: {path} cannot be written")
-    except (OSError, ValueError) as error:  # a working directory that is gone, a name with a NUL
+    except (OSError, ValueError) as error:  # a working directory that no longer exists, a name with a NUL
         raise BadUsage(f"--output: {path!r}: {error}") from None
 
 
@@ -121,9 +121,9 @@ def report_to_github(
     environ: Mapping[str, str] | None = None,
     stream: TextIO | None = None,
 ) -> tuple[str, ...]:
-    """Report to GitHub where GitHub Actions runs us: annotations on standard error, the summary in its file.
+    """Report to GitHub if GitHub Actions runs us: annotations on standard error, the summary in its file.
 
-    Where `stdout_format` is "github", standard output carries the annotations already. `enabled` is the option that
+    If `stdout_format` is "github", standard output carries the annotations already. `enabled` is the option that
     turns all of it off. Returns a line for each thing that could not be written.
     """
     environ = os.environ if environ is None else environ

@@ -14,7 +14,7 @@ HEAT_MARKS = "·▁▂▃▄▅▆▇"  # by eighths of the budget; beyond it "!
 class Cell:
     """The worst of a backend's verdicts in one family."""
 
-    text: str  # "0.53", "fail", "-" where every case was refused or skipped, "lost" where time ran out
+    text: str  # "0.53", "fail", "-" if every case was refused or skipped, "lost" if time ran out
     answer: Answer
 
 
@@ -65,7 +65,7 @@ def _worst_cell(verdicts: list[Verdict]) -> Cell:
 
 
 def _has_reservation(verdict: Verdict) -> bool:
-    """Return whether a verdict warns of what is no error of a number."""
+    """Return whether a verdict warns of what is not an error of a number."""
     return verdict.answer == "warn" and not verdict.budget_ratio
 
 

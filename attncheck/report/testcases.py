@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from attncheck.core.report import Report
 from attncheck.core.verdicts import UNMEASURED, Answer, Outcome
 
-ALLOWED = "it fails, and no error stands: the baseline, the policy or --ignore allows it"
+ALLOWED = "it fails, and no error is: the baseline, the policy or --ignore allows it"
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ def make_testcase(
 
 
 def timing_answer(outcome: Outcome, parity: Answer) -> Answer:
-    """Return the answer of a timing: parity's where it was timed; one whose parity was not checked passes."""
+    """Return the answer of a timing: parity's if it was timed; one whose parity was not checked passes."""
     return UNMEASURED.get(outcome, "pass" if parity in ("skipped", "refused") else parity)

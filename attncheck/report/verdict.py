@@ -1,4 +1,4 @@
-"""The verdict on a whole report in one line, which stands first and last in every format."""
+"""The verdict on a whole report in one line, which comes first and last in every format."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ Grade = Literal["ok", "low", "slow", "wrong", "lost"]
 # How much of a link's documented rate one message of 64 MiB must reach; below it, something else carries it.
 NVLINK_SHARE, PCIE_SHARE, GROUP_SHARE = 0.25, 0.40, 0.10
 LOW_SHARE = 0.67  # of the median of other links of its kind, below which a link is marked in the map
-SLOW_SHARE = 1 / 3  # below which one link is a finding by itself
+SLOW_SHARE = 1 / 3  # below which one link is a finding on its own
 OUTLIER_SHARE = 0.5  # which every link of a slow rank or node stays below
 MIN_LINKS = 3  # of a rank or node, before it is called slow, and of the others, with which it is compared
-MAX_SLOW_PART = 0.25  # of the links of a kind; where more are slow, there are two kinds of them
+MAX_SLOW_PART = 0.25  # of the links of a kind; if more are slow, there are two kinds of them
 MAX_UNITS_BY_RANK = 2  # nodes up to which ranks are mapped, not nodes
 
 
@@ -79,7 +79,7 @@ class _Link:
 
 
 def make_map(communication: Communication, unit: Unit | None = None) -> BandwidthMap:
-    """Return the map between ranks, or where there are more than two nodes, between nodes."""
+    """Return the map between ranks, or if there are more than two nodes, between nodes."""
     nodes = {facts.rank: facts.node for facts in communication.ranks}
     if unit is None:
         unit = "node" if len(set(nodes.values())) > MAX_UNITS_BY_RANK else "rank"
@@ -161,7 +161,7 @@ def describe_link(link: LinkBandwidth) -> str:
 
 
 def name_kind(kind: str) -> str:
-    """Return a kind of link as it stands in a sentence."""
+    """Return a kind of link as it is in a sentence."""
     return {"network": "over the network", "host": "through host memory"}.get(kind, f"over {kind}")
 
 
@@ -190,7 +190,7 @@ def find_outliers(communication: Communication) -> tuple[Outlier, ...]:
 def find_slow_links(communication: Communication, outliers: Iterable[Outlier]) -> tuple[LinkBandwidth, ...]:
     """Return single links between ranks that reach at most a third of what others of their kind do, by NCCL.
 
-    Not those of ranks or nodes that are slow with all; none where a quarter of the links are slow: then there are two
+    Not those of ranks or nodes that are slow with all; none if a quarter of the links are slow: then there are two
     kinds of them, such as nodes within and beyond one switch.
     """
     if communication.transport != "nccl":

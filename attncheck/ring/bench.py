@@ -1,4 +1,4 @@
-"""Benchmarks a ring: every scheme's speed beside the local call's, its achievable speed, and what limits it.
+"""Benchmarks a ring: every scheme's speed alongside the local call's, its achievable speed, and what limits it.
 
 The columns are those of ring-flash-attn's README: iterations per second and their share of what one device's
 flash-attn would leave each of n ranks. A scheme's parity on the same shape is measured first; one that is wrong is
@@ -58,7 +58,7 @@ HEADS_K_STRIDE = 4  # heads_k_stride of that benchmark
 SWEEPS = ("heads-k-stride", "seqlen")
 SWEEP_SEQLENS = {True: (512, 1024, 2048, 4096, 8192, 16384), False: (64, 128, 256)}  # with a GPU, without
 DEADLINE_FACTOR = 4.0  # a timed item gets this many times a case's deadline
-EMULATED_TIMES = "plain torch stands in for flash-attn's kernels, and neither its times nor their order hold on a GPU"
+EMULATED_TIMES = "plain torch replaces flash-attn's kernels, and neither its times nor their order hold on a GPU"
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class Workload:
 
     @property
     def heads_k_stride(self) -> int:
-        """How many kv heads llama3 gathers at a time: four, or all where there are fewer or four does not divide."""
+        """How many kv heads llama3 gathers at a time: four, or all if there are fewer or four does not divide."""
         return HEADS_K_STRIDE if self.num_kv_heads % HEADS_K_STRIDE == 0 else self.num_kv_heads
 
 
 @dataclass(frozen=True)
 class Request:
-    """The shape and limits named on the command line; None and empty where the model or the usual shape decides."""
+    """The shape and limits named on the command line; None and empty if the model or the usual shape decides."""
 
     seqlen: int | None = None
     num_heads: int | None = None
@@ -185,7 +185,7 @@ def run(
 ) -> Report:
     """Return the report on a ring's speed; `on_timing` gets each timing as soon as it is there.
 
-    Raises `Unanswered` where nothing can be timed, and for a least efficiency of an emulated ring.
+    Raises `Unanswered` if nothing can be timed, and for a least efficiency of an emulated ring.
     """
     began = time.monotonic()
     if workload.min_efficiency and ring.is_emulated(target):
@@ -345,13 +345,13 @@ def complete_timings(
 
 
 def _worst_answer(answers: list[str]) -> Answer:
-    """Return the worst of parity's answers, "skipped" where there is none."""
+    """Return the worst of parity's answers, "skipped" if there is none."""
     worst_first: tuple[Answer, ...] = ("lost", "fail", "warn", "pass")
     return next((answer for answer in worst_first if answer in answers), "skipped")
 
 
 def _local_call_ms(timings: Sequence[RingTiming], name: str, table: Table, passes: Passes, seqlen: int) -> float:
-    """Return the milliseconds of a local call, 0 where it was not timed."""
+    """Return the milliseconds of a local call, 0 if it was not timed."""
     key = (name, table, passes, seqlen)
     return next((t.watch.ms for t in timings if (t.backend, t.table, t.passes, t.seqlen) == key), 0.0)
 
@@ -384,7 +384,7 @@ def _with_bound(timing: RingTiming, timings: Sequence[RingTiming], rates: RingRa
 def _compute_bound(
     timing: RingTiming, timings: Sequence[RingTiming], rates: RingRates, workload: Workload
 ) -> Bound | None:
-    """Return the roofline of a timing, None where a local call that it needs was not timed."""
+    """Return the roofline of a timing, None if a local call that it needs was not timed."""
     bounds = [_compute_pass_bound(timing, timings, rates, workload, passes) for passes in PASSES]
     if timing.passes == "forward":
         return bounds[0][0]

@@ -22,7 +22,7 @@ NOT_TRIED = "(not tried here; one at a time)"
 
 
 def fix_failed_exchanges(communication: Communication, failed: Sequence[CollectiveResult]) -> tuple[Fix, ...]:
-    """Return what to set, the likeliest first, and how NCCL tells more; nothing where NCCL is not what communicates."""
+    """Return what to set, the likeliest first, and how NCCL tells more; nothing if NCCL is not what communicates."""
     if communication.transport != "nccl":
         return ()
     log = Fix("let NCCL say which path it takes", "advice", LOG)
@@ -64,7 +64,7 @@ LINKS_FIX = Fix("see the links as the driver does", "advice", "nvidia-smi topo -
 
 
 def make_findings(communication: Communication) -> tuple[Finding, ...]:
-    """Return what is wrong with the communication, the gravest first."""
+    """Return what is wrong with the communication, the most severe first."""
     checks = (
         _find_shared_gpus,
         _find_wrong_data,
@@ -157,7 +157,7 @@ RanksByValue = dict[str, list[RankFacts]]  # the ranks that have each value
 
 
 def _find_differences(ranks: Sequence[RankFacts], values_by_name: dict[str, list[str]]) -> dict[str, RanksByValue]:
-    """Return the names whose values, one for each rank, are not all the same."""
+    """Return the names whose values, one for each rank, are not anyway."""
     groups = {name: _group_ranks(ranks, values) for name, values in values_by_name.items()}
     return {name: ranks_by_value for name, ranks_by_value in groups.items() if len(ranks_by_value) > 1}
 
@@ -205,7 +205,7 @@ def _find_slow_exchanges(communication: Communication) -> Iterator[Finding]:
 
 
 def _describe_slowness(exchange: CollectiveResult, routes: Mapping[frozenset[int], Route]) -> str:
-    """Return in numbers how an exchange falls short of its slowest link, "" where it does not or that is not known."""
+    """Return in numbers how an exchange falls short of its slowest link, "" if it does not or that is not known."""
     if exchange.outcome != "ok" or not exchange.gb_per_s:
         return ""
     route = _slowest_route(exchange, routes)
@@ -221,7 +221,7 @@ def _describe_slowness(exchange: CollectiveResult, routes: Mapping[frozenset[int
 
 
 def _slowest_route(exchange: CollectiveResult, routes: Mapping[frozenset[int], Route]) -> Route | None:
-    """Return the slowest link that an exchange needs, None where one of them is not known."""
+    """Return the slowest link that an exchange needs, None if one of them is not known."""
     ranks = exchange.ranks
     needed = {frozenset(pair) for pair in zip(ranks, (*ranks[1:], ranks[0]))}
     used = [routes[pair] for pair in needed if pair in routes]

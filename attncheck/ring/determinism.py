@@ -1,4 +1,4 @@
-"""Determinism over ranks: every scheme of context parallelism, repeated on a ring of n processes."""
+"""Determinism across ranks: every scheme of context parallelism, repeated on a ring of n processes."""
 
 import os
 import time
@@ -25,7 +25,7 @@ def run(
     target: ExecutionTarget,
     report_progress: Callable[[str], None],
 ) -> Report:
-    """Return the report of determinism over ranks. Raises `Unanswered` where nothing can be repeated."""
+    """Return the report of determinism across ranks. Raises `Unanswered` if nothing can be repeated."""
     began = time.monotonic()
     cases = determinism.choose_ring_cases(snapshot, request.seed, target.uses_gpu, ring.size)
     report_progress("looking for backends")

@@ -15,12 +15,12 @@ from attncheck.workers.ranks import RENDEZVOUS_SECONDS, RankJob, RankRunner
 RANK_ENTRY = "attncheck.ring.worker.rank:main"  # the function that every process of a ring runs
 
 
-EMULATED_GENERATION = "2.8"  # the generation of flash-attn that stands in where there is none
+EMULATED_GENERATION = "2.8"  # the generation of flash-attn that is in if there is none
 
 
 @dataclass(frozen=True)
 class Ring:
-    """The requested ring; flash-attn's kernels are emulated where there is no GPU, unless `emulate` says otherwise."""
+    """The requested ring; flash-attn's kernels are emulated if there is no GPU, unless `emulate` says otherwise."""
 
     size: int
     emulate: bool | None = None
@@ -29,7 +29,7 @@ class Ring:
     extra_path: str = ""  # a folder of packages that ranks find before the environment's
 
     def is_emulated(self, target: ExecutionTarget) -> bool:
-        """Return whether plain torch stands in for flash-attn's kernels."""
+        """Return whether plain torch replaces flash-attn's kernels."""
         return not target.uses_gpu if self.emulate is None else self.emulate
 
 
@@ -55,7 +55,7 @@ def make_job(
 
 
 def choose_schemes(target: ExecutionTarget, names: Sequence[str]) -> tuple[list[BackendState], list[BackendState]]:
-    """Return every backend's state, and the context-parallel ones to measure. Raises `Unanswered` where none is."""
+    """Return every backend's state, and the context-parallel ones to measure. Raises `Unanswered` if none is."""
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, names, over_ranks=True)
     if not chosen_states:

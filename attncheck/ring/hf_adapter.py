@@ -1,8 +1,8 @@
 """The check of ring-flash-attn's Hugging Face adapter: implementation -> entered, correct or silent.
 
 The adapter replaces what `attn_implementation="flash_attention_2"` means, and nothing else: under every other one each
-rank attends to its own shard alone, with a finite loss. That is a finding where such an implementation is requested;
-the matrix shows it for all. Windows and sinks are findings where the model has them; where no model is named their
+rank attends to its own shard alone, with a finite loss. That is a finding if such an implementation is requested;
+the matrix shows it for all. Windows and sinks are findings if the model has them; if no model is named their
 findings are one step milder, since nothing here may use them.
 """
 
@@ -58,7 +58,7 @@ class Request:
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """The models to try: all where none is named, else what the model has."""
+        """The models to try: all if none is named, else what the model has."""
         if self.model is None:
             return SHAPES
         windowed = tuple(WINDOW_BY_SHAPE) if isinstance(self.model.sliding_window, Known) else ()
@@ -75,9 +75,9 @@ class Request:
 def add_adapter_check(
     report: Report, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> Report:
-    """Return parity's report with the check of the adapter, where the environment has the adapter and the ring 2 ranks.
+    """Return parity's report with the check of the adapter, if the environment has the adapter and the ring 2 ranks.
 
-    Not under a launcher outside: by then the other ranks have ended, and rank 0 would wait for them in vain.
+    Not under a launcher outside: by then the other ranks have ended, and rank 0 would wait for them to no effect.
     """
     snapshot = report.snapshot
     if read_rank_env(os.environ) is not None or ring.size < 2:
@@ -143,7 +143,7 @@ def judge_run(run: AdapterRun) -> AdapterVerdict:
 
 
 def _find_broken_rule(run: AdapterRun) -> tuple[str, str]:
-    """Return the code of the rule that a run breaks, "" where none, and the reason in words."""
+    """Return the code of the rule that a run breaks, "" if none, and the reason in words."""
     if run.outcome != "ok":
         return ("" if run.outcome in ("skipped", "out_of_memory", "out_of_time") else "ATN534"), run.reason
     if run.entered < run.layers:
@@ -178,7 +178,7 @@ def _describe_bypass(run: AdapterRun) -> str:
 
 
 def _describe_error(tensors: str, error: float, rounding: float) -> str:
-    return f"{tensors} are off by {error:.2g}, by {rounding:.2g} where the whole model runs in the same dtype"
+    return f"{tensors} are off by {error:.2g}, by {rounding:.2g} if the whole model runs in the same dtype"
 
 
 def _list_evidence(run: AdapterRun) -> tuple[str, ...]:

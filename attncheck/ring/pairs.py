@@ -1,6 +1,6 @@
 """Which pairs of ranks exchange data with each other in the check of communication, and in which order.
 
-Ranks are numbered node by node, as torchrun and srun's block distribution do. Where they are not, other pairs are
+Ranks are numbered node by node, as torchrun and srun's block distribution do. If they are not, other pairs are
 measured than meant here, and the report counts those that were.
 """
 
@@ -17,7 +17,7 @@ Pair = tuple[int, int]
 
 
 def count_ranks_per_node(environ: Mapping[str, str], world_size: int) -> int:
-    """Return how many ranks the launcher started on each node; 0 where it does not say, or not the same on all.
+    """Return how many ranks the launcher started on each node; 0 if it does not say, or not the same on all.
 
     torchrun sets LOCAL_WORLD_SIZE; srun SLURM_STEP_TASKS_PER_NODE (https://slurm.schedmd.com/srun.html). Without a
     launcher outside all ranks are on this host.
@@ -52,7 +52,7 @@ def choose_pairs(world_size: int, ranks_per_node: int = 0) -> tuple[Pair, ...]:
 def _choose_pairs_between_nodes(world_size: int, ranks_per_node: int) -> Iterator[Pair]:
     """Yield pairs of ranks that have the same place on two nodes, and so the same rail of the network.
 
-    Where there is no room for each place, the places take turns.
+    If there is no room for each place, the places take turns.
     """
     nodes = world_size // ranks_per_node
     if nodes < 2:

@@ -1,4 +1,4 @@
-"""Parity over ranks: every scheme of context parallelism, on a ring of n processes.
+"""Parity across ranks: every scheme of context parallelism, on a ring of n processes.
 
 The requested ring gets the whole suite; the smaller powers of two get the problem that is the same at every
 size, so that the report can say how the error grows. Under a launcher outside there is the one ring that it started.
@@ -29,7 +29,7 @@ from attncheck.workers.ranks import RankJob, RankRunner
 
 
 def choose_cases(request: parity.Request, snapshot: Snapshot, ring: Ring) -> dict[int, tuple[Case, ...]]:
-    """Return the cases to run at each ring size. Raises `BadUsage` where none is left."""
+    """Return the cases to run at each ring size. Raises `BadUsage` if none is left."""
     model = discovery.requested_model(snapshot)
     cases_by_size: dict[int, tuple[Case, ...]] = {}
     for size in _choose_ring_sizes(ring, request):
@@ -62,7 +62,7 @@ def run(
     target: ExecutionTarget,
     report_progress: Callable[[str], None],
 ) -> Report:
-    """Return the report of parity over ranks. Raises `Unanswered` where nothing can be measured."""
+    """Return the report of parity across ranks. Raises `Unanswered` if nothing can be measured."""
     began = time.monotonic()
     cases_by_size = choose_cases(request, snapshot, ring)
     report_progress("looking for backends")

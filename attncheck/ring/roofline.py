@@ -51,7 +51,7 @@ class Bound:
 
 
 def exchange_bytes(shape: Shape, backward: bool) -> float:
-    """Return the bytes that a rank sends in one step: K and V, and backward dK and dV in float32 beside them."""
+    """Return the bytes that a rank sends in one step: K and V, and backward dK and dV in float32 next to them."""
     return 2.0 * shape.seqlen * shape.num_kv_heads * shape.head_dim * (shape.bytes + (4 if backward else 0))
 
 
@@ -127,7 +127,7 @@ def _transfer_ms(size: float, gb_per_s: float) -> float:
 
 
 def break_even_seqlen(shape: Shape, call_ms: float, rates: Rates, backward: bool) -> int:
-    """Return the tokens per rank from which on communication hides behind a causal call, 0 where nothing is sent.
+    """Return the tokens per rank from which on communication hides behind a causal call, 0 if nothing is sent.
 
     Computing grows with the square of the length, sending with the length: S* = S · sent(S) / t_c(S).
     """

@@ -33,7 +33,7 @@ PCIE_KINDS = ("PIX", "PXB", "PHB")
 
 
 def one_way_gb_per_s(kind: str, capability: Capability) -> float:
-    """Return GB/s one way of a link as `nvidia-smi topo -m` names it ("NV18", "PIX", …), 0 where it is not known.
+    """Return GB/s one way of a link as `nvidia-smi topo -m` names it ("NV18", "PIX", …), 0 if it is not known.
 
     PCIe counts as the oldest generation whose slots the GPU is sold for: what the slot really has is not reported.
     """
@@ -104,7 +104,7 @@ def _find_route(first: RankFacts, second: RankFacts, snapshot: Snapshot) -> Rout
     if link is None:
         return Route(first.rank, second.rank, "")
     if link.peer_access == Known(False):
-        return Route(first.rank, second.rank, "host")  # a rule of its own reports that
+        return Route(first.rank, second.rank, "host")  # its own rule reports that
     gpus = [device for device in snapshot.visible_devices() if device.index in (link.first, link.second)]
     rate = min((_one_way_rate(link, device) for device in gpus), default=0.0)
     return Route(first.rank, second.rank, link.kind, rate)

@@ -7,7 +7,7 @@ environment that is examined is never changed.
 Only what another machine can break is here: kernels, ranks, trainings, imports, nodes. Rules over facts are proven by
 tests, which inject their faults by the same machinery.
 
-To add a fault: an entry in `FAULTS` of a module in `faults/`, or a module of its own.
+To add a fault: an entry in `FAULTS` of a module in `faults/`, or its own module.
 
 Read first: `faults/__init__.py` (the records), `faults/kernels.py` (wrong backends), then `run.py`.
 

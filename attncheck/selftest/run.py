@@ -49,7 +49,7 @@ class FaultResult:
 
 @dataclass(frozen=True)
 class ControlResult:
-    """What a family's check finds where nothing is injected; `codes` are those that must not fire."""
+    """What a family's check finds if nothing is injected; `codes` are those that must not fire."""
 
     family: str
     checks: str
@@ -168,7 +168,7 @@ class Capabilities:
         if need in ("gpu", "two gpus"):
             return "" if self.gpus >= (2 if need == "two gpus" else 1) else f"needs {need.replace('gpu', 'GPU')}"
         if need == "cpu":
-            return "" if not self.gpus else "is planted into what stands in for a GPU's kernels"
+            return "" if not self.gpus else "is planted into what replaces a GPU's kernels"
         if need == "linux":
             return "" if sys.platform.startswith("linux") else "needs Linux"
         return "" if self.snapshot.has(need) else f"needs {need}, which is not installed in the environment"
@@ -245,7 +245,7 @@ def run_tasks(
 
 
 def _has_slot(heavy: bool, active: Sequence[Task], cores: int) -> bool:
-    """Return whether one more check of this kind may start beside the active ones."""
+    """Return whether one more check of this kind may start alongside the active ones."""
     heavy_slots = min(MAX_HEAVY_CHECKS, max(MIN_HEAVY_CHECKS, cores // CORES_PER_HEAVY_CHECK))
     active_heavy = sum(task.family.heavy for task in active)
     if heavy:
@@ -281,7 +281,7 @@ def _judge_fault(fault: Fault, task: Task, outcome: CheckOutcome) -> FaultResult
 
 
 def find_naming_finding(fault: Fault, code: str, findings: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the finding with this code that names the fault, None where there is none."""
+    """Return the finding with this code that names the fault, None if there is none."""
     with_code = (finding for finding in findings if finding["code"] == code)
     return next((finding for finding in with_code if _contains_all(finding, fault.mentions)), None)
 

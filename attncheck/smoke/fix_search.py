@@ -15,7 +15,7 @@ from attncheck.smoke.trials import failed_checks, find_result
 MAX_CHANGES = 8  # changes tried for one check
 MAX_ROUNDS = 4  # searches one after another, each for one failed check
 
-# Runs changes of a run's plan: each with the checks of these names, or with all of them where none is named.
+# Runs changes of a run's plan: each with the checks of these names, or with all of them if none is named.
 RunChanges = Callable[[PlanRun, Sequence[Change], tuple[str, ...]], list[PlanRun]]
 
 
@@ -37,7 +37,7 @@ class SearchResult:
 
     accepted: tuple[AcceptedChange, ...]
     rejected: tuple[tuple[str, str], ...]  # (name of a check, title of a change that does not fix it)
-    final_run: PlanRun  # all checks under all accepted changes; the first run where none is accepted
+    final_run: PlanRun  # all checks under all accepted changes; the first run if none is accepted
 
     @property
     def titles(self) -> str:
@@ -83,7 +83,7 @@ def _propose_changes(plan_run: PlanRun, check_name: str) -> list[Change]:
 def _find_alternative(
     accepted: Change, later: Iterable[tuple[Change, PlanRun]], check_name: str
 ) -> tuple[Change, PlanRun] | None:
-    """Return the first other implementation that passes the check, where the accepted change names a culprit."""
+    """Return the first other implementation that passes the check, if the accepted change names a culprit."""
     if not accepted.culprit:
         return None
     implementation = accepted.plan.attn_implementation

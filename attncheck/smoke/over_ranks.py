@@ -1,4 +1,5 @@
-"""Runs smoke's check that takes a group of ranks: model, plan -> ranks -> does training over ranks equal one rank's."""
+"""Runs smoke's check that takes a group of ranks: model, plan -> ranks -> does training across ranks equal one
+rank's."""
 
 import os
 import time
@@ -22,7 +23,7 @@ from attncheck.workers.ranks import RankJob, RankRunner
 def run_parallel_check(
     model: str, plan: Plan, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> CheckResult:
-    """Return the result of the check over ranks; where ranks did not start or meet, it is lost, with the reason.
+    """Return the result of the check across ranks; where ranks did not start or meet, it is lost, with the reason.
 
     Raises `Following` on every rank but the first of an outside launcher.
     """

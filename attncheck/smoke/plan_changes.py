@@ -25,7 +25,7 @@ def propose_implementations(
 
 
 def propose_without_cudnn(plan: Plan, result: CheckResult) -> Iterator[Change]:
-    """Yield SDPA without cuDNN's kernels where it made NaN or infinity: a run that has none then proves whose they are.
+    """Yield SDPA without cuDNN's kernels if it made NaN or infinity: a run that has none then proves whose they are.
 
     Under a bool mask with rows that see nothing cuDNN 9.19 makes NaN of dq below 128 tokens, in bfloat16.
     """
@@ -52,9 +52,9 @@ def propose_collator_changes(plan: Plan) -> Iterator[Change]:
         changes.append(Change("no cache while training", "setting", text, replace(plan, use_cache=False)))
     if plan.positions == "running":
         text = "position_ids = torch.cat([torch.arange(len(document)) for document in row])"
-        changes.append(Change("positions that begin anew", "edit", text, replace(plan, positions="reset")))
+        changes.append(Change("positions that begin again", "edit", text, replace(plan, positions="reset")))
     if plan.packing == "mask_2d":
-        text = 'batch.pop("attention_mask")  # position_ids that begin anew keep documents apart'
+        text = 'batch.pop("attention_mask")  # position_ids that begin again keep documents apart'
         changes.append(Change("no 2-D mask of ones", "edit", text, replace(plan, packing="position_ids")))
     yield from changes
     if len(changes) > 1:
@@ -66,7 +66,7 @@ def propose_collator_changes(plan: Plan) -> Iterator[Change]:
 
 def propose_multimodal_positions(plan: Plan) -> Change:
     """Return the change to position_ids in which transformers' multimodal models find documents: (4, batch, seqlen)."""
-    text = "position_ids = torch.stack([plain, *time_height_width])  # (4, batch, seqlen), each beginning anew"
+    text = "position_ids = torch.stack([plain, *time_height_width])  # (4, batch, seqlen), each beginning again"
     return Change("positions of shape (4, batch, seqlen)", "edit", text, replace(plan, positions="reset_4d"))
 
 

@@ -45,7 +45,7 @@ from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
 DOES_NOT_RUN = "ATN347"  # the code of errors in which no check's question could be asked
-DEFAULT_MODELS = ("llama", "qwen2")  # shapes trained where no model is named
+DEFAULT_MODELS = ("llama", "qwen2")  # shapes trained if no model is named
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # by a part of a model's name
 
 
@@ -82,7 +82,7 @@ def validate_request(request: Request) -> None:
 def run(
     snapshot: Snapshot, request: Request, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> Report:
-    """Run the request and return its report. Raises `Unanswered` where nothing can be run."""
+    """Run the request and return its report. Raises `Unanswered` if nothing can be run."""
     began = time.monotonic()
     request = restrict_to_rank(request, read_rank_env(os.environ))
     plan = choose_implementation(request.plan, snapshot, target)
@@ -149,7 +149,7 @@ def restrict_to_rank(request: Request, rank_env: RankEnv | None) -> Request:
 
 
 def choose_implementation(plan: Plan, snapshot: Snapshot, target: ExecutionTarget) -> Plan:
-    """Return the plan with an implementation where none was named: flash-attn where it is, else transformers' own.
+    """Return the plan with an implementation if none was named: flash-attn where it is, else transformers' own.
 
     A ring needs flash_attention_2, which the adapter replaces.
     """
@@ -162,9 +162,9 @@ def choose_implementation(plan: Plan, snapshot: Snapshot, target: ExecutionTarge
 
 
 def _run_trials(request: Request, runner: TrialRunner, trials: Sequence[Trial]) -> list[PlanRun]:
-    """Return the plan run of each trial, on one device and over ranks.
+    """Return the plan run of each trial, on one device and across ranks.
 
-    Where flash-attn is emulated for the ranks, one device has none: it runs transformers' own choice.
+    If flash-attn is emulated for the ranks, one device has none: it runs transformers' own choice.
     """
     emulated = request.ring is not None and request.ring.is_emulated(runner.target)
     local_trials = [
@@ -176,7 +176,7 @@ def _run_trials(request: Request, runner: TrialRunner, trials: Sequence[Trial]) 
 
 
 def _add_parallel_check(plan_run: PlanRun, request: Request, runner: TrialRunner) -> PlanRun:
-    """Return a plan run with the result of the check over ranks added, where that applies and is requested.
+    """Return a plan run with the result of the check across ranks added, if that applies and is requested.
 
     Ranks are started once for a plan: the run of all checks under a change takes the result that proved the change.
     """
@@ -193,7 +193,7 @@ def _add_parallel_check(plan_run: PlanRun, request: Request, runner: TrialRunner
 
 
 def _require_results(plan_runs: Sequence[PlanRun]) -> None:
-    """Raise `Unanswered` where no check applies or nothing fits into memory."""
+    """Raise `Unanswered` if no check applies or nothing fits into memory."""
     results = [result for plan_run in plan_runs for result in plan_run.results]
     if not results:
         raise Unanswered("no question arises under this plan")
@@ -268,14 +268,14 @@ def _make_verdict(plan_run: PlanRun, result: CheckResult) -> Verdict:
 
 
 def collect_evidence(result: CheckResult) -> tuple[str, ...]:
-    """Return the lines that support a result's answer, the gravest first."""
+    """Return the lines that support a result's answer, the most severe first."""
     beyond_limit = [describe_measure(measure) for measure in worst_first(result) if measure.beyond]
     return tuple(dict.fromkeys((*result.violations, *beyond_limit, *result.reservations, *result.notes)))
 
 
 @dataclass(frozen=True)
 class _FailedCheck:
-    """A check that a model's first run fails or lost, and what was tried to mend it."""
+    """A check that a model's first run fails or lost, and what was tried to fix it."""
 
     check: checks.SmokeCheck
     plan_run: PlanRun
@@ -350,7 +350,7 @@ def _change_fixes(check_name: str, search: SearchResult) -> Iterator[Fix]:
 
 
 def _accepted_for(check_name: str, search: SearchResult) -> list[AcceptedChange]:
-    """Return the changes accepted for a check; where that was fixed along with others, all of them."""
+    """Return the changes accepted for a check; if that was fixed along with others, all of them."""
     own_changes = [accepted for accepted in search.accepted if accepted.check_name == check_name]
     return own_changes or list(search.accepted)
 

@@ -21,7 +21,7 @@ PARALLEL_CHECK = "parallel"  # the check that a worker, which has one device, ca
 
 @dataclass(frozen=True)
 class Trial:
-    """A plan to run on a model, and the names of the checks to run; all that apply where none is named."""
+    """A plan to run on a model, and the names of the checks to run; all that apply if none is named."""
 
     model: str
     plan: Plan
@@ -29,7 +29,7 @@ class Trial:
     check_names: tuple[str, ...] = ()
 
     def select_checks(self) -> tuple[checks.SmokeCheck, ...]:
-        """Return the checks that one worker runs, in order: those named that apply, without the one over ranks."""
+        """Return the checks that one worker runs, in order: those named that apply, without the one across ranks."""
         all_checks = checks.load()[0].values()
         local_checks = [check for check in all_checks if check.name != PARALLEL_CHECK]
         requested = [check for check in local_checks if not self.check_names or check.name in self.check_names]
@@ -46,10 +46,10 @@ class TrialRunner:
     extra_path: str = ""  # a folder put first on the workers' sys.path
     device: dict[str, Any] = field(default_factory=dict)
     finished: tuple[PlanRun, ...] = ()  # of the last trials, as far as they were run
-    over_ranks: dict[tuple[str, Plan, Ring], CheckResult] = field(default_factory=dict)  # of the check over ranks
+    over_ranks: dict[tuple[str, Plan, Ring], CheckResult] = field(default_factory=dict)  # of the check across ranks
 
     def run(self, trials: Sequence[Trial]) -> tuple[PlanRun, ...]:
-        """Return the plan run of each trial. Raises `Unanswered` where the device or torch cannot be had."""
+        """Return the plan run of each trial. Raises `Unanswered` if the device or torch cannot be had."""
         results: dict[tuple[int, str], CheckResult] = {}
         try:
             for indices in _group_by_environment(trials):
@@ -136,7 +136,7 @@ def failed_checks(plan_run: PlanRun) -> tuple[str, ...]:
 
 
 def find_result(plan_run: PlanRun, check_name: str) -> CheckResult | None:
-    """Return a plan run's result of the check of this name, None where it was not run."""
+    """Return a plan run's result of the check of this name, None if it was not run."""
     return next((result for result in plan_run.results if result.check == check_name), None)
 
 

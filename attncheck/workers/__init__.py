@@ -4,7 +4,7 @@ Answers: how is code that may crash, hang or print run without harm? In a child 
 with it; nothing outlives the command that asked.
 
 `child.py` runs one process and returns how it ended; `pool.py` keeps workers that run one item after another, and
-takes another worker where one is lost; `losses.py` finds what the lost items share; `ranks.py` starts a group of ranks
+takes another worker if one is lost; `losses.py` finds what the lost items share; `ranks.py` starts a group of ranks
 by PyTorch's launcher, or joins the one that torchrun or srun started; `overlay.py` installs packages into a throwaway
 folder. `inside/` is what runs in a child: a job names its function as text ("module:function"), so that nothing here
 imports a task.

@@ -49,7 +49,7 @@ with os.fdopen(out, "wb") as stream:
 
 @dataclass(frozen=True)
 class ChildResult:
-    """How a child ended, and its answer where it has one."""
+    """How a child ended, and its answer if it has one."""
 
     outcome: Literal["ok", "died", "timed_out"]
     answer: object = None

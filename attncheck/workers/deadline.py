@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from attncheck.core.io import interrupts
 from attncheck.core.report import InterruptedRun, Report
 
-GRACE_SECONDS = 5.0  # beyond the deadline, for work that keeps to it by itself and returns what it has by then
+GRACE_SECONDS = 5.0  # beyond the deadline, for work that keeps to it on its own and returns what it has by then
 RESEND_SECONDS = 30.0  # until SIGINT is sent again to work that did not end
 
 

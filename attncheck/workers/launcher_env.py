@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from attncheck.core.io.errors import BadUsage
 
-PORT_RANGE = 20000  # from 10000 on: what a Slurm job's number is folded into, as its users do by hand
+PORT_RANGE = 20000  # since 10000: what a Slurm job's number is folded into, as its users do by hand
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class RankEnv:
 
 
 def read_rank_env(environ: Mapping[str, str]) -> RankEnv | None:
-    """Return our rank, None where no launcher started us. Raises `BadUsage` where only some variables are set.
+    """Return our rank, None if no launcher started us. Raises `BadUsage` where only some variables are set.
 
     torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; srun sets SLURM_PROCID, SLURM_NTASKS,
     SLURM_LOCALID and the list of nodes, whose first is taken as the master address. SLURM_STEP_NUM_TASKS distinguishes

@@ -1,8 +1,8 @@
 """What the items that cost their worker have in common, so that no more of that kind are tried and all others are.
 
 An item is known by its features, in the order in which they explain best ("head_dim 160", "dtype bf16", …); what they
-mean is the business of whoever makes the job. A feature explains a loss where at least two lost items have it and no
-item that has it survived; where no single one does, two together are looked for. Several may explain the same losses:
+mean is the business of whoever makes the job. A feature explains a loss if at least two lost items have it and no
+item that has it survived; if no single one does, two together are looked for. Several may explain the same losses:
 then only an item that has them all is held back, and what happens to the others decides between them.
 """
 
@@ -12,7 +12,7 @@ from itertools import combinations
 
 Features = tuple[str, ...]
 
-MAX_LOSSES = 3  # after which a job's remaining items are given up where none survived, or nothing is known of them
+MAX_LOSSES = 3  # after which a job's remaining items are given up if none survived, or nothing is known of them
 # A worker that dies costs another start (some seconds), one that hangs its whole deadline. Two losses show a feature,
 # so that three features may be found before a backend that dies here and there ends.
 COST_OF_DEATH, COST_OF_HANG, MAX_COST = 1, 2, 6
@@ -91,11 +91,11 @@ class Losses:
         self.update()
 
     def forgive(self) -> None:
-        """Start counting anew: what follows is tried alone, without what held it up."""
+        """Start counting again: what follows is tried alone, without what held it up."""
         self.workers = self.cost = 0
 
     def update(self) -> None:
-        """Explain the losses anew, by all that is known by now."""
+        """Explain the losses again, by all that is known by now."""
         self.shared = explain_losses(
             [self.features.get(item, ()) for item in self.lost], [self.features.get(item, ()) for item in self.survived]
         )
@@ -107,7 +107,7 @@ class Losses:
         return self.workers >= MAX_LOSSES if is_hopeless else self.cost >= MAX_COST
 
     def reason_to_skip(self, item: str) -> str:
-        """Return why an item is not to be tried, "" where it is."""
+        """Return why an item is not to be tried, "" if it is."""
         for shared in self.shared:
             if shared.features <= set(self.features.get(item, ())):
                 how = self._describe_how(shared)

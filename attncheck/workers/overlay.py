@@ -1,4 +1,4 @@
-"""Packages beside an environment: installed into a temporary folder that workers import from first, then removed.
+"""Packages alongside an environment: installed into a temporary folder that workers import from first, then removed.
 
 The environment itself is never written to: the installer gets a folder (`--target`), no dependencies and no build.
 """
@@ -25,7 +25,7 @@ from attncheck.workers.scratch import make_folder, remove_folder, scratch_folder
 
 INSTALL_SECONDS = 900.0  # torch's wheels are gigabytes
 POLL_SECONDS = 0.2  # between two looks for an interrupt
-# `--target` is refused beside `--user`, and a user's pip.conf may ask for either that or a virtual environment.
+# `--target` is refused alongside `--user`, and a user's pip.conf may ask for either that or a virtual environment.
 INSTALLER_ENVIRONMENT = {
     "PYTHONDONTWRITEBYTECODE": "1",
     "PYTHONNOUSERSITE": "1",
@@ -60,9 +60,9 @@ def package_overlay(
 ) -> Iterator[Path]:
     """Yield a folder that holds exactly `packages` as `python` can import them; afterwards it is always removed.
 
-    `options` are the installer's: "--no-index", "--find-links". uv installs where it is on PATH; where it fails or is
+    `options` are the installer's: "--no-index", "--find-links". uv installs if it is on PATH; if it fails or is
     missing, the interpreter's own pip does. `report_progress` gets a line of text at each poll. Raises `Unanswered`
-    where the packages cannot be installed.
+    if the packages cannot be installed.
     """
     folder: Path | None = None
     try:
@@ -100,7 +100,7 @@ def _install_packages(
             reasons.append(_explain_failure(installer.final_stderr()))
         else:
             return target
-    raise Unanswered(f"{names} cannot be installed beside the environment: {reasons[0]}")
+    raise Unanswered(f"{names} cannot be installed next to the environment: {reasons[0]}")
 
 
 def _describe_package(text: str) -> str:
@@ -111,9 +111,9 @@ def _describe_package(text: str) -> str:
 def resolve_with_uv(
     python: str, requirements: Sequence[str], report_progress: Callable[[str], None], seconds: float = 120.0
 ) -> str:
-    """Return what `uv pip install --dry-run` says of installing `requirements` together; "" where uv is not on PATH.
+    """Return what `uv pip install --dry-run` says of installing `requirements` together; "" if uv is not on PATH.
 
-    It asks the package index, builds nothing and changes nothing. Raises `Unanswered` where it gives no answer in time.
+    It asks the package index, builds nothing and changes nothing. Raises `Unanswered` if it gives no answer in time.
     """
     uv = shutil.which("uv")
     if not uv or not os.path.isabs(uv):
@@ -273,7 +273,7 @@ def _explain_failure(stderr: str) -> str:
 
 
 def parse_fix_requirements(fix: Fix) -> tuple[str, ...]:
-    """Return the requirements that a fix installs, () where an overlay cannot stand in for its command.
+    """Return the requirements that a fix installs, () if an overlay cannot replace its command.
 
     Taken are `pip install`, `python -m pip install` and `uv pip install` of requirements that are pinned or have an
     upper bound, and of wheels by their address. Not taken: anything from another index, from a file or from source,

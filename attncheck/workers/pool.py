@@ -32,7 +32,7 @@ START_SECONDS = 180.0  # importing torch and opening the device, on a cold disk
 RETRY_FACTOR = 3.0  # times its seconds that an item gets which ran out of time and is tried again
 NO_TIME_LEFT = "ran out of time, and none was left to try it again: not judged"
 LINE_LIMIT = 64 << 20
-# Only attncheck is taken from our folder: whatever else lies beside it is not the examined environment's.
+# Only attncheck is taken from our folder: whatever else lies next to it is not the examined environment's.
 BOOTSTRAP = """\
 import os, sys
 out = os.dup(1)
@@ -56,8 +56,8 @@ class Job:
     """The work of one worker: its name, the message it starts with, its items by name, and the seconds for each item.
 
     `extra_path` is a folder of packages that its interpreter, and all that it starts, finds before the environment's.
-    Where it `spins` its threads spin while they wait, as a job's do: for what is timed. Jobs of one name do the same
-    work; `features` says of each item by which words it may be recognised where others like it are lost.
+    If it `spins` its threads spin while they wait, as a job's do: for what is timed. Jobs of one name do the same
+    work; `features` says of each item by which words it may be recognised if others like it are lost.
     """
 
     name: str
@@ -74,7 +74,7 @@ EventKind = Literal["started", "step", "answer", "raised", "died", "timed_out", 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to an item of a job; `answer` is a document where it was measured, else `reason` is set.
+    """Something that happened to an item of a job; `answer` is a document if it was measured, else `reason` is set.
 
     A "step" holds in `answer` how far a long item has come. "timed_out" hangs, whatever the machine does;
     "out_of_time" may only have lacked the machine, and twice. "skipped" shares what the lost items do; "given_up" came
@@ -104,7 +104,7 @@ class Worker(Process):
         return [self._send_job, self._read_messages, *super()._stream_handlers()]
 
     def _send_job(self) -> None:
-        """Send the job's message, and keep standard input open: its end shows the worker that we are gone."""
+        """Send the job's message, and keep standard input open: its end shows the worker that we no longer exist."""
         line = json.dumps({**self.job.message, "items": self.job.items}).encode() + b"\n"
         with contextlib.suppress(OSError, ValueError):
             assert self._process.stdin is not None
@@ -332,7 +332,7 @@ class _PoolRun:
         self._go_on(lost.work, reason)
 
     def _record_timeout(self, lost: _RunningWorker) -> None:
-        """Report the item whose time ran out where it hangs or ran out of time before; else try it again later."""
+        """Report the item whose time ran out if it hangs or ran out of time before; else try it again later."""
         use = compare_samples(lost.sample, sample_cpu([lost.worker.pid]))
         self._stop(lost)
         work = lost.work
@@ -411,7 +411,7 @@ def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[Event
 def cache_environment(folder: str) -> dict[str, str]:
     """Return where compilers keep what they compiled: in the run's own `folder`, whatever folders the user has chosen.
 
-    All workers of a run share it, so that what one compiled the next one finds; it is gone with the folder.
+    All workers of a run share it, so that what one compiled the next one finds; it no longer exists with the folder.
     """
     return {"TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor", "TRITON_CACHE_DIR": f"{folder}/triton", "TMPDIR": folder}
 

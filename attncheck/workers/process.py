@@ -75,7 +75,7 @@ class Process:
     ) -> None:
         """Start `python` with `arguments` in `folder` (default: an empty one, so that nothing is imported from here).
 
-        Raises `BadUsage` where it cannot be started, `Unanswered` where nothing can.
+        Raises `BadUsage` where it cannot be started, `Unanswered` if nothing can.
         """
         with defer_signals():
             self._start(python, arguments, environment, folder)
@@ -106,7 +106,7 @@ class Process:
             thread.start()
 
     def _stream_handlers(self) -> list[Callable[[], None]]:
-        """Return what handles the child's streams, each in a thread of its own; the last one reads standard error."""
+        """Return what handles the child's streams, each in its own thread; the last one reads standard error."""
         return [self._read_stderr]
 
     def _close_stdin(self) -> None:
@@ -172,10 +172,10 @@ def absolute_program(program: str) -> str:
 def _isolated_environment() -> dict[str, str]:
     """Return our environment for a child that starts in another folder: relative names in PYTHONPATH made absolute.
 
-    An empty entry, and ".", stand for the folder that Python is started in: they stay, and mean the child's empty one.
+    An empty entry, and ".", represent the folder that Python is started in: they stay, and mean the child's empty one.
     """
     environment = dict(os.environ)
-    with contextlib.suppress(OSError):  # the working folder is gone
+    with contextlib.suppress(OSError):  # the working folder no longer exists
         environment[FOLDER_VARIABLE] = os.getcwd()
         if "PYTHONPATH" in environment:
             entries = environment["PYTHONPATH"].split(os.pathsep)

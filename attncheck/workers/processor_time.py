@@ -36,7 +36,7 @@ class CpuUse:
     elapsed: float = 0.0
 
     def describe(self) -> str:
-        """Return in words what they did, "" where that is not known."""
+        """Return in words what they did, "" if that is not known."""
         if self.activity == "unknown":
             return ""
         texts = {"asleep": "it slept: ", "computing": "it computed without an end: ", "starved": ""}
@@ -44,7 +44,7 @@ class CpuUse:
 
 
 def sample_cpu(pids: Iterable[int]) -> CpuSample | None:
-    """Return the processor time of processes and their descendants, None where the system does not say."""
+    """Return the processor time of processes and their descendants, None if the system does not say."""
     stats = _read_stats()
     members = {pid for pid in pids if pid in stats}
     if not members:
@@ -77,7 +77,7 @@ def compare_samples(first: CpuSample | None, last: CpuSample | None) -> CpuUse:
 
 
 def read_process_state(pid: int) -> str:
-    """Return the letter of a process's state (proc_pid_stat(5)), X where there is none, ? where /proc does not show."""
+    """Return the letter of a process's state (proc_pid_stat(5)), X if there is none, ? if /proc does not show."""
     if not os.path.exists("/proc/self"):
         return "?"
     try:

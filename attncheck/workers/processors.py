@@ -5,7 +5,7 @@ The processors are those of the affinity mask and the control group's quota, the
 
 Threads of OpenMP spin while they wait for one another. On a machine that others keep busy one of them has always lost
 its processor, and that spinning costs several times the work itself; passive threads sleep instead (OpenMP 5.2, 21.7,
-OMP_WAIT_POLICY). What the user has set stays as it is.
+OMP_WAIT_POLICY). What the user has set stays unchanged.
 """
 
 import math
@@ -34,7 +34,7 @@ def count_cores() -> int:
 
 
 def read_quota(folder: Path) -> float:
-    """Return the processors that the control group at `folder` may use at a time, 0 where it has no bound."""
+    """Return the processors that the control group at `folder` may use at a time, 0 if it has no bound."""
     with suppress(OSError, ValueError, ZeroDivisionError):
         limit, period = (folder / "cpu.max").read_text().split()
         return 0.0 if limit == "max" else int(limit) / int(period)

@@ -67,7 +67,7 @@ load_task(entry)(folder)
 _AGENT_FAILURE = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+)")
 _ROOT_CAUSE = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\s+exitcode\s*: (-?\d+)")
 
-# What gloo and NCCL say to a rank whose peer is gone: no fault of its own.
+# What gloo and NCCL say to a rank whose peer no longer exists: no fault of its own.
 _PEER_GONE = re.compile(r"closed by peer|reset by peer|remote process exited|ncclRemoteError|connection was closed")
 
 _sequence = itertools.count()  # of the groups that this process starts
@@ -127,7 +127,7 @@ class RankRunner:
         on_event: Callable[[Event], None],
         until: float | None,
     ) -> tuple[str, ...]:
-        """Run items in one group after another; those that ran out of time are added to `late`, where it is given."""
+        """Run items in one group after another; those that ran out of time are added to `late`, if it is given."""
         losses = Counter[str]()
         while remaining and (until is None or time.monotonic() < until):
             with scratch_folder() as folder:
@@ -160,7 +160,7 @@ class RankRunner:
     ) -> None:
         """Report items that are not tried any more: their backend lost too many, or the group cannot be restarted.
 
-        Where some of those losses only ran out of time, the rest of the backend's items is tried later with them.
+        If some of those losses only ran out of time, the rest of the backend's items is tried later with them.
         """
         late_backends = {backend for backend, _ in late or ()}
         for item in list(remaining):
@@ -350,7 +350,7 @@ class _RankGroup:
         own_faults = {rank: fault for rank, fault in faults.items() if not _PEER_GONE.search(fault["message"])}
         ended = [rank for rank in self._ended_ranks() if rank not in faults]
         if not own_faults and ended:
-            return "died", f"rank {ended[0]} ended by itself, before its peers: {self._last_stderr_line(ended[0])}"
+            return "died", f"rank {ended[0]} ended on its own, before its peers: {self._last_stderr_line(ended[0])}"
         if not own_faults:
             return "died", f"a peer of rank {min(faults)} went away; what it said last is on its own standard error"
         first = min(own_faults.values(), key=lambda fault: float(fault["at"]))
@@ -359,7 +359,7 @@ class _RankGroup:
         return "raised", f"{culprit}: {first['message']}"
 
     def _exit_statuses(self) -> dict[int, int]:
-        """Return the exit status of each rank that ended by itself, as far as the launcher reports it."""
+        """Return the exit status of each rank that ended on its own, as far as the launcher reports it."""
         if self.runner.rank_env is not None:
             code = self.process.returncode
             return {self.runner.rank_env.rank: code} if code not in (None, 0) else {}
@@ -384,7 +384,7 @@ class _RankGroup:
             last_line = self._last_stderr_line(ended[0])
             return (
                 "timed_out",
-                f"no answer any more: rank {ended[0]} ended by itself, its peers wait for it: {last_line}",
+                f"no answer any more: rank {ended[0]} ended on its own, its peers wait for it: {last_line}",
             )
         latest = self._sample_ranks()
         stacks = collect_stacks(self.folder)
@@ -445,7 +445,7 @@ class _RankGroup:
 
 
 def _has_ended(pid: int) -> bool:
-    """Say whether a process is gone, or a zombie that waits to be reaped."""
+    """Say whether a process no longer exists, or a zombie that waits to be reaped."""
     return read_process_state(pid) in "ZX"
 
 

@@ -1,8 +1,8 @@
-"""Temporary folders of this process: private, named after it, and removed even where it was killed.
+"""Temporary folders of this process: private, named after it, and removed even if it was killed.
 
 A folder is named `attncheck-MACHINE-PID-START-…`: MACHINE tells this boot of this machine, and this container on it,
 from all others that may share the folder above; START is when the kernel started the process. So whoever starts next
-can tell the folders of processes that are gone from those of processes that still run, and removes them.
+can tell the folders of processes that no longer exist from those of processes that still run, and removes them.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _NAME = re.compile(r"attncheck-([0-9a-f]{8})-(\d+)-(\d+)-\w+")
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[str]:
-    """Yield a folder of our own, and remove it with all that is in it. Raises `Unanswered` where there can be none."""
+    """Yield our own folder, and remove it with all that is in it. Raises `Unanswered` if there can be none."""
     folder = make_folder()
     try:
         yield folder
@@ -41,7 +41,7 @@ def make_folder() -> str:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder of ours, or what stands in its place, as far as it can be removed."""
+    """Remove a folder of ours, or what is in its place, as far as it can be removed."""
     try:
         _remove(folder)
     except RecursionError:  # it is deeper than Python's own functions go
@@ -71,7 +71,7 @@ def _list_folders(path: str) -> list[str]:
 
 @cache
 def empty_folder() -> str:
-    """Return the folder that children start in: an empty one of our own, else the file system's root.
+    """Return the folder that children start in: our own empty one, else the file system's root.
 
     Python looks for modules where it is started (`python -c`, `-m`), so a child must not start where the user works:
     a `json.py` there would run in the place of the library's.

@@ -53,9 +53,9 @@ def innermost_frame(stack: str) -> str:
 
 
 def describe_crash(stderr: str) -> tuple[str, str]:
-    """Return where a fatal signal hit, "" where faulthandler wrote nothing, and the last line that came before it.
+    """Return where a fatal signal hit, "" if faulthandler wrote nothing, and the last line that came before it.
 
-    torch's own frames are left out where others are known: every compiled operator is called through `torch/_ops.py`.
+    torch's own frames are left out if others are known: every compiled operator is called through `torch/_ops.py`.
     """
     before, fatal, rest = stderr.partition(FATAL)
     frames = _FRAME.findall(rest)

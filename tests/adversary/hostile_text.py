@@ -86,7 +86,7 @@ HARMLESS = "word"
 # What is looked up, so that other text in its place is refused when it is read.
 OWN_TYPES = (Plan,)
 OWN_FIELDS = {("Fix", "sets")}
-# What has several lines on purpose, and is shown so in a block of its own.
+# What has several lines on purpose, and is shown so in its own block.
 BLOCKS = {("Fix", "text"), ("LintedLaunch", "diff"), ("LintedLaunch", "command"), ("Settings", "text"),
           ("Recommendation", "setting")}  # fmt: skip
 

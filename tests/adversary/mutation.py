@@ -1,6 +1,6 @@
 """A small mutator: byte flips, cuts, splices, repeats, hostile tokens and deep nesting, all from one seed.
 
-`mutate` damages the text, which is then mostly refused where it is parsed; `mutate_values` puts wrong values into a
+`mutate` damages the text, which is then mostly refused if it is parsed; `mutate_values` puts wrong values into a
 document that stays well formed, so that they reach what reads them.
 """
 

@@ -9,12 +9,12 @@ DOCUMENTED = (CLEAN, FOUND, BAD_USAGE, UNANSWERED, INTERRUPTED)
 CODE = re.compile(r"\bATN\d{3}\b")
 CONFIRMATION = re.compile(
     r"wrote |\S+: \d+ findings?, |attncheck gate reads it: "
-)  # what `init --write` and `baseline` say beside an error
+)  # what `init --write` and `baseline` say alongside an error
 OWN_FAULTS = ("Traceback", "this is a bug in attncheck", "attncheck's own rule", "ended before it could say why")
 
 
 def find_fault(code: object, stdout: str, stderr: str, can_report: bool = True, can_complain: bool = True) -> str:
-    """Return what is wrong with how a command ended, "" where nothing is.
+    """Return what is wrong with how a command ended, "" if nothing is.
 
     Without `can_report` nothing reaches standard output, and without `can_complain` nothing standard error.
     """

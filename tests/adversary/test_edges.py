@@ -1,4 +1,4 @@
-"""Commands that lack what every program takes for granted: memory, files, a disk, streams, a folder to stand in.
+"""Commands that lack what every program takes for granted: memory, files, a disk, streams, a folder to be in.
 
 Whatever is missing, the exit code is one that the documentation names, what is said is one line, 1 comes only with a
 finding, and 0 only with a report that arrived. Here each limit meets one command, nightly all of them.
@@ -67,7 +67,7 @@ class Limit:
 
 LIMITS = {
     "no limit": Limit(),
-    "a folder that is gone": Limit(before="mkdir gone; cd gone; rmdir ../gone;"),
+    "a folder that no longer exists": Limit(before="mkdir gone; cd gone; rmdir ../gone;"),
     # Root may write anywhere, but not in /proc. The sizes of files also limit what a temporary folder is tried with.
     "no temporary folder": Limit(before="ulimit -f 0; export TMPDIR=/proc TEMP=/proc TMP=/proc HOME=/proc;"),
     "no home": Limit(before="unset HOME XDG_CACHE_HOME TMPDIR;"),
@@ -97,7 +97,7 @@ LIMITS = {
 NIGHTLY_LIMITS = {
     *("no limit", "no home", "no core, no time to spare", "a temporary folder that is not there"),
     *("ASCII output", "Latin-1 output", "an ASCII locale", "a full disk", "standard output closed"),
-    *("a folder that is gone", "output and error closed"),
+    *("a folder that no longer exists", "output and error closed"),
 }
 
 
@@ -292,7 +292,7 @@ def test_a_package_of_ours_that_does_not_load(tmp_path: Path) -> None:
     result = subprocess.run(command, cwd="/", env=environ, capture_output=True, text=True)
     assert result.returncode == UNANSWERED
     assert result.stderr == (
-        "attncheck: attncheck's own installation is damaged: AttributeError: planted; install it anew\n"
+        "attncheck: attncheck's own installation is damaged: AttributeError: planted; install it again\n"
     )
 
 

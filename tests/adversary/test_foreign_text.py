@@ -39,7 +39,7 @@ from tests.report import reports
 FORMATS = ("text", "markdown", "html", "json", "junit", "sarif", "github")
 EACH_HOSTILE = pytest.mark.parametrize("name", HOSTILE)
 THOROUGH = pytest.mark.parametrize("thorough", [False, pytest.param(True, marks=pytest.mark.nightly)])
-# What GitHub links, shows as a picture or notifies people of, wherever it stands outside code.
+# What GitHub links, shows as a picture or notifies people of, wherever it is outside code.
 REFERENCE = re.compile(
     r"https?://|ftp://|www\.|\w@\w|(?<!\w)@\w|#\d|\bgh-\d|:(?:tada|warning|\+1):|\b[0-9a-f]{40}\b", re.I
 )
@@ -232,14 +232,14 @@ def test_documents_give_back_what_was_planted(name: str, thorough: bool) -> None
 
 
 def write_unbroken(report: Report) -> str:
-    """Return a report as text, as it is written where no runner reads it."""
+    """Return a report as text, as it is written if no runner reads it."""
     return load_format("text").render(clean(report), True)
 
 
 @THOROUGH
 @EACH_HOSTILE
 def test_no_line_of_the_text_begins_like_one_of_ours(name: str, thorough: bool) -> None:
-    """A line that foreign text begins stands to the right: at the left are no more than its first line alone gives."""
+    """A line that foreign text begins is to the right: at the left are no more than its first line alone gives."""
     first = HOSTILE[name].split("\n")[0].rstrip("\r")
     for report, way in list_places(name, thorough):
         lines = left_lines(write_unbroken(plant_text(HOSTILE[name], report, way)))
@@ -281,7 +281,7 @@ def assert_only_text(tokens: list[Token]) -> None:
 
 
 def merge_texts(token: Token) -> list[str]:
-    """Return the texts between the code spans of a line, as GitHub sees them: backslashes are gone."""
+    """Return the texts between the code spans of a line, as GitHub sees them: backslashes no longer exist."""
     parts = [""]
     for child in token.children or ():
         if child.type == "code_inline":

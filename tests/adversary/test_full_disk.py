@@ -17,7 +17,7 @@ from tests.conftest import Run
 
 # Of OpenRLHF 0.9, whose names 0.11 changed: `lint --write` writes the new ones.
 LAUNCH = "deepspeed --module openrlhf.cli.train_sft --packing_samples --max_len 4096 --dataset d --pretrain m\n"
-# Each writes {}, or a file of its own in the folder that it is started in. What others show is left to the night.
+# Each writes {}, or its own file in the folder that it is started in. What others show is left to the night.
 COMMANDS = {
     "doctor": f"doctor --facts {FACTS} --output json={{}}",
     "doctor clean": f"doctor --facts {FACTS} --select ATN2 --output html={{}}",
@@ -34,7 +34,7 @@ COMMANDS = {
     "lint write": "lint --write launch.sh --target h100x8,openrlhf=0.11.2",
     "trust": "trust $OLDPWD/policy",
 }
-# A file system of its own with a launch on it, and then full; a limit on the size of files, which ends nothing.
+# Its own file system with a launch on it, and then full; a limit on the size of files, which ends nothing.
 DISKS = {
     "a full disk": (
         "mount -t tmpfs -o size=16k none full && cp launch.sh full && cd full && "

@@ -65,7 +65,7 @@ COMMANDS = {
     "backends": "backends --device cpu",
 }
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.95)  # of the calls that a command makes
-QUICK = ("init",)  # `baseline` has a test of its own, which tries as many
+QUICK = ("init",)  # `baseline` has its own test, which tries as many
 
 
 @pytest.fixture

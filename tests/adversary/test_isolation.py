@@ -46,7 +46,7 @@ LONG = [
 
 @pytest.fixture
 def hostile_folder(tmp_path: Path) -> Path:
-    """Return a folder with a file of every name that our processes might import; each leaves a mark where it runs."""
+    """Return a folder with a file of every name that our processes might import; each leaves a mark if it runs."""
     folder = tmp_path / "hostile"
     folder.mkdir()
     dependencies = set(importlib.metadata.packages_distributions())

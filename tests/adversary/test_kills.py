@@ -16,7 +16,7 @@ from attncheck.workers import scratch
 from tests.conftest import Run, all_processes_gone
 from tests.doctor import stub_packages
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are distinguished by /proc")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 MOMENTS = (0.15, 1.0)  # seconds: while it starts, while what it started hangs
 MANY_MOMENTS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.8, 1.3, 2.1, 3.4)
@@ -59,7 +59,7 @@ def end_early(
 
 
 def check_nothing_is_left(number: signal.Signals, status: int, folder: Path, marker: str, attncheck: Run) -> None:
-    # Before its handlers stand a signal ends Python as it ends any program.
+    # Before its handlers are a signal ends Python as it ends any program.
     assert status in (130, -number), status
     assert all_processes_gone(marker)
     if status == -number:  # whoever starts next removes what a killed process could not

@@ -1,4 +1,4 @@
-"""What a lane could not do is said, and ends with 3 where nothing was found: never with 0."""
+"""What a lane could not do is said, and ends with 3 if nothing was found: never with 0."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from attncheck.gate.policy import Policy
 from tests.conftest import Run
 from tests.snapshots import laptop
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart by /proc")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are distinguished by /proc")
 HEALTHY = "__version__ = '2.9.0'\n"
 # Each takes away a process that answers for the whole lane: the keeper of the imports, the lane itself, its group.
 KILLERS = {

@@ -72,7 +72,7 @@ def iter_spellings(secret: str) -> Iterator[bytes]:
 
 @dataclass
 class Room:
-    """A folder with a project, a home, caches and temporary files of its own, all planted with secrets."""
+    """A folder with a project, a home, caches and temporary its own files, all planted with secrets."""
 
     folder: Path
     plants: Plants
@@ -153,7 +153,7 @@ def room(tmp_path: Path) -> Room:
 
 
 def plant_launches(project: Path, plants: Plants) -> None:
-    """Write launches of three frameworks that need correction beside every secret, so that a diff shows it."""
+    """Write launches of three frameworks that need correction alongside every secret, so that a diff shows it."""
 
     def put(shape: str) -> str:
         return plants.plant(shape, "a launch")

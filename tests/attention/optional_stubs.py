@@ -73,7 +73,7 @@ def attend_documents(
     return torch.cat(outs), torch.cat(lses, -1)
 
 
-# Signatures as they stand in the releases. hopper/flash_attn_interface.py of Dao-AILab/flash-attention:
+# Signatures as they are in the releases. hopper/flash_attn_interface.py of Dao-AILab/flash-attention:
 SCALES = "q_descale=None, k_descale=None, v_descale=None"
 LENGTHS = "cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k"
 REST_28 = "softcap=0.0, num_splits=1, pack_gqa=None, deterministic=False, sm_margin=0"

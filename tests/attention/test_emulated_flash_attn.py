@@ -162,7 +162,7 @@ def test_its_error_is_that_of_an_ideal_kernel(case: Case, generation: str) -> No
     verdict = judge_run(Run("emulated", case, "ok", scores=case_scores))
     assert verdict.answer == "pass" and verdict.budget_ratio < 0.8, verdict
     z_rms = [score.z_rms for score in case_scores if score.tensor in ("dq", "dk", "dv")]
-    assert max(z_rms) > 0.5, "it rounds where the kernels do"
+    assert max(z_rms) > 0.5, "it rounds if the kernels do"
 
 
 def run_emulated(inputs: Inputs, generation: str) -> Outputs:

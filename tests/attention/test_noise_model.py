@@ -121,7 +121,7 @@ FLOAT32 = replace(SHAPE, dtype="float32")
 SOFT_CAP = replace(SHAPE, softcap=20.0, values="large")
 ONE = (1.0, 1.0, 1.0, 1.0)
 # Where scores are noisy, P's own error and the softmax's shift cancel in part; the model leaves their covariance out,
-# and is the larger for it, most where one key has nearly all the weight: less than 1 is expected there.
+# and is the larger for it, most if one key has nearly all the weight: less than 1 is expected there.
 MODELS: dict[str, tuple[Case, Noise, bool, tuple[float, float, float, float]]] = {  # z_rms of out, dq, dk, dv
     "fused bfloat16": (SHAPE, "fused", False, ONE),
     "fused float16": (replace(SHAPE, dtype="float16"), "fused", False, ONE),

@@ -1,4 +1,4 @@
-"""Every number of a score, by loops over a reference made by hand; every dimension has a length of its own."""
+"""Every number of a score, by loops over a reference made by hand; every dimension has its own length."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def make_reference(case: Case = CASE, rows: list[int] | None = None) -> Referenc
 
 
 def exact_outputs(reference: Reference, noise: float = 0.0, seed: int = 1) -> Outputs:
-    """Return the exact results, each off by `noise` sigmas times a normal number; wild where nothing is judged."""
+    """Return the exact results, each off by `noise` sigmas times a normal number; wild if nothing is judged."""
     generator = torch.Generator().manual_seed(seed)
     noisy = {}
     for name in TENSORS:

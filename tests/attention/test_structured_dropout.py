@@ -19,7 +19,7 @@ from attncheck.attention.reference.structured_common import ProbeResult
 from attncheck.core.cases import DTYPES, Case, Dtype, with_name
 from tests.attention.float64_attention import Edit, attend, put, with_edits
 
-Mask = Callable[[Case, torch.Generator], Tensor]  # bool (batch, num_heads, seqlen_q, seqlen_k), True where it is kept
+Mask = Callable[[Case, torch.Generator], Tensor]  # bool (batch, num_heads, seqlen_q, seqlen_k), True if it is kept
 
 
 def make_case(seqlen: int = 64, batch: int = 2, **changes: object) -> Case:
@@ -170,7 +170,7 @@ def test_half_a_kept_weight_is_none() -> None:
     case = make_case(dropout=0.5, causal=True)
     kept = independent(case, torch.Generator().manual_seed(7))
     dropped = int((~kept[1, 3, 31, :32]).nonzero()[-1])
-    for key in (dropped, 60):  # of query 31, which weighs 32 keys alike: half a kept one's weight is 1 to the bit
+    for key in (dropped, 60):  # of query 31, which weighs 32 keys alike: half a kept one's weight is 1 bit for bit
         assert found(probe(case, read=read_one_weight(1, 3, 31, key, 0.5))) == CLEAN
 
 

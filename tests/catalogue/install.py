@@ -69,7 +69,7 @@ def mode(name: str, present: Presentation | str, title: str, codes: str, fix: st
 
 
 def on_bare_cards(communication: Communication) -> Communication:
-    """Return the result on the same GPUs where no variable of NCCL is set."""
+    """Return the result on the same GPUs if no variable of NCCL is set."""
     return replace(communication, ranks=tuple(replace(facts, environ={}) for facts in communication.ranks))
 
 
@@ -126,7 +126,7 @@ MODES = [
          "use_liger_kernel: false", "without liger nothing of it is imported: `attncheck smoke` on CPU"),
     mode("kernels-version-pin", f"{TF}.kernels_version_pin", "5.12.0 breaks on importing 0.17", "ATN149",
          "kernels>=0.12.0,<0.13",
-         "tried with 5.12.0 beside kernels 0.9.1 to 0.17.2: attncheck/doctor/knowledge/transformers.py"),
+         "tried with 5.12.0 alongside kernels 0.9.1 to 0.17.2: attncheck/doctor/knowledge/transformers.py"),
     mode("glibc-too-old", f"{FA}.flash_attn_glibc", "one minor version short", "ATN106", "2.7.4.post1", NAMES),
     mode("pip-wheel-cache-stale", f"{TORCH}.package_files_disturbed", "a module of flash-attn is another version's",
          "ATN115", "--no-cache-dir", BUILT),
@@ -137,19 +137,19 @@ MODES = [
          "ray job submit --runtime-env-json", "ray's documented option; not run on a cluster"),
     mode("liger-transformers-skew", f"{TF}.liger_transformers_skew", "0.8.5 under 4.57.6", "ATN150",
          "liger-kernel==0.8.4",
-         "run: liger-kernel 0.8.4 is imported and patches llama's forward beside transformers 4.57.6"),
+         "run: liger-kernel 0.8.4 is imported and patches llama's forward alongside transformers 4.57.6"),
     mode("nccl-nvls-hang", communicate(NVLS), "", "ATN521", "NCCL_NVLS_ENABLE=0",
          "eight H200s ran ring-flash-attn's benchmark with NVLS off; a failing fabric was not to be had"),
     mode("te-no-backend", f"{ENV}.transformer_engine_backends_off", "two off", "ATN553", "unset NVTE_FLASH_ATTN",
          UNSET),
     mode("framework-pins-conflict", f"{TF}.frameworks_cannot_share", "OpenRLHF 0.11.2 and verl 0.9.1", "ATN148",
-         "python -m venv", "the rule is silent where one of them is installed"),
+         "python -m venv", "the rule is silent if one of them is installed"),
     mode("flash-supports-window-import", "models.remote_code_removed_imports",
          "_flash_supports_window_size on 4.54.0", "ATN306", "transformers<4.54.0",
-         "the name stands in 4.53.3's wheel and not in 4.54.0's"),
-    mode("liger-silent-noop-patches", f"{TF}.liger_silent_noop", "mistral's loss class is gone", "ATN151",
+         "the name is in 4.53.3's wheel and not in 4.54.0's"),
+    mode("liger-silent-noop-patches", f"{TF}.liger_silent_noop", "mistral's loss class no longer exists", "ATN151",
          "fused_linear_cross_entropy=True",
-         "run: with these arguments liger-kernel 0.8.5 replaces mistral's forward beside transformers 5.17.0"),
+         "run: with these arguments liger-kernel 0.8.5 replaces mistral's forward alongside transformers 5.17.0"),
     mode("nccl-ib-error12", communicate(ROCE), "", "ATN521", "NCCL_IB_GID_INDEX=3",
          "no RoCE fabric was to be had: the title says that it is not tried; upstream's reports end with it"),
     mode("nccl-system-vs-wheel", f"{ENV}.nccl_not_the_wheels", "a module system's NCCL", "ATN550",
@@ -175,12 +175,12 @@ MODES = [
     mode("nccl-cumem-weight-sync", f"{ENV}.nccl_cumem_vllm", "vllm 0.29.0", "ATN551", "unset NCCL_CUMEM_ENABLE", UNSET),
     mode("fabric-manager-down", f"{GPUS}.fabric_manager_down", "torch says 802", "ATN204", "nvidia-fabricmanager",
          "NVIDIA's documented command; needs a machine's administrator"),
-    mode("fa3-deterministic-not", f"{DET}.flash_attn_3_deterministic", "FA3 in a run that shall repeat", "ATN706",
+    mode("fa3-deterministic-not", f"{DET}.flash_attn_3_deterministic", "FA3 in a run that should repeat", "ATN706",
          "flash_attention_2", ON_H200),
     mode("nvte-env-conflict", f"{ENV}.transformer_engine_backends_off", "flash off", "ATN553",
          "unset NVTE_FLASH_ATTN", UNSET),
     mode("vllm-attention-backend-env", f"{ENV}.vllm_attention_backend_env", "0.15.0", "ATN554",
-         "--attention-backend", "the option stands in that vllm's source, which the rule cites; not run"),
+         "--attention-backend", "the option is in that vllm's source, which the rule cites; not run"),
     mode("fa-kwarg-deterministic-old", f"{DET}.deterministic_flash_too_old", "2.4.0", "ATN701", "flash-attn==2.8.3",
          BUILT),
     mode("te-cp-thd-rounding", launch(COMMAND + SIZES + "--seq-length 8190", s.h200()), "", "ATN441",
@@ -196,7 +196,5 @@ MODES = [
 
 MISSED = [
     Missed("fa3-cb-autoswitch-t4", "transformers' continuous batching is generation; no training job runs it"),
-    Missed(
-        "liger-fused-ce-no-logits", "what uses the logits (compute_metrics, a custom loss) stands in the user's script"
-    ),
+    Missed("liger-fused-ce-no-logits", "what uses the logits (compute_metrics, a custom loss) is in the user's script"),
 ]

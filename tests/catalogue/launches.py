@@ -94,7 +94,7 @@ def recording(snapshot: Snapshot, *needs: Need) -> Present:
 
 
 def program(text: str, word: str, replacement: str) -> Present:
-    """Return a program of one's own with a word of it replaced."""
+    """Return the user's own program with a word of it replaced."""
     files = {"train.py": text.replace(word, replacement), "data.py": "def collate(): return pad_rows()\n"}
     return lambda folder: lint(write_tree(folder, files))
 

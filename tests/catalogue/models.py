@@ -56,7 +56,7 @@ def judge(snapshot: Snapshot) -> Present:
 
 
 def lint(text: str, snapshot: Snapshot | None = None, kind: Any = "shell", **packages: str) -> Present:
-    """Return what lints a launch beside these packages."""
+    """Return what lints a launch alongside these packages."""
     for name, version in packages.items():
         snapshot = s.with_package(snapshot or s.h200(), name.replace("_", "-"), version)
     source = Source("launch.yaml" if kind == "yaml" else "run.sh", text, kind)
@@ -81,7 +81,7 @@ def lay_model(config: dict[str, Any], snapshot: Snapshot | None = None, **files:
 def smoke(check: str, reason: str, plan: Plan) -> Present:
     """Return what makes smoke's report of a check that failed for `reason`, and passes under its first change.
 
-    One that would blame a kernel by mending the check is passed over: it is for that kernel's faults.
+    One that would blame a kernel by fixing the check is passed over: it is for that kernel's faults.
     """
 
     def present(folder: Path) -> Report:
@@ -107,7 +107,7 @@ def with_tokenizer(**fields: Any) -> Present:
 
 
 def rolling_out(snapshot: Snapshot, vllm: str) -> Snapshot:
-    """Return a verl launch beside this vllm."""
+    """Return a verl launch next to this vllm."""
     setting = Setting("actor_rollout_ref.rollout.n", "8", SourceLocation("run.sh", 4), NOWHERE)
     job: dict[str, Any] = {
         "framework": "verl",

@@ -1,4 +1,4 @@
-"""The pins that the catalogue's ring modes offer: with them the rules that asked for them are silent."""
+"""The pins that the catalogue's ring modes offer: with them the rules that requested them are silent."""
 
 from __future__ import annotations
 

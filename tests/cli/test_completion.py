@@ -108,7 +108,7 @@ def test_what_is_one_of_some_words_is_completed(param: Any) -> None:
 
 
 def find_fault(param: Any) -> str:
-    """Return what is wrong with the help of an option, "" where it is whole sentences with its default and unit."""
+    """Return what is wrong with the help of an option, "" if it is whole sentences with its default and unit."""
     text = param.help or ""
     sentence = text.partition(". ")[0]
     if not text[:1].isupper() or not text.endswith(".") or len(sentence.split()) < 3 or sentence.endswith("Default:"):

@@ -38,7 +38,7 @@ def ignore_progress(text: str) -> None:
 
 @contextlib.contextmanager
 def start(work: Callable[[], object]) -> Iterator[None]:
-    """Run something beside the block, and wait for it."""
+    """Run something alongside the block, and wait for it."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     yield

@@ -31,7 +31,7 @@ SLOW_PACKAGE = "import time\ntime.sleep(600)\n"
 
 
 def start(argv: list[str], folder: Path, **environ: str) -> subprocess.Popen[str]:
-    """Start a command in a session of its own."""
+    """Start a command in its own session."""
     return subprocess.Popen(
         argv,
         cwd=folder,

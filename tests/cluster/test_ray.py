@@ -239,7 +239,7 @@ def test_no_cluster_at_that_address_is_one_line(attncheck: Run) -> None:
 
 @pytest.mark.nightly
 def test_a_node_that_hangs_and_one_that_dies_are_named(cluster: dict[str, Any]) -> None:
-    """One imports for ever, and its raylet is killed near the end: the last test, for the node is gone."""
+    """One imports for ever, and its raylet is killed near the end: the last test, for the node no longer exists."""
     options = ["--lane", "import", "--timeout", "300", "--nodes-timeout", "90"]
     argv = [sys.executable, "-m", "attncheck", *DOCTOR, "--ray", cluster["address"], "--python", RAY_PYTHON, *options]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

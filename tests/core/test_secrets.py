@@ -20,7 +20,7 @@ from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import Edit, Setting, SourceLocation
 from tests.planted_secrets import NAMED, TOKENS, WEBHOOKS, draw, make_secret
 
-# Every way in which a name and its value are written beside each other; {} is the value.
+# Every way in which a name and its value are written alongside each other; {} is the value.
 SPELLINGS = [
     "{name}={}",
     "export {name}={}",

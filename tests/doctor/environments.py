@@ -77,7 +77,7 @@ class Environment:
 
 
 def create_base(folder: Path) -> Environment:
-    """Return a new environment with torch and what transformers needs beside it."""
+    """Return a new environment with torch and what transformers needs next to it."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     environment = Environment(folder)
     environment.install(TORCH, "numpy", "transformers==5.17.0")
@@ -127,7 +127,7 @@ def write_stub_flash_attn(site: Path) -> None:
 
 
 def find_flash_attn_archive() -> Path | None:
-    """Return the archive of a genuine flash-attn 2.8.3 build, where this machine has one."""
+    """Return the archive of a genuine flash-attn 2.8.3 build, if this machine has one."""
     shared_folder = Path(__file__).resolve().parents[3] / "shared" / "gpu"
     candidates = [Path(ARCHIVE)] if ARCHIVE else sorted(shared_folder.glob("flash_attn-*.tar.xz"))
     return next((path for path in candidates if path.is_file()), None)

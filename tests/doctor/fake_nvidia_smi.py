@@ -60,7 +60,7 @@ def eight_gpus_csv(name: str = "NVIDIA H100 80GB HBM3") -> str:
 
 
 def nvswitch_topology(count: int = 8, nics: int = 10, underlined: bool = True) -> str:
-    """Return the matrix of an HGX board: NV18 among all GPUs, network cards beside them, two NUMA nodes."""
+    """Return the matrix of an HGX board: NV18 among all GPUs, network cards next to them, two NUMA nodes."""
     names = [f"GPU{index}" for index in range(count)] + [f"NIC{index}" for index in range(nics)]
     head = "\t".join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])
     lines = ["\t" + (f"\x1b[4m{head}\x1b[0m" if underlined else head)]

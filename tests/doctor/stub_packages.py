@@ -1,4 +1,4 @@
-"""Stub packages that misbehave when imported, and the import lane run on them in an interpreter of its own."""
+"""Stub packages that misbehave when imported, and the import lane run on them in its own interpreter."""
 
 from __future__ import annotations
 

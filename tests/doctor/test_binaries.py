@@ -25,7 +25,7 @@ FLASH_FILE = f"flash_attn_2_cuda.{TAG}-x86_64-linux-gnu.so"
 
 
 def build_flash_attn(site: Path, *names: str, file: str = FLASH_FILE, **options: Any) -> dict[str, Any]:
-    """Build an extension of flash-attn beside the fake torch and return its record."""
+    """Build an extension of flash-attn alongside the fake torch and return its record."""
     flags = (f"-L{site}/torch/lib", "-Wl,--no-as-needed", "-l:libc10.so", "-Wl,--as-needed", *options.pop("flags", ()))
     binary_files.compile_extension(site / file, *names, flags=flags, **options)
     return read_record(site, binary_files.write_distribution(site, "flash-attn", file))
@@ -193,7 +193,7 @@ def test_too_many_are_not_all_read_and_this_is_told(tmp_path: Path) -> None:
 
 
 def find_flash_attn_archive() -> Path | None:
-    """Return the archive of a genuine flash-attn installation, where there is one."""
+    """Return the archive of a genuine flash-attn installation, if there is one."""
     configured = os.environ.get("ATTNCHECK_FLASH_ATTN_ARCHIVE")
     folder = Path(__file__).parents[3] / "shared/gpu"
     return Path(configured) if configured else next(iter(sorted(folder.glob("flash_attn-*.tar.xz"))), None)

@@ -95,7 +95,7 @@ def test_half_removed_packages(tmp_path: Path) -> None:
     assert "interrupted" in installed["~lash-attn"]["problem"]
     assert "interrupted" in installed["~orch"]["problem"]
     assert "not a directory" in installed["trl"]["problem"]
-    assert "files are gone" in installed["vllm"]["problem"]
+    assert "files no longer exist" in installed["vllm"]["problem"]
 
 
 def test_metadata_that_is_not_utf8_is_read_and_told(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_record_is_compared_with_the_disk(tmp_path: Path) -> None:
 def test_files_all_gone(tmp_path: Path) -> None:
     install(tmp_path, "flash_attn", "2.8.3")
     shutil.rmtree(tmp_path / "flash_attn")
-    assert "files are gone" in collect_by_name(tmp_path)[0]["flash-attn"]["problem"]
+    assert "files no longer exist" in collect_by_name(tmp_path)[0]["flash-attn"]["problem"]
 
 
 def test_flash_attn_4_over_flash_attn(tmp_path: Path) -> None:

@@ -195,5 +195,5 @@ def test_of_two_versions_of_a_package_the_imported_one_counts() -> None:
     doubled = replace(snapshot, distributions=(older, *snapshot.distributions))
     measured = s.with_import(doubled, "transformers", "ok", version="5.17.0")
     assert measured.version("transformers") == snapshot.version("transformers")
-    unmeasured = replace(doubled, imports=s.Absent("not asked for"))
+    unmeasured = replace(doubled, imports=s.Absent("not requested"))
     assert unmeasured.version("transformers") == Known(Version("4.40.0")), "the first on sys.path"

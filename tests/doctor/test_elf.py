@@ -1,4 +1,4 @@
-"""Reading ELF files and fat binaries: against small libraries compiled here, and against nm where it is installed."""
+"""Reading ELF files and fat binaries: against small libraries compiled here, and against nm if it is installed."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_einops_comes_along_where_it_is_missing() -> None:
 
 
 def test_einops_comes_along_where_no_wheel_can_be_named() -> None:
-    """ATN142's fix left einops out where torch's ABI is not known, and the import failed next for want of it."""
+    """ATN142's fix left einops out if torch's ABI is not known, and the import failed next for want of it."""
     unknown = replace(make_host("2.8.0+cu128", "12.8"), torch=s.Absent("torch was not found"))
     [fix] = install_flash_attn_package(s.without_packages(unknown, "einops"))
     assert fix.text.endswith(" einops") and "--no-deps" in fix.text

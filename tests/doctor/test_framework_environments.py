@@ -1,7 +1,7 @@
 """doctor on environments as users of the frameworks install them: in every profile, nothing but true findings.
 
 Each is a virtual environment with the genuine packages, their metadata and the CPU build of torch. What its findings
-may be is written beside it with the reason why each is true; a finding that is not listed is a false alarm, a listed
+may be is written next to it with the reason why each is true; a finding that is not listed is a false alarm, a listed
 one that is not made is a miss. ATTNCHECK_ENVIRONMENTS names a folder in which they are kept for the next run.
 """
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 KEPT = os.environ.get("ATTNCHECK_ENVIRONMENTS", "")
 NO_FLASH = {"ATN109": "the profile asks for flash-attn, and there is none"}
 NO_RING = {**NO_FLASH, "ATN130": "the profile asks for a ring, and there is none"}
-LEFT_OUT = {"ATN170": "what the framework requires beside was left out on purpose"}
+LEFT_OUT = {"ATN170": "what the framework requires alongside was left out on purpose"}
 TRITON = "triton==3.5.1"
 
 
@@ -105,7 +105,7 @@ CASES = {
         true_findings={
             **NO_RING,
             **LEFT_OUT,
-            "ATN163": "LLaMA-Factory turns fa2 into sdpa where there is no flash-attn",
+            "ATN163": "LLaMA-Factory turns fa2 into sdpa if there is no flash-attn",
         },
     ),
 }
@@ -134,7 +134,7 @@ def build(case: Case, base: Environment, folder: Path) -> Environment:
     return environment
 
 
-# What doctor calls gone is looked up by importing: what is there all the same is printed.
+# What doctor calls gone is looked up by importing: what is there anyway is printed.
 LOOK_UP = """
 import importlib, json, sys, warnings
 warnings.simplefilter("ignore")

@@ -12,7 +12,7 @@ from attncheck.doctor.probes.payload.gpus import kernels
 
 
 def make_fake_torch(count: int, addresses: list[tuple[int, int, int]] | None = None, reachable: bool = True) -> Any:
-    """Return a fake torch that sees `count` GPUs, at PCI `addresses` where given."""
+    """Return a fake torch that sees `count` GPUs, at PCI `addresses` if given."""
 
     def get_properties(ordinal: int) -> Any:
         if addresses is None:

@@ -1,4 +1,4 @@
-"""A rule about one implementation reads the one that the launch asks for: a launch with another keeps it silent."""
+"""A rule about one implementation reads the one that the launch requests: a launch with another keeps it silent."""
 
 from __future__ import annotations
 

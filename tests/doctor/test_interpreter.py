@@ -1,4 +1,4 @@
-"""Which interpreter is examined where --python names none: attncheck in an environment of its own, as pipx makes it."""
+"""Which interpreter is examined if --python names none: attncheck in its own environment, as pipx makes it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_no_interpreter_of_the_working_folder_is_started(homes: Path, tmp_path: 
     shim = write_script(tmp_path / "shims" / "python", "#!/bin/sh", f"touch {tmp_path}/started")
     variables = {"VIRTUAL_ENV": ".venv", "PATH": f".venv/bin:.:{shim.parent}"}
     result = run_tool(homes / "tool", *STATIC, cwd=tmp_path, **variables)
-    assert result.returncode == 1 and "a folder's interpreter is started where it is named" in result.stdout
+    assert result.returncode == 1 and "a folder's interpreter is started if it is named" in result.stdout
     assert planted.exists() and not (tmp_path / "started").exists()
 
 

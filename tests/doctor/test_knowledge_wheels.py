@@ -134,7 +134,7 @@ def test_the_newest_flash_attn_that_transformer_engine_uses(version: str) -> Non
     assert specifier is not None and specifier.endswith(operators.pop() + max(max_versions, key=Version))
 
 
-# What stands on either side of the fault, and what divides in another way: 4.45.2 in accelerate alone.
+# What rests on either side of the fault, and what divides in another way: 4.45.2 in accelerate alone.
 @pytest.mark.parametrize(
     "version", ["4.45.2", "4.46.3", "4.57.6", "5.0.0", "5.1.0", *FAULTY, "5.5.4", "5.6.0", "5.17.0", "5.23.0"]
 )

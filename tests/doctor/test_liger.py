@@ -62,7 +62,7 @@ def test_liger_patches_that_would_hit_nothing(tmp_path: Path) -> None:
         ("from a import (\n    b,\n    Name,\n)\n", True),
         ("if x:\n    from a import Name\n", True),
         ("from a import *\n", True),
-        ("# Name is gone\n", False),
+        ("# Name no longer exists\n", False),
         ("class OtherName:\n    pass\n", False),
         ("def f():\n    return Name\n", False),
         ("def f(Name=1):\n    x = g(Name=2)\n", False),

@@ -37,7 +37,7 @@ from tests.doctor.test_rules import CHECKED_RULES, load_cases, run_rule
 Finder = Callable[[Rule, Snapshot], Iterable[Finding]]
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-# (code of the finding that is mended, code of the new one) -> why the version is recommended all the same.
+# (code of the finding that is fixed, code of the new one) -> why the version is recommended anyway.
 ACCEPTED = {
     ("ATN100", "ATN109"): "an environment without torch: what else is missing is found once it is there",
     ("ATN101", "ATN109"): "an environment without torch: what else is missing is found once it is there",
@@ -66,13 +66,13 @@ def judge(snapshot: Snapshot) -> tuple[Finding, ...]:
 
 
 def name_package(finding: Finding) -> str:
-    """Return the package that a finding is about, "" where it is about a model, a GPU or a setting."""
+    """Return the package that a finding is about, "" if it is about a model, a GPU or a setting."""
     name = requirements.canonical_name(finding.subject.partition(" ")[0])
     return name if name in RELEVANT_DISTRIBUTIONS else ""
 
 
 def find_troubles(snapshot: Snapshot, finding: Finding) -> Iterator[Trouble]:
-    """Yield what rules say of packages after a way to mend a finding, and did not before it."""
+    """Yield what rules say of packages after a way to fix a finding, and did not before it."""
     for way in list_ways(finding):
         installs = tuple(text for fix in way.fixes for text in fix.installs)
         if not installs or _reinstalls(snapshot, installs) or _is_completed_by_hand(way):
@@ -134,7 +134,7 @@ def ring_cases() -> list[tuple[Rule, Snapshot]]:
 
 
 def find_by_rule(rule: Rule, snapshot: Snapshot) -> Iterable[Finding]:
-    """Return what a rule finds and a transformers mends, the package that most fixes choose a release of."""
+    """Return what a rule finds and a transformers fixes, the package that most fixes choose a release of."""
     findings = run_rule(rule, snapshot)
     return [finding for finding in findings if any(TABLED in str(fix.installs) for fix in finding.fixes)]
 

@@ -1,4 +1,4 @@
-"""Attention functions that code registers without masks are seen, and registering a mask is what mends them."""
+"""Attention functions that code registers without masks are seen, and registering a mask is what fixes them."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_fires(rule: Rule, snapshot: Snapshot) -> None:
         assert not finding.message.endswith(".")
         for fix in finding.fixes:
             assert fix.title and (fix.text or fix.sets)
-            assert fix.kind == "advice" or not LOOKS.match(fix.text), f"{fix.text!r} mends nothing"
+            assert fix.kind == "advice" or not LOOKS.match(fix.text), f"{fix.text!r} fixes nothing"
     says = getattr(load_cases(rule), "says", None)
     if says is not None:
         assert says(str(findings))

@@ -38,7 +38,7 @@ def test_versions_offered_and_required(tmp_path: Path) -> None:
     library = compile_versioned(tmp_path / "libstdc++.so.6")
     flags = (str(library), "-Wl,--no-as-needed")
     with Elf(str(library)) as elf:
-        assert elf.defined_versions() == {"GLIBCXX": "3.4.12"}  # 12 is more than 5, and TM_1 is no version
+        assert elf.defined_versions() == {"GLIBCXX": "3.4.12"}  # 12 is more than 5, and TM_1 is not a version
     with Elf(str(binary_files.compile_extension(tmp_path / "x.so", "g", flags=flags))) as elf:
         assert elf.required_versions()["GLIBCXX"] == "3.4.12"
 

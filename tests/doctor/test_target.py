@@ -84,7 +84,7 @@ def test_rules_judge_the_target() -> None:
         ("spam", "no GPU of that name"),
         ("gpus=8", "of which kind"),
         ("h100,gpus=many", "not a number of GPUs"),
-        ("h100,torch=new", "is no version"),
+        ("h100,torch=new", "is not a version"),
         ("h100,driver=new", "not a driver's version"),
     ],
 )

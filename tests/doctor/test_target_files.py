@@ -21,7 +21,7 @@ from tests.conftest import Run
 
 
 def read(folder: Path, name: str, text: str, **others: str) -> PackageList:
-    """Return what the file `name` says; `others` lie beside it, with "_" for "." in their names."""
+    """Return what the file `name` says; `others` lie next to it, with "_" for "." in their names."""
     for other, content in others.items():
         (folder / other.replace("_", ".")).write_text(content, encoding="utf-8")
     (folder / name).write_text(text, encoding="utf-8")

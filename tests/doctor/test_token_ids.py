@@ -1,4 +1,4 @@
-"""The numbers of tokens are read from a model's files; an id without a row breaks the model, and the fix mends it."""
+"""The numbers of tokens are read from a model's files; an id without a row breaks the model, and the fix fixes it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_special_tokens_have_their_numbers(tmp_path: Path) -> None:
     tokenizer = model.tokenizer.value
     assert tokenizer.token_ids == {"pad_token": 0, "eos_token": 2}
     assert (tokenizer.added_token, tokenizer.added_token_id) == (Known("<tool>"), Known(11))
-    assert tokenizer.appended == {}, "every token stands in the vocabulary"
+    assert tokenizer.appended == {}, "every token is in the vocabulary"
 
 
 def test_a_token_of_no_vocabulary_is_appended(tmp_path: Path) -> None:

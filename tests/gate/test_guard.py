@@ -72,7 +72,7 @@ dist.destroy_process_group()
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with a policy that passes, a cache of its own and a folder for temporary files."""
+    """Return a folder with a policy that passes, its own cache and a folder for temporary files."""
     for name in ("project", "cache", "temporary"):
         (tmp_path / name).mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -236,7 +236,7 @@ def test_the_line_counts_what_stays(project: Path) -> None:
 
 
 def test_a_script_of_no_known_trainer_is_not_linted_and_starts(project: Path) -> None:
-    """Also where the policy names lint: that nobody knows the trainer is no fault, and no gap that refuses a job."""
+    """Also if the policy names lint: that nobody knows the trainer is no fault, and no gap that refuses a job."""
     (project / "train.sh").write_text("echo started\n")
     write_policy(project, PASSES + 'checks = ["lint"]\nlaunch = ["train.sh"]\n')
     result = subprocess.run(

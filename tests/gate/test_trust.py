@@ -111,7 +111,7 @@ def test_the_command_line_names_what_runs(download: Path, attncheck: Run) -> Non
         (("--checks", "rehearsal"), True),
         (("--checks", "doctor,rehearsal", "--target", "cpu"), True),
         (("--launch", "run.sh"), True),
-        (("--level", "3"), False),  # a level is no launch's name
+        (("--level", "3"), False),  # a level is not a launch's name
         (("--model", "gpt2"), False),
     ],
 )
@@ -285,7 +285,7 @@ def test_a_policy_above_is_the_one_that_is_trusted(
 ) -> None:
     below = download / "below"
     below.mkdir()
-    (below / "train.py").write_text(SCRIPT)  # a launch is run where the user is: `python train.py` is this one
+    (below / "train.py").write_text(SCRIPT)  # a launch is run if the user is: `python train.py` is this one
     monkeypatch.chdir(below)
     assert list_reasons(gate()) == [NOT_RUN.format(download)]
     monkeypatch.chdir(download)

@@ -51,7 +51,7 @@ def read_job(
 
 
 def find_problem(job: Job, consequence: str, word: str = "") -> SettingProblem | None:
-    """Return the problem of a consequence that has `word` in its message, None where there is none."""
+    """Return the problem of a consequence that has `word` in its message, None if there is none."""
     return next(
         (problem for problem in job.problems if problem.consequence == consequence and word in problem.message), None
     )

@@ -40,7 +40,7 @@ def compose_or_error(folder: str, name: str, overrides: list[str]) -> dict[str, 
 def apply_overrides(folder: str, name: str, overrides: list[str]) -> Any:
     """Return a configuration with overrides, in Hydra's own two steps: groups are chosen, then values set.
 
-    The first step reads thirty files and is cached; `hydra.compose` does both anew each time
+    The first step reads thirty files and is cached; `hydra.compose` does both again each time
     (hydra/_internal/config_loader_impl.py 1.3, `_load_configuration_impl`).
     """
     config_loader_impl: Any = importlib.import_module("hydra._internal.config_loader_impl")

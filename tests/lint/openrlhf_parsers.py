@@ -65,7 +65,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def run_command_line(directory: Path, trainer: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """Run one command line; return the error that refused it ("" where none did), its final settings and its output."""
+    """Run one command line; return the error that refused it ("" if none did), its final settings and its output."""
     path = directory / "openrlhf" / "cli" / f"train_{trainer}.py"
     code = path.read_text().replace("    train(args)", "    RESULT.append(args)")
     namespaces: list[Any] = []

@@ -31,7 +31,7 @@ def starts_training(launch: Launch) -> bool:
 
 
 def find_trainings(text: str, kind: Kind = "shell", name: str = "run.sh", **files: str) -> list[Launch]:
-    """Return the launches that start training; in the names of `files` "_" stands for "." and "__" for "/"."""
+    """Return the launches that start training; in the names of `files` "_" represents "." and "__" for "/"."""
     named = {path.replace("__", "/").replace("_", "."): content for path, content in files.items()}
 
     def read_file(path: str) -> Source | None:
@@ -51,7 +51,7 @@ def join_words(launch: Launch) -> str:
 
 
 def spelled(launch: Launch) -> list[str]:
-    """Return what stands in the source where each word of a launch is said to stand."""
+    """Return what is in the source where each word of a launch is said to are."""
     return [launch.source.text[slice(*word.span)] if word.span != NOWHERE else "" for word in launch.words]
 
 

@@ -110,7 +110,7 @@ def _bare_name(text: str) -> str:
 
 
 def check_correction(source: Source, report: Report, linted: LintedLaunch, snapshot: Snapshot, version: str) -> int:
-    """Fail where the corrected launch lost or invented something; return how many edits it has."""
+    """Fail if the corrected launch lost or invented something; return how many edits it has."""
     edits = [edit for edit in linted.edits if edit.source == source.name]
     corrected = replace(source, text=editing.apply_edits(source, edits))
     again = lint(corrected, snapshot, version)
@@ -122,7 +122,7 @@ def check_correction(source: Source, report: Report, linted: LintedLaunch, snaps
     unproven = {unknown.name for unknown in job.unknown_settings if not unknown.proof}
     left = {*(setting.name for setting in new_job.settings), *(name.name for name in new_job.unknown_settings)}
     for name in unproven - left:
-        assert is_named(report, name), f"{name}, which nobody knows, is gone"
+        assert is_named(report, name), f"{name}, which nobody knows, no longer exists"
     assert new_job.model == job.model
     if not any(fix.sets for finding in report.findings for fix in finding.fixes):
         assert (new_job.trainer, new_job.world_size, new_job.scheme) == (job.trainer, job.world_size, job.scheme)

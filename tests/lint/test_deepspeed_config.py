@@ -1,4 +1,4 @@
-"""What a DeepSpeed configuration beside a launch makes of the job, and what is refused."""
+"""What a DeepSpeed configuration next to a launch makes of the job, and what is refused."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def read_no_model(name: str) -> Fact[Model]:
 
 
 def lint(text: str, kind: Kind, files: dict[str, Any], version: str = "") -> tuple[Job, Report]:
-    """Return the job and the report of a launch beside files; a file of text is YAML, any other JSON."""
+    """Return the job and the report of a launch alongside files; a file of text is YAML, any other JSON."""
     sources = {
         name: Source(name, content, "yaml" if name.endswith("yaml") else "json")
         if isinstance(content, str)
@@ -160,7 +160,7 @@ def test_the_folder_that_a_script_changes_into_comes_first() -> None:
 def test_accelerate_refuses_its_own_settings_beside_a_file(lines: str, names: str) -> None:
     files = {"zero3.yaml": ACCELERATE + lines, "ds.json": AUTO}
     messages = deepspeed_messages(lint(ACCELERATED, "shell", files, "0.24.0")[1])
-    assert messages == ([f"zero3.yaml sets {names} beside a DeepSpeed file: ValueError"] if names else [])
+    assert messages == ([f"zero3.yaml sets {names} alongside a DeepSpeed file: ValueError"] if names else [])
 
 
 def test_accelerate_refuses_a_stage_beside_the_programs_file() -> None:
@@ -168,7 +168,7 @@ def test_accelerate_refuses_a_stage_beside_the_programs_file() -> None:
     messages = deepspeed_messages(
         lint(f"{ACCELERATED} --deepspeed ds.json", "shell", {"zero3.yaml": yaml}, "0.24.0")[1]
     )
-    assert messages == ["zero3.yaml sets zero_stage beside a DeepSpeed file: ValueError"]
+    assert messages == ["zero3.yaml sets zero_stage alongside a DeepSpeed file: ValueError"]
     assert not deepspeed_messages(lint(ACCELERATED, "shell", {"zero3.yaml": yaml}, "0.24.0")[1])
     by_fsdp = yaml.replace("DEEPSPEED", "FSDP")
     assert not deepspeed_messages(lint(f"{ACCELERATED} --deepspeed ds.json", "shell", {"zero3.yaml": by_fsdp})[1])

@@ -118,7 +118,7 @@ def test_what_launchers_set_is_in_the_environment() -> None:
 
 
 def test_an_option_that_a_launcher_does_not_know_is_said() -> None:
-    assert parse_single("torchrun --never t.py").notes == ("--never is no option known of the launcher",)
+    assert parse_single("torchrun --never t.py").notes == ("--never is not an option known of the launcher",)
     assert parse_single("torchrun --no-python t.py").notes == ()
 
 

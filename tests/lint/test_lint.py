@@ -151,10 +151,10 @@ def test_standard_input_a_command_and_files_together(attncheck: Run, script: Pat
     ("argv", "code", "message"),
     [
         ((), 2, "give a launch script"),
-        (("--",), 2, "nothing stands after --"),
+        (("--",), 2, "nothing comes after --"),
         (("missing.sh",), 2, "No such file"),
         (("--framework", "openrlfh", "--", "python", "x.py"), 2, "is not one of"),
-        (("--framework-version", "new", "--", "python", "x.py"), 2, "is no version"),
+        (("--framework-version", "new", "--", "python", "x.py"), 2, "is not a version"),
         (("--target", "h10", "--", "python", "x.py"), 2, "did you mean h100?"),
         (("--format", "yaml", "--", "python", "x.py"), 2, "is not one of"),
         (("--output", "sarif", "--", "python", "x.py"), 2, "--output"),

@@ -1,6 +1,6 @@
 """The corpus of launches: what lint says of each in four environments, and what its corrections are worth.
 
-`ATTNCHECK_UPDATE_GOLDEN=1` writes the expectations anew; every change of them is to be read.
+`ATTNCHECK_UPDATE_GOLDEN=1` writes the expectations again; every change of them is to be read.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def read_script(folder: Path, text: str, name: str = "run.sh", files: dict[str, 
 def test_what_follows_a_broken_continuation_is_lost(tmp_path: Path, text: str, lost: str) -> None:
     launch = read_script(tmp_path, text)[0]
     assert " ".join(word.text for word in launch.lost) == lost
-    assert all(word.text.strip() for word in launch.words), "a blank behind a backslash is no setting"
+    assert all(word.text.strip() for word in launch.words), "a blank behind a backslash is not a setting"
 
 
 @pytest.mark.parametrize(

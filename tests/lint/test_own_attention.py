@@ -1,4 +1,4 @@
-"""A script that registers an attention of its own is read: without a mask function the launch computes wrong."""
+"""A script that registers its own attention is read: without a mask function the launch computes wrong."""
 
 from __future__ import annotations
 

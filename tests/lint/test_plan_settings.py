@@ -114,7 +114,7 @@ def test_every_plan_has_lines_of_the_right_form(framework: str) -> None:
 
 
 def test_what_is_asked_is_said_in_a_flag_or_a_remark() -> None:
-    """No field of a plan that is not its default may vanish without a word."""
+    """No field of a plan that is not its default may vanish silently."""
     requested: dict[str, Any] = {
         "attn_implementation": "flash_attention_2",
         "packing": "mask_4d",
@@ -139,7 +139,7 @@ def test_what_is_asked_is_said_in_a_flag_or_a_remark() -> None:
             if format_plan_settings(replace(Plan(), **{name: value}), framework) == bare
         ]
         by_side = [format_plan_settings(Plan(packing="padding", padding_side=side), framework) for side in SIDES]
-        if by_side[0] == by_side[1] and "the padding side is no setting" not in by_side[0]:
+        if by_side[0] == by_side[1] and "the padding side is not a setting" not in by_side[0]:
             ignored.append((framework, "padding_side"))
     assert ignored == []
     assert set(requested) | {"padding_side", "batch", "accumulation", "scheme", "heads_k_stride", "shims", "steps"} | {

@@ -1,4 +1,4 @@
-"""Which release a launch is read as where nobody names one, and what is said of one older than every table."""
+"""Which release a launch is read as if nobody names one, and what is reported of one older than every table."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_the_heredoc_of_openrlhf_is_edited_where_it_stands() -> None:
     command = parse_last(text)
     assert [word.text for word in command.words][2:5] == ["openrlhf.cli.train_sft", "--data.max_len", "2048"]
     assert source_texts(text)[2:5] == ["openrlhf.cli.train_sft", "--data.max_len", "$LEN"]
-    assert command.notes == ("it stands under a condition: `if` of line 12",)
+    assert command.notes == ("it is under a condition: `if` of line 12",)
     assert str(command.location) == "run.sh:13:5"
     assert not parse_last(OPENRLHF).words[4].known
 
@@ -163,8 +163,8 @@ def test_defaults_that_are_taken_are_said() -> None:
             "A=(b); if [ -f x ]; then A=(c); fi; a",
             "A holds other words in another branch, and only running tells which",
         ),
-        ("while read x; do a; done", "it stands under a loop: `while` of line 1"),
-        ("b\nif [ $1 ]; then a; fi", "it stands under a condition: `if` of line 2"),
+        ("while read x; do a; done", "it is under a loop: `while` of line 1"),
+        ("b\nif [ $1 ]; then a; fi", "it is under a condition: `if` of line 2"),
     ],
 )
 def test_notes(script: str, note: str) -> None:

@@ -204,7 +204,7 @@ def test_a_command_is_linted_by_its_script(tmp_path: Path, monkeypatch: pytest.M
     assert launch.file is not None and launch.file.name == "train.py" and find_framework(launch) == ("trl", "sft")
     report = run.run(make_snapshot(), run.Request((source,)), launches.read_model, make_file_reader((source,)))
     assert "ATN444" in {finding.code for finding in report.findings}
-    assert not [finding for finding in report.findings if "--bf16" in finding.message]  # an option of its own
+    assert not [finding for finding in report.findings if "--bf16" in finding.message]  # its own option
 
 
 def test_a_script_that_is_not_there_is_reported() -> None:

@@ -1,4 +1,4 @@
-"""Launches beside the code that they start: the names that its parser takes decide, not a table of releases.
+"""Launches alongside the code that they start: the names that its parser takes decide, not a table of releases.
 
 Each tree is a small fork as they are published: the framework's package in the repository, with names of its own. What
 the fork takes is no finding; what its parser refuses is an error, with the file that says so; where it cannot be read
@@ -171,7 +171,7 @@ def test_what_is_not_read_to_its_end_proves_nothing(tmp_path: Path, change: str)
     findings, report = lint(write_tree(tmp_path, {**ARGPARSE, "openrlhf/cli/train_sft.py": text}, "--los_beta 1"))
     [finding] = findings
     assert finding.severity == "warning" and "--los_beta" in finding.message and not finding.fixes
-    assert launches_of(report)[0].diff == "", "a name that nobody knows stays as it is"
+    assert launches_of(report)[0].diff == "", "a name that nobody knows stays unchanged"
 
 
 def test_source_that_does_not_parse_proves_nothing(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_argument_classes_are_those_of_the_target(tmp_path: Path, target: str, u
 
 
 def lint_text(folder: Path, program: str, command: str, target: str = "h100x8,transformers=4.57.6") -> Report:
-    """Return the report on one command beside a program."""
+    """Return the report on one command alongside a program."""
     write_tree(folder, {"train.py": program, "run.sh": command.replace("{", "{{").replace("}", "}}") + "\n"})
     snapshot = apply_target(ENVIRONMENT, parse_target(target))
     source = read_source(str(folder / "run.sh"))

@@ -32,7 +32,7 @@ def locate(report: Report, code: str) -> list[str]:
     return [str(location) for finding in report.findings if finding.code == code for location in finding.locations]
 
 
-# Each way to set CUDA_LAUNCH_BLOCKING, and where it stands.
+# Each way to set CUDA_LAUNCH_BLOCKING, and where it is.
 WAYS = {
     "export": (BLOCKING + RUN, "run.sh:1:8"),
     "set and then exported": ("CUDA_LAUNCH_BLOCKING=1\nexport CUDA_LAUNCH_BLOCKING\n" + RUN, "run.sh:1:1"),

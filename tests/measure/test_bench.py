@@ -550,7 +550,7 @@ def test_a_backend_of_a_plugin_shares_no_worker(monkeypatch: pytest.MonkeyPatch)
 
 
 class RecordedPool:
-    """Stands in for the pool: a shared worker is lost three times over its first backend; alone each one answers."""
+    """Replaces the pool: a shared worker is lost three times over its first backend; alone each one answers."""
 
     runs: ClassVar[list[list[str]]] = []
 

@@ -90,7 +90,7 @@ FAULTS = {
 
 
 def check_blame(names: tuple[str, ...], attncheck: Run, folder: Path, *options: str) -> None:
-    """Measure planted backends in one run beside a right one; each must be blamed for its fault, and it alone."""
+    """Measure planted backends in one run alongside a right one; each must be blamed for its fault, and it alone."""
     for name in names:
         environment = write_backend(folder / "site", name, FAULTS[name][0])
     backends = (option for name in (*names, "sdpa_math") for option in ("--backend", name))

@@ -1,4 +1,4 @@
-"""The script of --explain-case stands alone, has the very inputs that were measured, and shows what was wrong."""
+"""The script of --explain-case is alone, has the very inputs that were measured, and shows what was wrong."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_gradient_that_is_exactly_zero_is_divided_by_nothing() -> None:
     """A query that sees one key attends to it alone, whatever the scores: dq and dk are 0."""
     case = with_name(Case("dense", (1,), (1,)))
     _, printed = run_script(case, sdpa_math.BACKEND)
-    assert "dq: error 0.000e+00 where the exact one is 0" in printed and "dk: error 0.000e+00" in printed
+    assert "dq: error 0.000e+00 if the exact one is 0" in printed and "dk: error 0.000e+00" in printed
     assert "dv: relative error" in printed and max(read_errors(printed)) < 0.03
 
 

@@ -4,7 +4,7 @@ Mutation testers on the index rewrite a whole project and sample it by their own
 a seeded sample of a few modules, which is this page.
 
 Numbers that no test can tell from their double are left out, by their size alone: below 1e-9 they keep a division
-defined, from 1e30 on they stand for infinity. Everything else is changed, thresholds with wide margins included.
+defined, since 1e30 they represent infinity. Everything else is changed, thresholds with wide margins included.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ SECONDS = 900.0
 class Outcome:
     module: str
     mutant: Mutant
-    killer: str  # "" where it survived
+    killer: str  # "" if it survived
 
     def format_line(self) -> str:
         return f"{self.module}:{self.mutant.line} {self.mutant.change}: {self.killer or 'SURVIVED'}"

@@ -24,7 +24,7 @@ from tests.pythons.matrix import GROUP, check_environment, read_reference
 
 @dataclass(frozen=True)
 class Column:
-    """One Python with its oldest or newest dependencies: what is wrong with each command; None where it is missing."""
+    """One Python with its oldest or newest dependencies: what is wrong with each command; None if it is missing."""
 
     version: str
     dependencies: Dependencies
@@ -62,7 +62,7 @@ def format_table(columns: list[Column]) -> str:
 
 
 def main() -> int:
-    """Measure and print; return 1 where a command fails."""
+    """Measure and print; return 1 if a command fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.pythons", description=__doc__)
     parser.add_argument("dependencies", nargs="*", choices=[*DEPENDENCIES, []], metavar="oldest|newest")
     chosen = parser.parse_args().dependencies or DEPENDENCIES

@@ -117,7 +117,7 @@ def find_problems(call: Call, done: subprocess.CompletedProcess[str], fixed_outp
     if done.returncode != call.code:
         problems.append(f"exit code {done.returncode} instead of {call.code}: {done.stderr.strip()[-300:]}")
     if "Traceback" in done.stderr or "a bug in attncheck" in done.stderr:
-        problems.append(f"an error of its own: {done.stderr.strip()[-300:]}")
+        problems.append(f"its own error: {done.stderr.strip()[-300:]}")
     if warning := WARNING.search(done.stderr):
         problems.append(f"a warning: {warning[0]}")
     if call.is_fixed and fixed_output is not None and done.stdout != fixed_output:

@@ -15,7 +15,7 @@ import typer
 
 from attncheck.cli.app import app
 
-SAMPLE = "1"  # a value that every option and argument takes, whatever its type
+SAMPLE = "1"  # a value that every option and argument takes, regardless of its type
 
 
 def describe_commands() -> dict[str, Any]:

@@ -50,7 +50,7 @@ def fork_rank(request: dict[str, Any], environ: dict[str, str], errors: str) -> 
     if process:
         return process
     status = 1
-    signal.alarm(RANK_SECONDS)  # a rank whose peer is gone would wait for half an hour
+    signal.alarm(RANK_SECONDS)  # a rank whose peer no longer exists would wait for half an hour
     try:
         status = run_rank(request, environ, errors)
         atexit._run_exitfuncs()

@@ -57,7 +57,7 @@ def make_tokenizer(words: Sequence[str] = tuple(NOUNS.split()[:48]), template: s
 
 
 def save_model(folder: Path, template: str = "", **changes: Any) -> Path:
-    """Save a model of two layers with a tokenizer of its own in a folder, and return it."""
+    """Save a model of two layers with its own tokenizer in a folder, and return it."""
     tokenizer = make_tokenizer(template=template)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     config = LlamaConfig(

@@ -1,4 +1,4 @@
-"""`attncheck smoke LAUNCH` as a user meets it: a script in a folder of their own, started as they start it."""
+"""`attncheck smoke LAUNCH` as a user meets it: a script in their own folder, started as they start it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ with open(os.environ["SEEN_BY_SITE"] + os.environ.get("RANK", ""), "a") as strea
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a user's folder: the training script, and packages of their own that PYTHONPATH names."""
+    """Return a user's folder: the training script, and their own packages that PYTHONPATH names."""
     shutil.copy(SCRIPT, tmp_path / "train.py")
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "own_package.py").write_text("")
@@ -48,7 +48,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def make_environment(tmp_path_factory: pytest.TempPathFactory, **more: str) -> dict[str, str]:
-    """Return an environment whose temporary folder is empty, and where the project's `sitecustomize` writes to."""
+    """Return an environment whose temporary folder is empty, and if the project's `sitecustomize` writes to."""
     folder = tmp_path_factory.mktemp("machine")
     (folder / "scratch").mkdir()
     return {**os.environ, "TMPDIR": str(folder / "scratch"), "SEEN_BY_SITE": str(folder / "site"), **more}

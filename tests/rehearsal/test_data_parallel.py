@@ -1,4 +1,4 @@
-"""Copies of a model on several GPUs are noted. This machine has none, so a class stands in for torch's wrapper."""
+"""Copies of a model on several GPUs are noted. This machine has none, so a class replaces torch's wrapper."""
 
 from __future__ import annotations
 

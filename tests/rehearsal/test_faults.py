@@ -1,4 +1,4 @@
-"""Faults planted in a training script of the user's own: each is caught, under its code, and named.
+"""Faults planted in the user's own training script: each is caught, under its code, and named.
 
 A fault is a line of `scripts/train.py` that PLANTED_FAULT makes wrong. What is expected is the code, and a pattern that
 what is said about it must match.
@@ -270,7 +270,7 @@ def test_what_may_be_meant_is_a_warning(
 def test_positions_that_begin_elsewhere_change_nothing(
     server: ForkServer, stages: Stages, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    """Rotary embeddings rest on differences of positions: what is measured is right, and nothing is said."""
+    """Rotary embeddings rest on differences of positions: what is measured is right, and nothing is reported."""
     folder = prepare(stages, tmp_path_factory, 0)
     results = rehearse(server, folder, tmp_path / "watch", PACKED, "positions_off_by_one")
     assert list_failures(results) == {}

@@ -268,14 +268,14 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "openrlhf.utils.deepspeed.deepspeed\nsubstitute_hf_flash_attn(self.ring_attn_group, self.ring_head_stride)"
         "\npass",
         "ATN432",
-        "do not see what stands on the ranks before",
+        "do not see what rests on the ranks before",
     ),
     "openrlhf-ring-positions": (
         "openrlhf-ring",
         "openrlhf.models.ring_attn_utils\ncu_seqlens[-1] += ring_attn_pad_len"
         "\ncu_seqlens[-1] += ring_attn_pad_len; position_ids = torch.arange(sequences.shape[1])[None]",
         "ATN432",
-        "positions begin anew on each rank",
+        "positions begin again on each rank",
     ),
     "openrlhf-ring-loss": (
         "openrlhf-ring",
@@ -296,7 +296,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "swift.sequence_parallel.sequence_parallel\nALL_ATTENTION_FUNCTIONS['flash_attention_2'] = partial("
         "\nALL_ATTENTION_FUNCTIONS['flash_attention_2_unused'] = partial(",
         "ATN432",
-        "do not see what stands on the ranks before",
+        "do not see what rests on the ranks before",
     ),
     "ms-swift-ulysses-gradients": (
         "ms-swift-ulysses",
@@ -309,7 +309,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "verl.models.transformers.monkey_patch\n"
         "flash_attention._flash_attention_forward = _ulysses_flash_attention_forward\npass",
         "ATN432",
-        "do not see what stands on the ranks before",
+        "do not see what rests on the ranks before",
     ),
     "verl-ulysses-loss": (
         "verl-ulysses",
@@ -364,7 +364,7 @@ def test_a_fault_in_the_framework_is_named(tmp_path: Path, fault: str) -> None:
 
 
 def test_gradients_of_an_adapter_are_judged(tmp_path: Path) -> None:
-    """Those by the matrices of a LoRA follow from those by the weights that it stands beside."""
+    """Those by the matrices of a LoRA follow from those by the weights that it is alongside."""
     text = f"{launches.OPENRLHF_DPO.rstrip()} --ds.lora.rank 8 --ds.lora.alpha 16"
     report = rehearse(tmp_path, "openrlhf", text)
     [result] = [result for result in report["rehearsal"]["launches"][0]["results"] if result["check"] == "gradients"]
@@ -389,7 +389,7 @@ def test_axolotl_averages_batches_not_tokens(tmp_path: Path) -> None:
 def test_llamafactory_takes_no_notice_of_another_loss_of_pairs(tmp_path: Path, loss: str, words: str) -> None:
     """LLaMA-Factory 0.9.5 train/dpo/trainer.py calls `dpo_loss` without the loss, which trl 0.24.0 has as argument.
 
-    `self.loss_type`, which earlier releases of trl read, is set in vain.
+    `self.loss_type`, which earlier releases of trl read, is set to no effect.
     """
     text = launches.LLAMAFACTORY_DPO.replace("pref_loss: sigmoid", f"pref_loss: {loss}")
     report = rehearse(tmp_path, "llamafactory", text)
@@ -422,7 +422,7 @@ def test_llamafactory_refuses_a_batch_of_packed_rows_under_flash(tmp_path: Path)
 def test_openrlhf_loses_all_batches_but_the_last_where_they_are_dynamic(tmp_path: Path) -> None:
     """openrlhf 0.11.2 differentiates them one by one with gradient_accumulation_steps=1 (utils/deepspeed/deepspeed.py).
 
-    deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 then begins anew at each.
+    deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 then begins again at each.
     """
     report = rehearse(tmp_path, "openrlhf", f"{launches.OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable\n")
     messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN434"]

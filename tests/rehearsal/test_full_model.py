@@ -199,7 +199,7 @@ def test_what_cannot_be_rehearsed_whole_is_one_line(
 @pytest.mark.parametrize("status", [-9, 137])
 def test_a_launch_that_is_killed_is_said_to_be(status: int) -> None:
     result = judge_end(Execution(status, 2, ("Loading weights: 100%",), 3.0), "")
-    assert result.violations == (f"it was killed after 2 steps (status {status}), as where memory runs out",)
+    assert result.violations == (f"it was killed after 2 steps (status {status}), as if memory runs out",)
 
 
 def test_words_are_one_token_wherever_they_stand(own: Path) -> None:

@@ -5,7 +5,7 @@ skipped: "trl" with TRL 1.16.0 and transformers 5.17.0; "hf445", "hf446", "hf448
 4.48.3; "lf093" with LLaMA-Factory 0.9.3 and transformers 4.53.3; "verl041" with verl 0.4.1, transformers 4.52.4,
 tensordict 0.8.3, einops and setuptools 79 (it imports pkg_resources), "verl060" with verl 0.6.0 and the same;
 "axolotl092" with axolotl 0.9.2, transformers 4.51.3, accelerate 1.6.0, trl 0.17.0, peft 0.15.2, ring-flash-attn 0.1.4
-and numpy 2.0.1, and a torchrun beside its python. More are in `test_trl.py` (TRL 0.22.2) and `test_frameworks.py`
+and numpy 2.0.1, and a torchrun next to its python. More are in `test_trl.py` (TRL 0.22.2) and `test_frameworks.py`
 (axolotl, LLaMA-Factory 0.9.5). No GPU is needed.
 """
 

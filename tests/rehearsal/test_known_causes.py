@@ -1,4 +1,4 @@
-"""What the rules know of a launch stands beside what was measured, and is not taken for an error's cause."""
+"""What the rules know of a launch is alongside what was measured, and is not taken for an error's cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.snapshots import h200
 
 def read_grpo() -> ReadLaunch:
     source = Source("run.sh", launches.VERL_GRPO, "shell")
-    (read,) = read_launches(h200(), source, lambda name: Absent("not here"), lambda path: None)
+    (read,) = read_launches(h200(), source, lambda name: Absent("not available here"), lambda path: None)
     return read
 
 

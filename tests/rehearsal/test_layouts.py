@@ -1,4 +1,4 @@
-"""Which ranks share a row, and how their slices stand in it, by the words of documents alone."""
+"""Which ranks share a row, and how their slices are in it, by the words of documents alone."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_rows_that_enter_whole_and_are_cut_inside_are_joined_by_their_hidden_sta
 
 
 def test_the_same_rows_on_ranks_that_share_none_are_not_joined() -> None:
-    """Unless the launch says that ranks share rows: then the first rank's stand for all."""
+    """Unless the launch says that ranks share rows: then the first rank's represent all."""
     rows, positions = make_rows(1)
     call = {"input_ids": rows, "position_ids": positions, "hidden": torch.zeros(1, LENGTH, 1)}
     ranks = [make_record(0, [call]), make_record(1, [call])]
@@ -120,7 +120,7 @@ def test_the_same_rows_on_ranks_that_share_none_are_not_joined() -> None:
 
 
 def test_what_pads_a_row_at_its_end_becomes_padding() -> None:
-    """OpenRLHF and verl pad with the word 0, with positions that begin anew or none."""
+    """OpenRLHF and verl pad with the word 0, with positions that begin again or none."""
     for names in (("input_ids", "position_ids"), ("input_ids",)):
         ranks = slice_rows("contiguous", 2, 1, fill=0)
         cut = [
@@ -139,7 +139,7 @@ def test_what_pads_a_row_at_its_end_becomes_padding() -> None:
 
 @pytest.mark.parametrize("ring_size", [0, 2])
 def test_an_order_that_is_not_known_is_said(ring_size: int) -> None:
-    """Where attention is over ranks, documents that stay broken are no finding but a reason."""
+    """Where attention is across ranks, documents that stay broken are no finding but a reason."""
     rows, positions = make_rows(2)
     broken = []
     for rank in range(2):  # each document is cut in two for itself

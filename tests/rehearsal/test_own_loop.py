@@ -84,7 +84,7 @@ def test_a_script_that_writes_its_settings_out_is_rehearsed_by_its_options() -> 
 
     def read_command(command: str) -> ReadLaunch:
         source = Source("run.sh", command, "shell")
-        [launch] = read_launches(laptop(), source, lambda name: Absent("not here"), read_script)
+        [launch] = read_launches(laptop(), source, lambda name: Absent("not available here"), read_script)
         return launch
 
     assert read_command(LOOP).job.framework == "script"
@@ -149,7 +149,7 @@ def test_a_script_may_have_the_name_of_a_trainers(
 
 def test_lint_says_nothing_of_a_loop() -> None:
     request = lint.Request((Source("run.sh", LOOP, "shell"),), skip_unknown=True)
-    report = lint.run(laptop(), request, lambda name: Absent("not here"), lambda path: None)
+    report = lint.run(laptop(), request, lambda name: Absent("not available here"), lambda path: None)
     assert not report.findings and not launches_of(report)
 
 
@@ -223,7 +223,7 @@ def test_what_no_author_means_is_named(
 def test_a_loop_is_rehearsed_as_it_is_started(
     fault: str, attncheck: Run, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, marker: str
 ) -> None:
-    """Packed documents that run on are named; what the loop saves goes where nothing of the user's is."""
+    """Packed documents that run on are named; what the loop saves goes if nothing of the user's is."""
     shutil.copy(SCRIPTS / "loop.py", tmp_path)
     (tmp_path / "run.sh").write_text(LOOP)
     environment = make_environment(tmp_path_factory, PLANTED_FAULT=fault)

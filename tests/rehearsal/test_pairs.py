@@ -1,4 +1,4 @@
-"""Faults planted in a script of the user's own that trains on pairs of answers: each is caught and named.
+"""Faults planted in the user's own script that trains on pairs of answers: each is caught and named.
 
 A fault is a line of `scripts/train_pairs.py` that PLANTED_FAULT makes wrong.
 """

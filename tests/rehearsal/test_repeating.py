@@ -53,7 +53,7 @@ def test_runs_that_are_alike() -> None:
     ranks = [make_record(0), make_record(1)]
     result = compare_runs((ranks, STEPS), ([make_record(0), make_record(1)], STEPS[:1]))
     assert result.outcome == "ok" and not result.violations
-    assert result.notes == ("alike to the bit: 4 gradients of the first step, losses of 1 steps",)
+    assert result.notes == ("alike bit for bit: 4 gradients of the first step, losses of 1 steps",)
 
 
 @pytest.mark.parametrize("name", PARTED)
@@ -93,6 +93,6 @@ def test_a_launch_that_asks_for_determinism(fault: str, text: str, attncheck: Ru
     findings = [finding for finding in report["findings"] if finding["code"] == "ATN437"]
     [result] = [r for r in report["rehearsal"]["launches"][0]["results"] if r["check"] == "repeat"]
     if not fault:
-        assert findings == [] and result["notes"][0].startswith("alike to the bit")
+        assert findings == [] and result["notes"][0].startswith("alike bit for bit")
         return
     assert len(findings) == 1 and text in findings[0]["message"], result

@@ -1,6 +1,6 @@
 """The small models that rehearsals train, of types whose sizes hang together: each is made, read again, and trained.
 
-Where transformers' own defaults make no model, the fields that released checkpoints set are given.
+If transformers' own defaults make no model, the fields that released checkpoints set are given.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def test_a_model_is_rehearsed(name: str, server: ForkServer, tmp_path: Path) -> 
 
 
 def test_a_call_of_a_models_part_is_no_call_of_a_model(tmp_path: Path) -> None:
-    """The decoder of mllama is a model of its own, made by `_from_config` as all models are that are watched."""
+    """The decoder of mllama is its own model, made by `_from_config` as all models are that are watched."""
     folder, _ = prepare(tmp_path, "mllama", {})
     model = read_again(folder / "model").train()
     recorder = Recorder(str(tmp_path))

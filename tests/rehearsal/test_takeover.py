@@ -42,7 +42,7 @@ def read_ranks(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_ranks_know_their_place(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where each is to see a GPU of its own, it sees that alone; none is asked to take over again."""
+    """Where each is to see its own GPU, it sees that alone; none is asked to take over again."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     assert takeover.run_ranks("a_driver", str(driver / "launch"), 2, isolates=True) == 0
     ranks = read_ranks(driver)

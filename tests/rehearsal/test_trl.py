@@ -1,4 +1,4 @@
-"""TRL's own `trl sft`, rehearsed as it was released: what is right gives no finding, what mixes documents is mended.
+"""TRL's own `trl sft`, rehearsed as it was released: what is right gives no finding, what mixes documents is fixed.
 
 ATTNCHECK_REHEARSAL_PYTHONS names a folder of virtual environments, each with torch, transformers, accelerate and
 datasets: "trl" with TRL 1.16.0, "trl022" with TRL 0.22.2 and transformers 4.56.2. Those that are missing are skipped.
@@ -30,7 +30,7 @@ LAUNCH = (
 
 @dataclass(frozen=True)
 class Case:
-    """Options beside the launch's own, the codes of the findings that are true of it, and what mends it."""
+    """Options next to the launch's own, the codes of the findings that are true of it, and what fixes it."""
 
     options: str
     codes: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ SECONDS = 60.0
 
 
 def find_browser() -> str | None:
-    """Return the browser's path, None where it or its driver is not installed."""
+    """Return the browser's path, None if it or its driver is not installed."""
     paths = [path for path in map(shutil.which, BROWSERS) if path]
     return paths[0] if paths and shutil.which(DRIVER) else None
 

@@ -76,7 +76,7 @@ class Page(HTMLParser):
 
 
 def read_page(text: str) -> Page:
-    """Return a page. Raises AssertionError where it is not well formed."""
+    """Return a page. Raises AssertionError if it is not well formed."""
     page = Page()
     page.feed(text)
     page.close()

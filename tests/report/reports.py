@@ -32,7 +32,7 @@ RING = RingTiming(
 
 
 def make_finding(code: str = "ATN140", **fields: Any) -> Finding:
-    """Return a finding of a real rule; name and severity are the rule's where they are not given."""
+    """Return a finding of a real rule; name and severity are the rule's if they are not given."""
     rule = next(rule for rule in engine.all_rules()[0] if rule.code == code)
     values: dict[str, Any] = {
         "name": rule.name,
@@ -113,7 +113,7 @@ def make_smoke_report() -> Report:
 
 
 def make_rehearsal_report() -> Report:
-    """Return the report of a launch whose documents mix, and of the one that mends it."""
+    """Return the report of a launch whose documents mix, and of the one that fixes it."""
     mixed = (
         CheckResult("run", notes=("30 steps in 9 s",)),
         CheckResult("documents", violations=("its tokens see the documents before it in the row",)),
@@ -134,7 +134,7 @@ def make_rehearsal_report() -> Report:
 
 
 def make_cluster_report() -> Report:
-    """Return doctor's report on twelve nodes: two have another transformers, one a fault of its own, one is silent."""
+    """Return doctor's report on twelve nodes: two have another transformers, one its own fault, one is silent."""
     changes = {
         2: lambda snapshot: s.with_package(snapshot, "transformers", "4.57.1"),
         3: lambda snapshot: s.with_package(snapshot, "transformers", "4.57.1"),

@@ -58,7 +58,7 @@ def test_what_was_not_measured_and_what_failed_is_seen() -> None:
     assert "hung" in text and "·" in text and "36 of 120 pairs measured" in text
     wrong = replace(result, exchanges=(replace(result.exchanges[0], wrong=3), *result.exchanges[1:]))
     assert " wrong " in render("text", wrong)
-    assert "send_recv  0-1 " in render("text", wrong), "what is wrong has a row of its own too"
+    assert "send_recv  0-1 " in render("text", wrong), "what is wrong has its own row too"
 
 
 def test_two_ranks_have_no_matrix() -> None:

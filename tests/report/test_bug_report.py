@@ -19,7 +19,7 @@ COMMAND = "attncheck parity --backend flash --explain-case heads-128 > reproduce
 
 
 def make_report() -> Report:
-    """Return parity's report: a backend of flash-attn is wrong, another package's finding stands beside it."""
+    """Return parity's report: a backend of flash-attn is wrong, another package's finding is next to it."""
     report = make_parity_report()
     fixes = (Fix("use eager", "setting", 'attn_implementation="eager"'), Fix("report it upstream", "advice", COMMAND))
     wrong = replace(report.findings[0], fixes=fixes, evidence=("heads-128: dq has z_row 99",))
@@ -35,7 +35,7 @@ def test_an_issue_holds_what_maintainers_want_to_know(spelling: str) -> None:
     for part in ("- flash-attn 2.8.3", "- torch 2.11.0+cu130", "- driver 580", "NVIDIA H200", "Python 3."):
         assert part in text, part
     assert "- heads-128: dq has z_row 99" in lines
-    assert lines[lines.index("## Reproduction") + 5] == COMMAND.replace("\n", ""), "in a code block of its own"
+    assert lines[lines.index("## Reproduction") + 5] == COMMAND.replace("\n", ""), "in its own code block"
     assert "heads-128: batch 1, seqlen 128, heads 4, head_dim 64, bf16, causal" in lines
     assert text.count(COMMAND) == 1 and "ring-flash-attn is not importable" not in text
 

@@ -1,4 +1,4 @@
-"""Tables: columns stand two spaces apart whatever the numbers and however narrow the terminal."""
+"""Tables: columns are two spaces apart whatever the numbers and however narrow the terminal."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def read_step_outputs(folder: Path) -> dict[str, str]:
 
 
 def write_wheel(folder: Path) -> Path:
-    """Write a wheel that stands for attncheck's: it leads to this source and to the packages installed here."""
+    """Write a wheel that represents attncheck's: it leads to this source and to the packages installed here."""
     path = folder / "attncheck-9.9.9-py3-none-any.whl"
     metadata = "attncheck-9.9.9.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
@@ -179,7 +179,7 @@ def test_the_action_installs_beside_the_environment_and_examines_it(tmp_path: Pa
 
 
 def write_stand_in(folder: Path, body: str) -> str:
-    """Write a program that stands for the installed python: real for `-c`, and this script for attncheck."""
+    """Write a program that represents the installed python: real for `-c`, and this script for attncheck."""
     path = folder / "python-of-attncheck"
     path.write_text(f'#!/bin/bash\nif [ "$2" = -c ]; then exec {sys.executable} "$@"; fi\n{body}\n', encoding="utf-8")
     path.chmod(0o755)

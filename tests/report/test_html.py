@@ -82,7 +82,7 @@ def make_training_report() -> Report:
 
 
 def make_determinism_report() -> Report:
-    """Return determinism's report: dq varies, and the switch mends it."""
+    """Return determinism's report: dq varies, and the switch fixes it."""
     case = Case("x", (128,), (128,), name="x-128")
     same, varied = Difference("dq", 1, 0, 0.0, 0, 9), Difference("dq", 29, 2, 0.1, 3, 9)
     repeats = (
@@ -299,7 +299,7 @@ def test_parity_shows_the_worst_error_by_family_and_a_mark_for_every_case() -> N
     ]
     paths = [element.attributes for element in page.named("path")]
     assert [path["class"] for path in paths] == ["fill-pass-1", "fill-pass-3", "fill-bad", "fill-warn", "fill-none"]
-    assert [path["d"].split()[0] for path in paths] == ["M0", "M3", "M0", "M3", "M3"], "cases stand below one another"
+    assert [path["d"].split()[0] for path in paths] == ["M0", "M3", "M0", "M3", "M3"], "cases are below one another"
     text = page.named("main")[0].text
     assert "dq has z_row 99 (budget 12)" in text and "flash-attn-4" in text
     verdict = "2 of 5 cases right, 1 over budget, 1 wrong, 1 lost, 3 backends · 1 error (ATN601)"

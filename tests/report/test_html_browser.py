@@ -20,7 +20,7 @@ from tests.ring.links import make_report as make_ring_report
 
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="chromium and chromedriver are not installed")
 SHOWN = "return Array.from(document.querySelectorAll('.finding')).filter(e => !e.hidden).map(e => e.dataset.code)"
-# What is wider than the page, but for what stands in a region that scrolls by itself.
+# What is wider than the page, but for what is in a region that scrolls on its own.
 TOO_WIDE = """
 return Array.from(document.querySelectorAll('body *')).filter(
   e => !e.closest('.scroll, pre, .unseen, .skip') && e.getBoundingClientRect().right > innerWidth + 1
@@ -198,7 +198,7 @@ def test_a_script_that_were_in_the_page_would_be_refused_by_its_policy(browser: 
 @pytest.mark.parametrize("width", [360, 1200])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_section_fits_and_can_be_read(browser: Browser, tmp_path: Path, width: int, scheme: str) -> None:
-    """Nothing is wider than the page, opened or closed, and every text stands out from its ground."""
+    """Nothing is wider than the page, opened or closed, and every text is out from its ground."""
     browser.resize(width, 800)
     browser.emulate(scheme=scheme)
     for name, make in {**REPORTS, **MORE_REPORTS}.items():

@@ -57,7 +57,7 @@ def _name_with_code(states: dict[str, str], code: str) -> str:
 
 
 def test_a_rule_is_one_test_of_one_name_whether_it_passes_or_fails() -> None:
-    """A CI's history follows a test by suite, class and name; what a rule found stands in the message."""
+    """A CI's history follows a test by suite, class and name; what a rule found is in the message."""
 
     def names(**fields: Any) -> list[tuple[str | None, str | None]]:
         root = parse_junit(reports.make_doctor_report(**fields))

@@ -1,4 +1,4 @@
-"""Several documents in one run: refused before any work, written whole or not at all, GitHub reported to by itself."""
+"""Several documents in one run: refused before any work, written whole or not at all, GitHub reported to on its own."""
 
 from __future__ import annotations
 

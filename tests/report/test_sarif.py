@@ -19,7 +19,7 @@ from attncheck.report.formats import load_format
 from tests.report import reports
 from tests.report.test_junit import NASTY
 
-SCHEMA = Path(__file__).parents[1] / "data" / "sarif-schema-2.1.0.json"  # where from: beside it
+SCHEMA = Path(__file__).parents[1] / "data" / "sarif-schema-2.1.0.json"  # where from: next to it
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +137,7 @@ def test_uris_are_relative_to_the_checkout_and_absolute_outside(
 def test_a_fix_replaces_what_stands_in_the_findings_line() -> None:
     by_code = {result["ruleId"]: result for result in render_run(reports.make_gate_report())["results"]}
     (change,) = by_code["ATN401"]["fixes"][0]["artifactChanges"]
-    (edit,) = change["replacements"]  # the other edit stands in another line
+    (edit,) = change["replacements"]  # the other edit is in another line
     start, length = edit["deletedRegion"]["charOffset"], edit["deletedRegion"]["charLength"]
     corrected = reports.SCRIPT[:start] + edit["insertedContent"]["text"] + reports.SCRIPT[start + length :]
     assert corrected == reports.SCRIPT.replace("eager", "sdpa")
@@ -163,7 +163,7 @@ def test_a_fingerprint_outlives_what_wobbles() -> None:
     )
     assert compute_fingerprint(finding) == compute_fingerprint(same)
     moved = replace(finding, locations=(SourceLocation("requirements.txt", 3, 1),))
-    assert compute_fingerprint(finding) == compute_fingerprint(moved), "an anchor is no part of it"
+    assert compute_fingerprint(finding) == compute_fingerprint(moved), "an anchor is not part of it"
 
 
 @pytest.mark.parametrize(

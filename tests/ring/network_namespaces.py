@@ -1,4 +1,4 @@
-"""Runs doctor on four ranks, each in a network of its own on one bridge; that of one rank may be slow.
+"""Runs doctor on four ranks, each in its own network on one bridge; that of one rank may be slow.
 
 `unshare -n python network_namespaces.py RANK` writes rank 0's report as JSON; RANK sends at 100 Mbit/s, "none" does.
 """

@@ -1,4 +1,4 @@
-"""Runs items on real gloo ranks, as parity over ranks does, without the command around it."""
+"""Runs items on real gloo ranks, as parity across ranks does, without the command around it."""
 
 from __future__ import annotations
 

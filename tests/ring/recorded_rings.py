@@ -108,7 +108,7 @@ EIGHT_A100 = RecordedRing(
     0.155,
 )
 RECORDED = (FOUR_H200, EIGHT_H200, EIGHT_H800, EIGHT_A100)
-MEASURED_BLOCKS = RECORDED[:3]  # an A100's blocks stand to its flash-attn in other proportions than a Hopper's
+MEASURED_BLOCKS = RECORDED[:3]  # an A100's blocks are to its flash-attn in other proportions than a Hopper's
 # llama3 on four H200, `--sweep heads-k-stride`, forward + backward, by stride: iterations/s, and MiB beyond its inputs.
 LLAMA3_RATES = {1: 35.9, 2: 37.9, 4: 39.1, 8: 39.5}
 LLAMA3_MIB = {1: 334, 2: 474, 4: 756, 8: 1220}

@@ -24,7 +24,7 @@ def call(case):
 
 def refuse(case, device):
     if not device.ranks:
-        return "runs over ranks"
+        return "runs across ranks"
     if case.layout != "dense" or case.operands != "split" or case.heads_k_stride or case.windowed:
         return "takes plain dense rows only"
     return explain_indivisible("contiguous", case)

@@ -53,7 +53,7 @@ def test_every_two_of_sixteen_nodes_exchange_data(nodes: int, ranks_per_node: in
     pairs = choose_pairs(nodes * ranks_per_node, ranks_per_node)
     joined = {(a // ranks_per_node, b // ranks_per_node) for a, b in pairs} - {(n, n) for n in range(nodes)}
     assert len(joined) == nodes * (nodes - 1) // 2
-    # Beside the neighbours on the ring and rank 0's, they have the same place on both nodes: the same rail.
+    # Alongside the neighbours on the ring and rank 0's, they have the same place on both nodes: the same rail.
     between = [(a, b) for a, b in pairs if a // ranks_per_node != b // ranks_per_node and a and b != a + 1]
     assert all(a % ranks_per_node == b % ranks_per_node for a, b in between)
     assert max(Counter(rank for pair in pairs[nodes * ranks_per_node :] for rank in pair if rank).values()) <= nodes

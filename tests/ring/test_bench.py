@@ -201,13 +201,13 @@ def test_rows_of_a_ring_come_one_by_one(small_run: subprocess.CompletedProcess[s
 
 def test_an_emulated_ring_recommends_nothing(document: dict[str, Any]) -> None:
     (conclusion,) = document["ring"]["conclusions"]
-    assert conclusion.startswith("no scheme is recommended: plain torch stands in for flash-attn's kernels")
+    assert conclusion.startswith("no scheme is recommended: plain torch replaces flash-attn's kernels")
 
 
 def test_a_least_efficiency_is_not_asked_of_an_emulated_ring(attncheck: Run) -> None:
     done = attncheck(*SMALL_RUN, "--min-efficiency", "0.5")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("attncheck: min-efficiency is that of GPUs: plain torch stands in")
+    assert done.stderr.startswith("attncheck: min-efficiency is that of GPUs: plain torch is in")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -239,7 +239,7 @@ def test_a_rank_that_raises_dies_or_hangs_is_named_and_the_rest_goes_on(
 
 @pytest.fixture
 def gpus() -> ExecutionTarget:
-    """Where two GPUs are; without them a test is skipped, or fails where they are required."""
+    """Where two GPUs are; without them a test is skipped, or fails if they are required."""
     import torch
 
     if torch.cuda.device_count() < 2:

@@ -72,7 +72,7 @@ def test_four_ranks_are_right_too() -> None:
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_another_implementation_switches_the_ring_off(implementation: str, genuine: Runs) -> None:
     run = genuine[implementation, "plain"]
-    assert not run.entered and not run.reaches and run.nearest == "each shard by itself"
+    assert not run.entered and not run.reaches and run.nearest == "each shard on its own"
     row = hf_adapter.judge_run(run)
     assert row.answer == "warn" and row.reason.endswith("each rank attends to its own shard alone")
 
@@ -190,7 +190,7 @@ RIGHT = AdapterRun(
     rounding=0.02,
     gradient_error=0.03,
     gradient_rounding=0.03,
-    nearest="each shard by itself",
+    nearest="each shard on its own",
     nearest_error=0.7,
 )
 

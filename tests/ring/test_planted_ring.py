@@ -1,4 +1,4 @@
-"""The genuine ring-flash-attn over gloo ranks: right as it is, and every injected fault is detected where it must be.
+"""The genuine ring-flash-attn over gloo ranks: right as it is, and every injected fault is detected if it must be.
 
 flash-attn's kernels are emulated in plain torch here; `tests/ring/test_gpu_ring.py` runs the same with the real ones.
 """

@@ -276,7 +276,7 @@ def test_the_interval_holds_what_was_recorded(ring: RecordedRing) -> None:
 
 
 def test_launching_decides_short_lengths() -> None:
-    """On four H200 a forward and backward of up to 2,048 tokens a rank took 4.5 to 7 ms, whatever its length."""
+    """On four H200 a forward and backward of up to 2,048 tokens a rank took 4.5 to 7 ms, regardless of its length."""
     machine = FOUR_H200.make_machine()
     for seqlen in (256, 512, 1024):
         for scheme in RINGS:

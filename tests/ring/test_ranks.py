@@ -1,4 +1,5 @@
-"""Groups of ranks as a user runs them: raising, dying and hanging ranks are told apart, and nothing is left behind."""
+"""Groups of ranks as a user runs them: raising, dying and hanging ranks are distinguished, and nothing is left
+behind."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ FAULTS = {
         "lost",
         "rank 1 ended with exit status 7: out of here",
     ),
-    "vanishes": (ON_ONE + "os._exit(0)" + ELSE_RIGHT, "ATN604", "lost", "rank 1 ended by itself, before its peers"),
+    "vanishes": (ON_ONE + "os._exit(0)" + ELSE_RIGHT, "ATN604", "lost", "rank 1 ended on its own, before its peers"),
     "stops": (
         ON_ONE + "os.kill(os.getpid(), signal.SIGSTOP)" + ELSE_RIGHT,
         "ATN604",

@@ -1,4 +1,4 @@
-"""The bound of a ring: the study's table over three machines, and each part of it by itself."""
+"""The bound of a ring: the study's table over three machines, and each part of it on its own."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from attncheck.selftest.faults import Family, Fault, Sandbox
 from attncheck.selftest.run import throwaway_folder
 from tests.selftest.planted import PairedFault
 
-# By file, variable ("$NAME") or ARGUMENTS: what a fault leaves there, None where it removes it.
+# By file, variable ("$NAME") or ARGUMENTS: what a fault leaves there, None if it removes it.
 Edits = Mapping[str, "str | None"]
 
 ARGUMENTS = "the command"
@@ -21,7 +21,7 @@ _SITE_PACKAGES = re.compile(r"^env/lib/[^/]+/site-packages/")
 
 
 def record_edits(fault: Fault, family: Family) -> Edits:
-    """Return what injecting `fault` into a sandbox of `family` writes, also where it writes what was there before."""
+    """Return what injecting `fault` into a sandbox of `family` writes, also if it writes what was there before."""
     with throwaway_folder() as folder:
         sandbox = Sandbox(folder / "sandbox", sys.executable)
         sandbox.folder.mkdir()

@@ -1,7 +1,7 @@
-"""Shows that one fault does not hide another: injects faults two at a time, where they do not contradict each other.
+"""Shows that one fault does not hide another: injects faults two at a time, if they do not contradict each other.
 
 Each of both must be named as it is when it is alone, or the report must say that its rule cannot judge before the
-other is repaired (`Skip.covered_by`). What is hidden without a word is a defect of the rules.
+other is repaired (`Skip.covered_by`). What is hidden silently is a defect of the rules.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ STATUSES: tuple[PairStatus, ...] = get_args(PairStatus)  # the worst last
 class PairResult:
     """What the check made of two faults at once.
 
-    `status` is "named" where it names both, "covered" where it says which finding keeps it from judging the other,
-    "hidden" where it loses one; `because` says which.
+    `status` is "named" if it names both, "covered" if it says which finding keeps it from judging the other,
+    "hidden" if it loses one; `because` says which.
     """
 
     faults: tuple[str, str]
@@ -48,7 +48,7 @@ class PairsResult:
 
     results: tuple[PairResult, ...]
     incompatible: int
-    seed: int | None  # None where every pair was tried
+    seed: int | None  # None if every pair was tried
     seconds: float
 
     def count_status(self, status: PairStatus) -> int:

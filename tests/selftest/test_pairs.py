@@ -63,7 +63,7 @@ def test_what_only_an_import_tells_is_covered_by_what_stops_it() -> None:
 
 
 def test_a_fault_that_is_lost_is_called_hidden() -> None:
-    """One that is never injected is not named beside the other: selftest must say so."""
+    """One that is never injected is not named alongside the other: selftest must say so."""
     lost = replace(get_fault("metadata-missing"), inject=faults.do_nothing)
     result = run_some(lost, "memory-in-use")
     assert [pair.status for pair in result.results] == ["hidden"]

@@ -2,7 +2,7 @@
 
 Loaded in ranks by a `sitecustomize` on PYTHONPATH (`install_faults`), which adds them to the drivers once those are
 imported.
-An item then names a fault where it would name its scheme.
+An item then names a fault if it would name its scheme.
 """
 
 # mypy: disable-error-code="no-any-return"

@@ -1,6 +1,6 @@
 """Faults injected into transformers or the packer, one at a time: what users' stacks really get wrong.
 
-Where a fault is one of an implementation, it is injected into "sdpa" only, so that the eager reference stays right.
+If a fault is one of an implementation, it is injected into "sdpa" only, so that the eager reference stays right.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def rope_twice() -> Any:
 
 
 def kv_tiled() -> Any:
-    """kv heads repeated as a whole instead of each by itself."""
+    """kv heads repeated as a whole instead of each on its own."""
 
     def change(inner: Attention) -> Attention:
         def attend(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, **kwargs: Any) -> Any:

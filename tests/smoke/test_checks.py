@@ -36,7 +36,7 @@ def run_check(check_name: str, shape: str, plan: Plan) -> CheckResult:
     return checks.load()[0][check_name].run(testbeds.Testbed(build.load_architecture(shape), plan, "cpu"))
 
 
-# What is proposed where a kernel raises.
+# What is proposed if a kernel raises.
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_fault_that_is_not_determinisms_is_told_without_a_plan_for_it() -> Non
     with plants.noisy_backward():
         result = run_check("reproducible", "llama", SDPA)
     assert judge_result(result) == "pass"
-    assert "runs part at step 1" in result.notes[0] and "does not mend it" in result.notes[-1]
+    assert "runs part at step 1" in result.notes[0] and "does not fix it" in result.notes[-1]
 
 
 def test_a_configuration_that_was_changed_after_construction_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

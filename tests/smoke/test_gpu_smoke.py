@@ -112,8 +112,8 @@ def test_a_planted_fault_is_named(plan: Plan, inject_fault: Callable[[], Any], c
     pytest.importorskip("flash_attn")
     with inject_fault():
         result = run_check(check_name, "llama", plan)
-    if check_name == "reproducible":  # noted, since the plan does not ask for the same bits; and a switch mends it
-        assert "runs part at step" in result.notes[0] and "mends it" in result.notes[1], result
+    if check_name == "reproducible":  # noted, since the plan does not ask for the same bits; and a switch fixes it
+        assert "runs part at step" in result.notes[0] and "fixes it" in result.notes[1], result
     else:
         assert judge_result(result) == "fail", result
 

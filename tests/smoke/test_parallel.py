@@ -1,4 +1,4 @@
-"""Training over ranks equals training on one: genuine ring-flash-attn and Ulysses over gloo ranks, and spoilt.
+"""Training across ranks equals training on one: genuine ring-flash-attn and Ulysses over gloo ranks, and spoilt.
 
 flash-attn's kernels are emulated; the adapter, its llama3 scheme and transformers' models are the genuine ones.
 """
@@ -93,7 +93,7 @@ def test_sound_plans_pass_whatever_model_and_seed(sound_results: Results) -> Non
     for name in names:
         assert judge_result(sound_results[name]) == "pass", (name, deciding_reason(sound_results[name]))
         assert len(sound_results[name].layers) == 2 and all(layer.ran for layer in sound_results[name].layers)
-    loss = measures_by_name(sound_results["llama 0"])["loss by itself"]
+    loss = measures_by_name(sound_results["llama 0"])["loss on its own"]
     assert loss.value < 1e-6 and loss.limit == 1e-5
     assert measures_by_name(sound_results["ulysses llama 0"])["gradients"].limit == 1e-5
 
@@ -127,7 +127,7 @@ def test_another_implementation_is_silent_and_named(sound_results: Results) -> N
     result = sound_results["sdpa"]
     assert judge_result(result) == "fail"
     assert deciding_reason(result) == "ring-flash-attn llama3 is never entered under sdpa: the ring is off, silently"
-    assert "the logits are those of each shard by itself" in result.violations
+    assert "the logits are those of each shard on its own" in result.violations
     change = first_change(replace(RING, attn_implementation="sdpa"), result)
     assert change.plan == RING and change.text == 'attn_implementation="flash_attention_2"'
 
@@ -165,10 +165,10 @@ PLANTED = {
     "labels_of_the_shard": "first token 39, the last of rank 0's shard",
     "labels_unshifted": "trained on another label",
     "first_positions": "the first shard's positions on every rank",
-    "positions_anew": "positions that begin anew on each shard",
+    "positions_anew": "positions that begin again on each shard",
     "edges_late": "documents that end a token late (cu_seqlens off by one)",
     "edges_gone": "all documents as one",
-    "local": "each shard by itself",
+    "local": "each shard on its own",
     "turned": "the shards gathered in the order 1, 0",
     "padding_counts": "first padding on rank 1",
     "last_tokens_count": "trained on with nothing to predict",
@@ -196,7 +196,7 @@ def test_a_fault_is_named(fault: str, fault_results: Results) -> None:
 
 
 def test_faults_are_told_apart(fault_results: Results) -> None:
-    assert judge_result(fault_results["sound"]) == "pass", "what was planted before is gone"
+    assert judge_result(fault_results["sound"]) == "pass", "what was planted before no longer exists"
     only_backward = measures_by_name(fault_results["no_value_gradient"])
     assert only_backward["logits"].value < only_backward["logits"].limit
     assert not fault_results["no_value_gradient"].violations
@@ -215,7 +215,7 @@ def test_the_verb_starts_the_ranks_and_tells_how_they_are_lost() -> None:
 
 
 def test_ranks_are_started_once_for_a_plan() -> None:
-    """All checks of a mended plan take the result over ranks that proved the change."""
+    """All checks of a fixed plan take the result across ranks that proved the change."""
     lines: list[str] = []
     request = run.Request(plan=RING, models=("no-such-model",), check_names=("parallel",), ring=Ring(2))
     runner = TrialRunner(ExecutionTarget(sys.executable, "cpu", 60.0), lines.append)

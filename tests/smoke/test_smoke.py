@@ -1,4 +1,4 @@
-"""`attncheck smoke`: judging and mending as arithmetic, and the command as a user meets it."""
+"""`attncheck smoke`: judging and fixing as arithmetic, and the command as a user meets it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_answer_of_a_proof(result: CheckResult, verdict: str, message: str) 
     assert message in deciding_reason(result)
 
 
-# Mending: a plan whose faults are known, changes that mend some of them, and what the search makes of it.
+# Mending: a plan whose faults are known, changes that fix some of them, and what the search makes of it.
 
 
 def run_fake_checks(plan: Plan) -> tuple[CheckResult, ...]:
@@ -367,7 +367,7 @@ KERNEL = "kernels-community/flash-attn2"
 
 
 def write_kernels(site: Path) -> None:
-    """Write a `kernels` that loads nothing: until then transformers asks for its name and version alone."""
+    """Write a `kernels` that loads nothing: until then transformers requires its name and version alone."""
     info = site / "kernels-0.16.2.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels\nVersion: 0.16.2\n")
@@ -386,7 +386,7 @@ def test_a_kernel_that_a_job_would_download_is_asked_for_and_no_fault(
 ) -> None:
     transformers = pytest.importorskip("transformers")
     if not transformers.__version__.startswith("5.17."):
-        pytest.skip("of another release of transformers another kernel is asked for")
+        pytest.skip("of another release of transformers another kernel is requested")
     write_kernels(tmp_path / "site")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "HF_HOME": str(tmp_path / "hub")}
     environment = {name: text for name, text in environment.items() if name not in ("HF_HUB_OFFLINE", "HF_HUB_CACHE")}

@@ -33,7 +33,7 @@ from tests.smoke import smoke_plants as plants  # noqa: E402
 
 SDPA = Plan(attn_implementation="sdpa", steps=2, max_length=128, accumulation=1)
 LEFT = replace(SDPA, packing="padding", padding_side="left")
-RUNNING = replace(SDPA, positions="running")  # a real leak: positions that never begin anew
+RUNNING = replace(SDPA, positions="running")  # a real leak: positions that never begin again
 SMALL = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4}
 CUT = {  # sizes that the configurations of these types do not share with others
     "opt": {"word_embed_proj_dim": 128, "ffn_dim": 256},
@@ -106,7 +106,7 @@ def rates_left_on() -> Iterator[None]:
 
 
 def attention_dropout() -> Any:
-    """An implementation that drops a tenth of its output, whatever the mode."""
+    """An implementation that drops a tenth of its output, regardless of the mode."""
 
     def change(inner: Any) -> Any:
         def attend(*arguments: Any, **kwargs: Any) -> Any:
@@ -265,7 +265,7 @@ def test_doge_is_not_causal_and_packing_and_padding_are_not_blamed() -> None:
     result = run_check("implementation", SDPA, source)
     if judge_result(result) == "pass":
         pytest.skip("this transformers has doge's mask right")
-    assert "it is not causal under sdpa: replacing the tokens from 32 on changes" in deciding_reason(result)
+    assert "it is not causal under sdpa: replacing the tokens since 32 changes" in deciding_reason(result)
     for name, plan in (("isolation", SDPA), ("padding", LEFT)):
         skipped = run_check(name, plan, source)
         assert skipped.outcome == "skipped" and "a document alone is wrong already under sdpa" in skipped.reason
@@ -354,7 +354,7 @@ def run_in_process(
     known, plan_runs = checks.load()[0], []
     for change in changes:
         if change.plan.attn_implementation == "flash_attention_2":
-            results = tuple(CheckResult(name) for name in only or names)  # this stands for a GPU that has it
+            results = tuple(CheckResult(name) for name in only or names)  # this represents a GPU that has it
         else:
             source = build.load_architecture("llama")
             make_testbed = partial(testbeds.Testbed, source, change.plan, "cpu")

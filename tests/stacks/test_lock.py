@@ -90,7 +90,7 @@ MEASURED_MOVES = {
     "a wrong result": (lambda h: parity(h, PASS, replace(PASS, answer="fail", budget_ratio=9.0)), "ATN914"),
     "a backend that dies": (lambda h: parity(h, replace(PASS, answer="lost", budget_ratio=HUGE)), "ATN914"),
     "a refusal": (lambda h: parity(h, replace(PASS, answer="refused", budget_ratio=0.0)), "ATN915"),
-    "a backend that is gone": (lambda h: parity(h, missing="flash-attn is not installed"), "ATN915"),
+    "a backend that no longer exists": (lambda h: parity(h, missing="flash-attn is not installed"), "ATN915"),
     "bits that vary": (lambda h: determinism(h, "fail"), "ATN917"),
     "a slow kernel": (lambda h: bench(h, median_ms=1.2), "ATN916"),
 }

@@ -65,7 +65,7 @@ def with_old_driver(snapshot: Snapshot) -> Snapshot:
     return s.with_driver(snapshot, version="535.10", cuda=s.Known("12.2"))
 
 
-# What is planted on the second side, the code that then stands on it alone, and what must explain it first.
+# What is planted on the second side, the code that then rests on it alone, and what must explain it first.
 PLANTED: dict[str, tuple[Callable[[Snapshot], Snapshot], str, str]] = {
     "transformers": (
         lambda h: s.with_import(
@@ -81,7 +81,7 @@ PLANTED: dict[str, tuple[Callable[[Snapshot], Snapshot], str, str]] = {
         "ATN140",
         "transformers",
     ),
-    "flash-attn is gone": (without_flash_attn, "ATN142", "flash-attn"),
+    "flash-attn no longer exists": (without_flash_attn, "ATN142", "flash-attn"),
     "driver": (with_old_driver, "ATN201", "driver"),
     "GPU": (lambda h: s.with_gpus(h, (7, 5)), "ATN206", "gpus"),
     "variable": (lambda h: s.with_env(h, CUDA_LAUNCH_BLOCKING="1"), "ATN561", "CUDA_LAUNCH_BLOCKING"),

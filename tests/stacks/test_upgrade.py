@@ -53,7 +53,7 @@ def codes(report: Report) -> list[str]:
         (("transformers=5",), "is no requirement"),
         (("transformers>=5",), "leaves the release open: name one"),
         (("transformers==5.*",), "leaves the release open: name one"),
-        (("transformers===latest",), "'latest' is no version"),
+        (("transformers===latest",), "'latest' is not a version"),
         (("trl[vllm]==1.0",), "the extra [vllm]"),
         (("trl==1.0; python_version < '3'",), "needs no marker"),
         (("trl @ https://example.org/trl-1.0-py3-none-any.whl",), "is an address"),

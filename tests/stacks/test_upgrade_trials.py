@@ -29,7 +29,7 @@ from tests import snapshots as s
 from tests.conftest import Run
 from tests.stacks.upgrade_wheels import list_files, make_environment, write_wheel
 
-# A framework that takes two names of transformers, one where it is imported and one in a module that jobs import.
+# A framework that takes two names of transformers, one if it is imported and one in a module that jobs import.
 TRL = {
     "trl/__init__.py": "from transformers.trainer import Trainer, kept_name\n",
     "trl/trainer/__init__.py": "from transformers.utils import helper\n",

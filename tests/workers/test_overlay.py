@@ -1,4 +1,4 @@
-"""Packages beside an environment: workers see them first, the environment never changes, nothing is left behind."""
+"""Packages alongside an environment: workers see them first, the environment never changes, nothing is left behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Keep temporary folders below one folder, and fail the test where one is left."""
+    """Keep temporary folders below one folder, and fail the test if one is left."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     yield tmp_path
@@ -88,7 +88,7 @@ def test_a_child_sees_the_overlay_and_the_environment_is_as_it_was(
     [
         ("iniconfig==99.0", "no such version"),
         ("iniconfig==0.1", "no such version, or no wheel"),  # released as source alone
-        ("no such name", "cannot be installed beside the environment: "),
+        ("no such name", "cannot be installed next to the environment: "),
     ],
 )
 def test_what_cannot_be_had_is_one_line(
@@ -160,7 +160,7 @@ with package_overlay(sys.executable, ["iniconfig==2.1.0"], lambda text: print(te
 
 
 def run_interrupted(installer: str, number: int, at: str) -> int:
-    """Start an overlay in a process of its own, and signal it when it prints `at`; return its exit status."""
+    """Start an overlay in its own process, and signal it when it prints `at`; return its exit status."""
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, installer], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -168,7 +168,7 @@ def run_interrupted(installer: str, number: int, at: str) -> int:
         assert process.stdout is not None
         while (line := process.stdout.readline()) and at.encode() not in line:
             pass
-        assert line, "it ended by itself"
+        assert line, "it ended on its own"
         process.send_signal(number)
         _, errors = process.communicate(timeout=20)
         assert b"KeyboardInterrupt" in errors

@@ -67,7 +67,7 @@ def compute_attention(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, sinks: Te
 
 
 def mask_scores(inputs: Inputs, scores: Tensor) -> Tensor:
-    """Return scores with ALiBi added and with the dtype's lowest number where a key is not seen."""
+    """Return scores with ALiBi added and with the dtype's lowest number if a key is not seen."""
     import torch
 
     from attncheck.attention import masks

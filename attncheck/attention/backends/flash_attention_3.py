@@ -53,7 +53,7 @@ def refuse_hub(case: Case, device: Device, packed: bool) -> str:
 def refuse_vllm_hub(case: Case, device: Device, packed: bool) -> str:
     """Return why vLLM's build on the Hub cannot run the case on `device`, or ""."""
     if case.backward and case.head_dim > case.v_head_dim:
-        return "vllm-flash-attn3 cuts dq and dk to v's head_dim, so it has no backward where that is smaller"
+        return "vllm-flash-attn3 cuts dq and dk to v's head_dim, so it has no backward if that is smaller"
     if case.sinks and (case.num_heads > 64 or case.head_dim != case.v_head_dim):
         return "vllm-flash-attn3 takes sinks for up to 64 heads and equal head_dim for q, k and v"
     if case.sinks and device.compute_capability != (9, 0):
@@ -62,7 +62,7 @@ def refuse_vllm_hub(case: Case, device: Device, packed: bool) -> str:
 
 
 def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
-    """Return why neither function can run the case on `device`, or ""; `sinks` where this build has them."""
+    """Return why neither function can run the case on `device`, or ""; `sinks` if this build has them."""
     from attncheck.attention.calls import flash_attn_package
 
     if case.sinks and not sinks:
@@ -75,7 +75,7 @@ def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
 
 
 def refuse_build(case: Case, device: Device, packed: bool, distribution: str) -> str:
-    """Return what the case needs and the installed build lacks, or ""; `packed` where cu_seqlens are given."""
+    """Return what the case needs and the installed build lacks, or ""; `packed` if cu_seqlens are given."""
     from attncheck.attention.calls import partial_builds
 
     return partial_builds.refuse_flash_attn_3(case, device, distribution, packed)

@@ -3,7 +3,7 @@
 Read in flash-attn-4 4.0.0b36, flash_attn/cute/interface.py: `_validate_head_dims` (Hopper: 8 to 256, multiples of 8, v
 on its own; Blackwell: 8 to 128, or 192 with 128, 256 with 256, 64 with 512), `_flash_attn_fwd` (compute capability 8.x
 to 12.x; sinks not on 8.x and 12.x: flash_fwd.py), `_flash_attn_bwd` (9.x to 12.x; 256 on Blackwell without soft-cap and
-sinks; on 12.x without soft-cap and `deterministic`). It has no dropout, and ALiBi only as a score_mod of one's own.
+sinks; on 12.x without soft-cap and `deterministic`). It has no dropout, and ALiBi only as the user's own score_mod.
 Every new kind of case (dtype, head_dim, mask, kv groups) is compiled, which takes seconds. flash-attn 2.8's wheel holds
 an early copy of the same module, so the distribution decides whether it is here. Kernel names:
 Dao-AILab/flash-attention#2564. cu_seqlens come behind `qv` in its arguments, so all of them are given by name.

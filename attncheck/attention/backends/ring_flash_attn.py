@@ -4,10 +4,10 @@ Read in zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/<name>.py. Which to
 positions, is the sharding's (`core.sharding.positions`); rank r of n, a row of S tokens:
 
 - ring: positions r·S/n … (r+1)·S/n - 1. Keys and values travel, blocks are merged by their LSE. A causal mask leaves
-  the last rank the most work. Packed, each document is sharded by itself over all ranks; one `cu_seqlens` serves
+  the last rank the most work. Packed, each document is sharded on its own over all ranks; one `cu_seqlens` serves
   queries and keys.
 - zigzag: chunks r and 2n-1-r of 2n, an early and a late one, so that causal work is even. It asserts `causal`. Packed,
-  each document is cut so by itself.
+  each document is cut so on its own.
 - stripe: positions r, r+n, r+2n, … so that each block is nearly causal. It asserts `causal` (Striped Attention, arXiv
   2311.09431).
 - llama3: the packed row is cut into contiguous shards, each token at its position in its own document, and some kv
@@ -63,7 +63,7 @@ def refuse_single_rank(case: Case, device: Device) -> str:
 
 def refuse_single_device(device: Device) -> str:
     """Return why a device that is not one of a group cannot run a context-parallel scheme, or ""."""
-    return "" if device.ranks else "runs over ranks: attncheck parity --ring-size 2"
+    return "" if device.ranks else "runs across ranks: attncheck parity --ring-size 2"
 
 
 def _refuse_kernels(case: Case, device: Device) -> str:
@@ -113,7 +113,7 @@ def ring_backend(
 ) -> Backend:
     """Return the backend of the function `<name>_func` and its variants.
 
-    `causal` where it asserts that the mask is; `takes_heads_k_stride` for llama3's, which gathers that many kv heads at
+    `causal` if it asserts that the mask is; `takes_heads_k_stride` for llama3's, which gathers that many kv heads at
     a time and adds dk and dv up by a reduce-scatter.
     """
 

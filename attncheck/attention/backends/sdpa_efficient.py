@@ -1,6 +1,6 @@
 """SDPA's EFFICIENT_ATTENTION: the memory-efficient kernels that torch took from xformers; CUDA only.
 
-It does not share kv heads by itself (torch 2.11, sdp_utils.cpp, `check_batch_size_and_num_heads_dense` without
+It does not share kv heads on its own (torch 2.11, sdp_utils.cpp, `check_batch_size_and_num_heads_dense` without
 `supports_gqa`), so they are repeated first, as transformers does.
 """
 
@@ -31,7 +31,7 @@ def compute_lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | 
     import torch
 
     if mask is not None:
-        raise TypeError("no LSE beside a mask")
+        raise TypeError("no LSE alongside a mask")
     causal, scale = inputs.case.causal, inputs.case.softmax_scale
     return torch.ops.aten._scaled_dot_product_efficient_attention(  # type: ignore[no-any-return]
         q, k, v, None, True, 0.0, causal, scale=scale

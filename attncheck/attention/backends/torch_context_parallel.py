@@ -1,7 +1,7 @@
 """torch's own context parallelism: `context_parallel` turns SDPA into a ring over the group; CUDA only.
 
 Its load balancing, on by default, is the zigzag: rank r of n holds chunks r and 2n-1-r of the row, at their positions
-in it (`sharding.positions`, "zigzag"); a row that 2n does not divide it shards contiguously without a word. The
+in it (`sharding.positions`, "zigzag"); a row that 2n does not divide it shards contiguously silently. The
 backend pins FLASH_ATTENTION and asks torch itself, by a sharded count, that tokens lie where they are expected.
 Source: torch 2.13, torch/distributed/tensor/experimental/_context_parallel/_attention.py (`context_parallel`,
 `_templated_ring_attention`, `_sdpa_handler`, which knows CUDA's flash, efficient and cuDNN operators) and

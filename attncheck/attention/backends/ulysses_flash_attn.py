@@ -28,7 +28,7 @@ def refuse(case: Case, device: Device) -> str:
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return one further rounding of dk and dv where kv heads were repeated: the repeats' sum is rounded."""
+    """Return one further rounding of dk and dv if kv heads were repeated: the repeats' sum is rounded."""
     return 0.0, float(case.context_parallel_size > case.num_kv_heads)
 
 

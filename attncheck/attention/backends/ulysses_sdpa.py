@@ -2,7 +2,7 @@
 
 The two all-to-alls are attncheck's own, over `torch.distributed.all_to_all_single`: they do what verl's
 `gather_seq_scatter_heads` and DeepSpeed's `DistributedAttention` do, so that the group, its collective and the kernel
-with a rank's share of the heads are tested; theirs are not called. SDPA runs FLASH_ATTENTION, and on CUDA, where that
+with a rank's share of the heads are tested; theirs are not called. SDPA runs FLASH_ATTENTION, and on CUDA, if that
 takes no mask, EFFICIENT_ATTENTION for packed rows and windows. Kv heads fewer than ranks are repeated, as verl does.
 RoPE positions: rank r of n holds positions r·S/n … (r+1)·S/n - 1 (`sharding.positions`, "contiguous").
 Source: arXiv 2309.14509; verl 0.9.1, verl/utils/ulysses.py and verl/models/transformers/monkey_patch.py
@@ -36,7 +36,7 @@ def refuse_ulysses(case: Case, device: Device) -> str:
 def _refuse_heads(case: Case) -> str:
     n, heads, kv_heads = case.context_parallel_size, case.num_heads, case.num_kv_heads
     if heads % n:
-        return f"spreads heads over ranks: {heads} heads do not divide by {n} ranks"
+        return f"spreads heads across ranks: {heads} heads do not divide by {n} ranks"
     if kv_heads % n and n % kv_heads:
         return f"{kv_heads} kv heads neither divide by {n} ranks nor {n} ranks by them"
     return ""
@@ -53,7 +53,7 @@ def _refuse_shape(case: Case) -> str:
         return (
             f"gives no rank its own heads' {'sinks' if case.sinks else 'ALiBi slopes'}; neither do verl and DeepSpeed"
         )
-    return "its dropout is not tested over ranks" if case.dropout else ""
+    return "its dropout is not tested across ranks" if case.dropout else ""
 
 
 def refuse(case: Case, device: Device) -> str:
@@ -63,7 +63,7 @@ def refuse(case: Case, device: Device) -> str:
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return SDPA's own roundings on the CPU, and one more of dk and dv where kv heads were repeated and summed."""
+    """Return SDPA's own roundings on the CPU, and one more of dk and dv if kv heads were repeated and summed."""
     dq, dkv = sdpa_flash.roundings(local_case(case), device)
     return dq, dkv + (case.context_parallel_size > case.num_kv_heads)
 

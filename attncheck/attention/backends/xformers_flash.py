@@ -1,6 +1,6 @@
 """xformers' FlashAttention-2 operator, pinned: `fmha.flash`.
 
-It calls flash-attn's extension where flash_attn is installed (2.7.1 to 2.8.4), else torch's own build (xformers 0.0.35,
+It calls flash-attn's extension if flash_attn is installed (2.7.1 to 2.8.4), else torch's own build (xformers 0.0.35,
 ops/fmha/flash.py), always with deterministic=False; its backward is marked IS_DETERMINISTIC = False. 16-bit dtypes, one
 head_dim up to 256 and a multiple of 8, no tensor bias, no top-left alignment of unequal lengths.
 """
@@ -43,7 +43,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it, without a mask where it can say so itself."""
+    """Return the lines of a script that calls it, without a mask if it can say so itself."""
     from attncheck.attention.calls import xformers
 
     return xformers.script_lines(case, "flash")

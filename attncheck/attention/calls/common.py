@@ -16,7 +16,7 @@ from attncheck.core.cases import iter_segments
 
 
 def make_leaves(inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Return q, k, v as leaves that take gradients where the case has a backward; their strides are kept."""
+    """Return q, k, v as leaves that take gradients if the case has a backward; their strides are kept."""
     requires_grad = inputs.case.backward
     return tuple(x.detach().requires_grad_(requires_grad) for x in (inputs.q, inputs.k, inputs.v))  # type: ignore[return-value]
 
@@ -68,7 +68,7 @@ def unpad(inputs: Inputs) -> Inputs:
 
 
 def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
-    """Return the outputs of `unpad(inputs)` where the tokens of `inputs` lie; padding is zero."""
+    """Return the outputs of `unpad(inputs)` if the tokens of `inputs` lie; padding is zero."""
     case = inputs.case
     if case.layout == "packed":
         return outputs
@@ -115,7 +115,7 @@ def deterministic_algorithms(enabled: bool, warn_only: bool = False) -> Iterator
 
 
 def _set_deterministic_algorithms(enabled: bool, warn_only: bool) -> None:
-    """Do what torch.use_deterministic_algorithms does, without importing a compiler that nobody asked for.
+    """Do what torch.use_deterministic_algorithms does, without importing a compiler that nobody requested.
 
     torch 2.13.0 `torch/__init__.py` sets `torch._inductor.config.deterministic`, then calls this; the import alone took
     1.4 s on two cores and 7 s of every worker's start on a GPU's host.

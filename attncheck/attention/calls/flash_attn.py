@@ -27,7 +27,7 @@ LIMIT_PATTERN = "not support|only support|is only |should be a multiple|head dim
 
 
 def supported_kwargs(function: Callable[..., Any], title: str, **kwargs: Any) -> dict[str, Any]:
-    """Return those of `kwargs` that `function` takes. Raises `Refused` where one that matters is not among them."""
+    """Return those of `kwargs` that `function` takes. Raises `Refused` if one that matters is not among them."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return kwargs
@@ -38,7 +38,7 @@ def supported_kwargs(function: Callable[..., Any], title: str, **kwargs: Any) ->
 
 
 def _can_omit(name: str, value: Any) -> bool:
-    """Return whether omitting the argument changes nothing: it asks for nothing, or for the LSE, which is optional."""
+    """Return whether omitting the argument changes nothing: it requires nothing, or for the LSE, which is optional."""
     if isinstance(value, tuple):
         return all(side in (UNBOUNDED, None) for side in value)
     return name.startswith("return_") or value is None or (not isinstance(value, Tensor) and not value)

@@ -5,7 +5,7 @@ Loading one imports, and so runs, the Python and the extension that its reposito
 Read in kernels 0.17.2 (`load.py` `get_local_kernel(path)`, `_versions.py`: versions are refs named v1, v2, …;
 `resolver.py`: a snapshot's folder build/ holds a variant for each torch, CUDA and platform), 0.9.0 and 0.12.3
 (`get_local_kernel(path, package)`; repositories of type "model") and huggingface_hub 2.4.0 (`constants.HF_HUB_OFFLINE`,
-read anew at each use). transformers 5.17 asks for version 3 of flash-attn2 and version 1 of the others
+read again at each use). transformers 5.17 asks for version 3 of flash-attn2 and version 1 of the others
 (integrations/hub_kernels.py `get_attn_kernel_version`); here the newest version in the cache is used.
 """
 
@@ -34,7 +34,7 @@ def find_repository(repository: str) -> Installed:
 
 
 def newest_snapshot(repository: str) -> tuple[str, Path | None]:
-    """Return the newest version's name, such as "v3", and its snapshot's folder; ("", None) where there is none."""
+    """Return the newest version's name, such as "v3", and its snapshot's folder; ("", None) if there is none."""
     best: tuple[int, str, Path | None] = (-2, "", None)
     for kind in ("models", "kernels"):
         home = _cache_folder() / f"{kind}--{repository.replace('/', '--')}"

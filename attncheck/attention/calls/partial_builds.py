@@ -15,7 +15,7 @@ from attncheck.attention.backend import Device
 from attncheck.core.cases import Case
 from attncheck.core.environment import ExtensionBuild
 
-# Switch of flash-attn 2 -> what its build has not, and which cases ask for it.
+# Switch of flash-attn 2 -> what its build has not, and which cases request it.
 FLASH_ATTN_2_SWITCHES: dict[str, tuple[str, Callable[[Case], bool]]] = {
     "BACKWARD": ("backward", lambda case: case.backward),
     "SOFTCAP": ("soft-cap", lambda case: case.softcap > 0),
@@ -33,7 +33,7 @@ FLASH_ATTN_3_SWITCHES: dict[str, tuple[str, Callable[[Case], bool]]] = {
 
 
 def find_build(device: Device, distribution: str) -> ExtensionBuild | None:
-    """Return how `distribution` was built, None where nothing says it."""
+    """Return how `distribution` was built, None if nothing says it."""
     return next((build for build in device.builds if build.distribution == distribution), None)
 
 
@@ -44,7 +44,7 @@ def refuse_flash_attn_2(case: Case, device: Device, distribution: str = "flash-a
 
 
 def refuse_flash_attn_3(case: Case, device: Device, distribution: str, packed: bool) -> str:
-    """Return what the case needs and this build of FlashAttention-3 lacks, or ""; `packed` where cu_seqlens are given.
+    """Return what the case needs and this build of FlashAttention-3 lacks, or ""; `packed` if cu_seqlens are given.
 
     `distribution` is "flash-attn-3", or the repository of the Hub whose build it is.
     """
@@ -76,7 +76,7 @@ def _refuse_head_dim(case: Case, build: ExtensionBuild) -> str:
     serving = next(candidate for candidate in built if candidate >= size)
     has_wider_v = not (build.leaves_out("HDIM64") or build.leaves_out("HDIMDIFF64"))
     if v_size > serving and not has_wider_v:
-        return f"this build has no head_dim {v_size} of v beside {size} (it has the same for both)"
+        return f"this build has no head_dim {v_size} of v alongside {size} (it has the same for both)"
     return ""
 
 

@@ -41,7 +41,7 @@ def installed() -> Installed:
 
 
 def load() -> ModuleType:
-    """Return the imported package. Raises what its import raises where shimming transformers does not help."""
+    """Return the imported package. Raises what its import raises if shimming transformers does not help."""
     if "ring_flash_attn" in sys.modules:
         return sys.modules["ring_flash_attn"]
     for _ in SHIMMABLE_NAMES:
@@ -58,7 +58,7 @@ def load() -> ModuleType:
 
 
 def _missing_name(error: ImportError) -> str:
-    """Return the name that the adapter misses in transformers, "" where the import fails for another reason."""
+    """Return the name that the adapter misses in transformers, "" if the import fails for another reason."""
     match = re.search(rf"cannot import name '(\w+)' from '{re.escape(UTILITIES_MODULE)}'", str(error))
     return match[1] if match and match[1] in SHIMMABLE_NAMES and match[1] not in _shimmed_names else ""
 

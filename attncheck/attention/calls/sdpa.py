@@ -35,7 +35,7 @@ def build_attn_mask(inputs: Inputs) -> Tensor | None:
 def run(inputs: Inputs, deterministic: bool, kernel: str, native_gqa: bool, compute_lse: LseFunction | None) -> Outputs:
     """Run the case with the SDPA backend named `kernel` and no other.
 
-    Where the kernel cannot share kv heads itself (`native_gqa`), they are repeated first, as transformers does. The
+    If the kernel cannot share kv heads itself (`native_gqa`), they are repeated first, as transformers does. The
     operator behind the backend is called once more for its LSE; it must return the same bits for out.
     """
     case = inputs.case
@@ -76,7 +76,7 @@ def run(inputs: Inputs, deterministic: bool, kernel: str, native_gqa: bool, comp
 def _recompute_lse(
     inputs: Inputs, heads: list[Tensor], mask: Tensor | None, out: Tensor, compute_lse: LseFunction
 ) -> Tensor | None:
-    """Return LSE (batch, heads, seqlen_q) of a second forward, None where that fails or has other bits for out."""
+    """Return LSE (batch, heads, seqlen_q) of a second forward, None if that fails or has other bits for out."""
     q, k, v = (x.detach() for x in heads)
     try:
         second_out, lse = compute_lse(inputs, q, k, v, mask)

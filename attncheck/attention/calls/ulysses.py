@@ -100,7 +100,7 @@ def _repeat_kv_heads(x: Tensor, times: int) -> Tensor:
 
 
 def run_sdpa(inputs: Inputs, deterministic: bool) -> Outputs:
-    """Run a rank's shard with SDPA's FLASH_ATTENTION, or EFFICIENT_ATTENTION where CUDA needs a mask."""
+    """Run a rank's shard with SDPA's FLASH_ATTENTION, or EFFICIENT_ATTENTION if CUDA needs a mask."""
     with deterministic_algorithms(deterministic):
         return _run_shard(inputs, _attend_sdpa)
 

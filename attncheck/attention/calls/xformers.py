@@ -4,7 +4,7 @@ Read in xformers 0.0.35, ops/fmha: `__init__.py` (an operator that is named is n
 own `not_supported_reasons` are called here; kv heads are shared in forward only, so they are repeated first),
 `attn_bias.py` (`LowerTriangularMask` is aligned top left; a window of w sees w keys, the query's own included; a block
 that is causal from the bottom right needs at least as many keys as queries), `common.py` (LSE is longer than the
-sequence for cutlass, and one row a document where `VARLEN_LSE_PACKED` is False).
+sequence for cutlass, and one row a document if `VARLEN_LSE_PACKED` is False).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def refuse(case: Case) -> str:
     elif left != UNBOUNDED and _has_unequal_lengths(case) and case.alignment == "top_left":
         return "xformers has windows of unequal lengths aligned bottom right only"
     if masked and case.alignment == "bottom_right" and any(k < q for q, k in zip(case.seqlens_q, case.seqlens_k)):
-        return "xformers wants at least as many keys as queries where the mask is aligned bottom right"
+        return "xformers wants at least as many keys as queries if the mask is aligned bottom right"
     if case.alibi and (case.layout != "dense" or case.dropout):
         return "xformers takes ALiBi as a bias of dense cases only"
     return ""
@@ -47,7 +47,7 @@ def _has_unequal_lengths(case: Case) -> bool:
 def run(inputs: Inputs, deterministic: bool, operators: tuple[Any, Any], rows_as_documents: bool = False) -> Outputs:
     """Run the case with `operators`, forward and backward.
 
-    `rows_apart` runs a dense case's rows as documents, where an operator has a mask only for these.
+    `rows_apart` runs a dense case's rows as documents, if an operator has a mask only for these.
     """
     case = inputs.case
     if deterministic and case.backward and not operators[1].IS_DETERMINISTIC:
@@ -81,7 +81,7 @@ def _check_supported(operators: tuple[Any, ...], heads: list[Tensor], kwargs: di
 
 
 def _describe_load_failure() -> str:
-    """Return why xformers' compiled library was not loaded, "" where it was.
+    """Return why xformers' compiled library was not loaded, "" if it was.
 
     `_cpp_lib.py` catches the loader's error, after which its operators say that it was built without CUDA.
     """
@@ -133,7 +133,7 @@ def build_alibi_bias(inputs: Inputs) -> Tensor:
 def _recompute_lse(
     inputs: Inputs, operator: Any, heads: list[Tensor], kwargs: dict[str, Any], out: Tensor
 ) -> Tensor | None:
-    """Return LSE (batch, heads, seqlen_q) of a second forward call, None where that returns other bits for out."""
+    """Return LSE (batch, heads, seqlen_q) of a second forward call, None if that returns other bits for out."""
     from xformers.ops import fmha
 
     detached = [x.detach() for x in heads]

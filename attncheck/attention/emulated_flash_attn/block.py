@@ -92,7 +92,7 @@ def _iter_chunks(q: Tensor, k: Tensor, settings: ScoreSettings) -> Iterator[tupl
 def _compute_scores(
     q: Tensor, k: Tensor, rows: slice, keys: slice, seqlen_q: int, seqlen_k: int, settings: ScoreSettings
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the scores `(heads, rows, keys)`, -inf where a key is hidden, and the soft-cap's slope."""
+    """Return the scores `(heads, rows, keys)`, -inf if a key is hidden, and the soft-cap's slope."""
     heads, cap_slope = q.shape[1], None
     s = torch.matmul(_expand_heads(q, heads), _expand_heads(k, heads).transpose(-1, -2)) * settings.softmax_scale
     if settings.softcap:

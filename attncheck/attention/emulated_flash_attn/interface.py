@@ -2,10 +2,9 @@
 
 Before 2.7 they are functions; a forward returns 8 values and a backward its gradients with softmax_d. Since 2.7 they
 are custom operators of torch, whose function ring-flash-attn finds as `_init_fn`; a forward returns 4 values, a
-backward softmax_d. Gradients are written into the given buffers, whatever their strides; softmax_lse is read as it lies
-in memory, for its strides are ignored (csrc/flash_attn/flash_api.cpp, `mha_bwd`, 2.5.9.post1 and 2.8.3). What the
-kernels leave unwritten of an LSE is NaN.
-"""
+backward softmax_d. Gradients are written into the given buffers, regardless of their strides; softmax_lse is read as it
+lies in memory, for its strides are ignored (csrc/flash_attn/flash_api.cpp, `mha_bwd`, 2.5.9.post1 and 2.8.3). What the
+kernels leave unwritten of an LSE is NaN."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def describe_patterns(
 ) -> tuple[str, ...]:
     """Return at most six lines on what the errors of `tensors`, those over budget, have in common.
 
-    `sharding` is how tokens lie on ranks, where the case was computed by several.
+    `sharding` is how tokens lie on ranks, if the case was computed by several.
     """
     lines: list[str] = []
     if outputs.lse is not None:
@@ -104,7 +104,7 @@ def _wrong_heads(rows: Tensor) -> Iterator[str]:
 
 
 def _clearly_wrong(z: Tensor) -> list[int]:
-    """Return the places whose z is beyond `WRONG_ROW_Z` where all others are far better, [] where there is no gap."""
+    """Return the places whose z is beyond `WRONG_ROW_Z` if all others are far better, [] if there is no gap."""
     is_wrong = z > WRONG_ROW_Z
     if not bool(is_wrong.any()) or bool(is_wrong.all()) or float(z[~is_wrong].max()) > 0.2 * float(z[is_wrong].min()):
         return []
@@ -133,7 +133,7 @@ def _wrong_columns(error: Tensor, wrong_rows: Tensor) -> Iterator[str]:
 
 
 def _wrong_positions(name: str, rows: Tensor, wrong_rows: Tensor, reference: Reference) -> Iterator[str]:
-    """Yield lines saying where along the batch and the sequence the wrong rows lie."""
+    """Yield lines saying if along the batch and the sequence the wrong rows lie."""
     case = reference.case
     of_keys = name in ("dk", "dv")
     batches = _clearly_wrong(rows.amax((1, 2)))
@@ -167,7 +167,7 @@ def _wrong_positions(name: str, rows: Tensor, wrong_rows: Tensor, reference: Ref
 
 
 def _first_telling_token(reference: Reference, of_keys: bool) -> int:
-    """Return the first token where an error can show: a query that sees one key returns its v, and has no gradient."""
+    """Return the first token if an error can show: a query that sees one key returns its v, and has no gradient."""
     if of_keys:
         return 0
     telling = [
@@ -194,7 +194,7 @@ def _wrong_documents(case: Case, wrong_tokens: list[int], of_keys: bool) -> Iter
 
 
 def _format_numbers(numbers: list[int]) -> str:
-    """Return " 1" or "s 1, 2, 3": with a plural s for several numbers, and their count where not all are shown."""
+    """Return " 1" or "s 1, 2, 3": with a plural s for several numbers, and their count if not all are shown."""
     rest = f" … ({len(numbers)} in all)" if len(numbers) > 6 else ""
     return "s" * (len(numbers) > 1) + " " + ", ".join(map(str, numbers[:6])) + rest
 

@@ -1,4 +1,4 @@
-"""The float64 reference of a case and, beside each element, the rounding noise that an ideal kernel must make.
+"""The float64 reference of a case and, alongside each element, the rounding noise that an ideal kernel must make.
 
 One pass over chunks of query rows yields out, LSE, dq, dk and dv, and sigma, the rms error of a kernel of the class
 under judgement (`attncheck.attention.reference.rounding_noise`). Memory is a chunk of rows by the keys they see, and
@@ -37,7 +37,7 @@ class Reference:
 
     case: Case
     out: Tensor  # (batch, rows, num_heads, v_head_dim), wide
-    lse: Tensor  # (batch, num_heads, rows), wide; -inf where no key is seen
+    lse: Tensor  # (batch, num_heads, rows), wide; -inf if no key is seen
     expected_logit: Tensor  # (batch, num_heads, rows): sum of P·S, how LSE moves with the softmax scale
     lse_slack: Tensor  # (batch, num_heads, rows): what an approximate tanh may move LSE by, at most
     dq: Tensor  # (batch, rows, num_heads, head_dim), wide
@@ -50,7 +50,7 @@ class Reference:
 
 
 def wide_dtype(device: str, dtype: str) -> torch.dtype:
-    """Return the dtype of the reference on `device`: float64 where that is fast, else float32 for 16-bit cases.
+    """Return the dtype of the reference on `device`: float64 if that is fast, else float32 for 16-bit cases.
 
     Datacenter GPUs do float64 at half of float32's rate or nearly so; the others at 1/32 or 1/64 (CUDA C++ Programming
     Guide, throughput of native arithmetic instructions). float32 is 700 times finer than float16.

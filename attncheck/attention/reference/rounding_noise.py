@@ -17,7 +17,7 @@ the io dtype), the propagation of those variances. With a soft-cap on a GPU the 
 approximate tanh, and so does the derivative 1 - tanh².
 
 Kernels that merge blocks weigh them by exp(lse_block - lse), and every backward computes P = exp(S - lse): the float32
-rounding of an LSE of 160 is a relative error of 1e-5 that a whole row shares. Where results are float32 too, it is
+rounding of an LSE of 160 is a relative error of 1e-5 that a whole row shares. If results are float32 too, it is
 charged twice, for the block's and the row's: w = 2·kappa32²·lse² on out, P, dS, dq and D.
 
 Everything is computed in float32: one per cent is enough for sigma.
@@ -52,9 +52,9 @@ class RoundingModel:
 
     noise: Noise
     kappa: float  # rms relative error of a rounding to the case's dtype
-    eta: float  # rms absolute error among its subnormals, 0 where they are out of reach
+    eta: float  # rms absolute error among its subnormals, 0 if they are out of reach
     is_16_bit: bool  # float16 or bfloat16
-    tanh: float  # rms relative error of tanh, 0 where it is exact to float32
+    tanh: float  # rms relative error of tanh, 0 if it is exact to float32
     rounded_bias: bool  # ALiBi comes as a mask in the case's dtype
 
 
@@ -71,7 +71,7 @@ def rounding_model(case: Case, device: str, noise: Noise, rounded_bias: bool) ->
 class ExactChunk:
     """The exact tensors of a chunk: `(n, kv heads, group · rows, keys or head_dim)`; keys' as `(n, kv heads, …)`.
 
-    `s` is 0 where a key is not seen, `ds` is with respect to the product before a soft-cap.
+    `s` is 0 if a key is not seen, `ds` is with respect to the product before a soft-cap.
     """
 
     scale: float
@@ -85,7 +85,7 @@ class ExactChunk:
     ds: Tensor
     out: Tensor
     dq: Tensor
-    lse: Tensor  # (n, kv heads, group · rows, 1), -inf where no key is seen
+    lse: Tensor  # (n, kv heads, group · rows, 1), -inf if no key is seen
     visible: Tensor  # bool (rows, keys)
     bias: Tensor | None = None  # as s
     tanh: Tensor | None = None  # of the product over the soft-cap
@@ -118,7 +118,7 @@ class Variances:
             self.var_out = self.var_out + self.lse_variance * self.out.square()
 
     def _logit_variance(self, exact: ExactChunk) -> Tensor | None:
-        """Return the variance of the scores, None where a 16-bit kernel's float32 scores have a negligible one."""
+        """Return the variance of the scores, None if a 16-bit kernel's float32 scores have a negligible one."""
         model, s2 = self.model, exact.s.float().square()
         terms: list[Tensor] = []
         if not model.is_16_bit:
@@ -135,7 +135,7 @@ class Variances:
         return functools.reduce(torch.add, terms) if terms else None
 
     def _dp_variance(self, exact: ExactChunk) -> Tensor | None:
-        """Return the variance of dP, None where a 16-bit kernel's float32 dP has a negligible one."""
+        """Return the variance of dP, None if a 16-bit kernel's float32 dP has a negligible one."""
         model = self.model
         if model.is_16_bit:
             return model.kappa**2 * exact.dp.float().square() if model.noise == "eager" else None
@@ -143,13 +143,13 @@ class Variances:
         return KAPPA32**2 * (products * (self.v2.shape[-1] / 2) + exact.dp.float().square())
 
     def _lse_variance(self, exact: ExactChunk) -> Tensor | None:
-        """Return the relative variance that LSE's own rounding gives a whole row, None where it is negligible."""
+        """Return the relative variance that LSE's own rounding gives a whole row, None if it is negligible."""
         if self.model.is_16_bit or self.model.noise == "eager":
             return None
         return 2.0 * KAPPA32**2 * exact.lse.float().masked_fill(exact.lse == -math.inf, 0.0).square()
 
     def _tanh_slope_variance(self, exact: ExactChunk) -> Tensor | None:
-        """Return the variance of dS that an approximate tanh causes by its derivative, None where tanh is exact."""
+        """Return the variance of dS that an approximate tanh causes by its derivative, None if tanh is exact."""
         if not self.model.tanh or exact.tanh is None or exact.ds_capped is None:
             return None
         return (self.model.tanh * 2.0 * exact.tanh.float().square() * exact.ds_capped.float()).square()

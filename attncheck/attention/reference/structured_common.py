@@ -52,7 +52,7 @@ def first_indices(is_wrong: Tensor) -> list[tuple[int, ...]]:
 
 
 def describe_segment(case: Case, segment: Segment) -> str:
-    """Return " (document 1)" or " (batch 1)", "" where there is only one."""
+    """Return " (document 1)" or " (batch 1)", "" if there is only one."""
     if case.layout == "packed":
         return f" (document {segment.index})"
     return f" (batch {segment.batch})" if case.batch > 1 else ""

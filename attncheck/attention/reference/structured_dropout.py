@@ -3,7 +3,7 @@
 With q = k = 0 each query weighs its n keys alike, and with v the unit vectors out is then a piece of the dropout mask:
 kept / (n (1 - rate)). One call for each v_head_dim keys, all under one seed, reads the whole mask; whatever a kernel
 draws it from, the same seed on the same shapes must draw it again, or activation checkpointing recomputes another
-network. A call on random inputs under that seed is then held against float64 attention with that mask, gradients
+network. A call on random inputs under that seed is then compared with float64 attention with that mask, gradients
 included.
 """
 

@@ -61,7 +61,7 @@ def probe_poison(case: Case, device: str, call: BackendCall) -> ProbeResult:
     """Multiply what lies outside some documents in turn, or in the padding; what lies inside must keep every bit.
 
     A kernel whose last tile reaches into the next document multiplies its keys by weights of zero, so that NaN alone
-    gets across: that spoils nothing that was not spoiled, unless memory beside the documents is left as it was found.
+    gets across: that spoils nothing that was not spoiled, unless memory next to the documents is left as it was found.
     """
     inputs = make_inputs(case, device)
     before = copy_outputs(call(inputs))

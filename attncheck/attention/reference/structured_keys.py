@@ -122,7 +122,7 @@ def _first_of_each_head(wrong: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def probe_retrieve(case: Case, device: str, call: BackendCall) -> ProbeResult:
-    """Check that each query finds its target key where it sees it, and nowhere else."""
+    """Check that each query finds its target key if it sees it, and nowhere else."""
     normal = make_normal_inputs(case, device)
     codes = torch.where(normal.k > 0, 2.0, -2.0)
     group = case.num_heads // case.num_kv_heads
@@ -154,7 +154,7 @@ def _retrieve_violations(case: Case, outputs: Outputs, target_keys: Tensor, digi
             if number == key:
                 miss = f"finds key {key}, which it sees, with a weight of {weight:.2g}, not 1"
             elif not is_clear[row, head]:
-                miss = f"does not find key {key}, which it sees (no key stands out)"
+                miss = f"does not find key {key}, which it sees (no key is out)"
             yield f"query {int(rows[row])}{describe_segment(case, segment)}, head {head} {miss}"
         leaked = (
             ~is_visible[:, None]

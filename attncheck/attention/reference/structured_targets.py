@@ -39,7 +39,7 @@ def retrieval_targets(case: Case) -> list[list[int]]:
 
 
 def kv_poison_factor(case: Case) -> float:
-    """Return what k and v are multiplied by where they must not be seen."""
+    """Return what k and v are multiplied by if they must not be seen."""
     return 64.0 if case.dtype == "float16" else 1000.0  # float16 would overflow in a correct kernel
 
 

@@ -107,8 +107,8 @@ def bench(
 ) -> None:
     """Time every backend; recommend the fastest that is right.
 
-    With --ring-size N the schemes of context parallelism on N ranks, beside what they could reach; with --predict what
-    they would reach on a cluster that is not here.
+    With --ring-size N the schemes of context parallelism on N ranks, alongside what they could reach; with --predict
+    what they would reach on a cluster that is not available here.
 
     MODEL is a model whose heads, sizes, windows and dtype to use: a folder, or a Hub name in the cache.
     """

@@ -1,4 +1,4 @@
-"""attncheck diff: why it works there and not here."""
+"""attncheck diff: why it works there and not available here."""
 
 from __future__ import annotations
 

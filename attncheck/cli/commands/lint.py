@@ -74,7 +74,7 @@ def lint(
 ) -> None:
     """Say what a launch will really do, and print it corrected.
 
-    PATH is a launch script, a YAML, TOML or JSON file, or a folder of them; a command stands after --. Nothing of it
+    PATH is a launch script, a YAML, TOML or JSON file, or a folder of them; a command comes after --. Nothing of it
     is run.
     """
     from attncheck.doctor import engine

@@ -117,7 +117,7 @@ LastFailed = Annotated[
         MEASURE,
         "--last-failed",
         "--lf",
-        help="Run only what failed the last time with the same --python, --suite or MODEL; all where nothing did.",
+        help="Run only what failed the last time with the same --python, --suite or MODEL; all if nothing did.",
     ),
 ]
 
@@ -220,7 +220,7 @@ def parity(
 
         report = ring_parity.run(snapshot, request, ring, target, report_progress)
         is_narrowed = request.backends or request.cases or request.dtypes or request.only
-        if is_narrowed or report.section(ParitySection) is None:  # nothing was measured where ranks cannot communicate
+        if is_narrowed or report.section(ParitySection) is None:  # nothing was measured if ranks cannot communicate
             return report
         try:
             return hf_adapter.add_adapter_check(report, ring, target, report_progress)
@@ -231,7 +231,7 @@ def parity(
 
 
 def list_case_names(snapshot: Snapshot, request: Request, ring: Ring | None) -> tuple[str, ...]:
-    """Return the names of the cases that would run, each once. Raises `BadUsage` where none would."""
+    """Return the names of the cases that would run, each once. Raises `BadUsage` if none would."""
     from attncheck.measure import parity
 
     if ring is None:

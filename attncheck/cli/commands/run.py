@@ -34,7 +34,7 @@ Cache = Annotated[
     option(
         POLICY,
         "--cache/--no-cache",
-        help="Take an earlier start's answer where nothing changed since, for a day. Default: yes.",
+        help="Take an earlier start's answer if nothing changed since, for a day. Default: yes.",
     ),
 ]
 

@@ -42,7 +42,7 @@ def selftest(
 ) -> None:
     """Plant known faults and show the checks firing.
 
-    In throwaway places; the environment stays as it is.
+    In throwaway places; the environment stays unchanged.
     """
     from attncheck.selftest import run as selftest
     from attncheck.selftest import table

@@ -1,4 +1,4 @@
-"""attncheck smoke: train a small model as the job will, and find the change that mends what goes wrong."""
+"""attncheck smoke: train a small model as the job will, and find the change that fixes what goes wrong."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ FixOption = Annotated[
     option(
         TRAIN,
         "--fix/--no-fix",
-        help="Try changes that mend what is found, and train with them to prove it. Default: yes.",
+        help="Try changes that fix what is found, and train with them to prove it. Default: yes.",
     ),
 ]
 TryPackages = Annotated[
@@ -136,12 +136,12 @@ def smoke(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Train a small model as the job will; mend what goes wrong.
+    """Train a small model as the job will; fix what goes wrong.
 
-    A mended plan is proven by training it too.
+    A fixed plan is proven by training it too.
 
-    A launch, as a file or as the command after --, is rehearsed: run as it stands but for its size, its own trainer
-    watched from inside, and its first step held against each document alone.
+    A launch, as a file or as the command after --, is rehearsed: run as it is but for its size, its own trainer
+    watched from inside, and its first step compared with each document alone.
     """
     from attncheck.rehearsal import run as rehearsal
     from attncheck.smoke import run as smoke

@@ -19,7 +19,7 @@ class BadUsage(AttncheckError):
 
 
 class Unanswered(AttncheckError):
-    """The question could not be answered: no interpreter, no GPU where one is required, a deadline."""
+    """The question could not be answered: no interpreter, no GPU if one is required, a deadline."""
 
     exit_code = UNANSWERED
 

@@ -27,7 +27,7 @@ def describe_failure(error: BaseException) -> str:
     elif isinstance(error, RuntimeError) and "start new thread" in text:
         cause = "no more threads can be started: raise the limit (ulimit -u, ulimit -v, or the container's)"
     elif isinstance(error, ImportError):
-        cause = f"attncheck's own installation is damaged: {text}; install it anew"
+        cause = f"attncheck's own installation is damaged: {text}; install it again"
     else:
         cause = ""
     return cause or (
@@ -42,7 +42,7 @@ def is_out_of_resources(error: BaseException) -> bool:
 
 
 def _describe_os_error(error: OSError) -> str:
-    """Return the cause in a user's words, "" where it is not known to lie outside attncheck."""
+    """Return the cause in a user's words, "" if it is not known to lie outside attncheck."""
     name = "" if error.filename is None else _shorten(os.fsdecode(error.filename) if _is_path(error) else "")
     if error.errno in _OUT_OF_FILES:
         return "no more files can be opened: raise the limit (ulimit -n)"
@@ -53,7 +53,7 @@ def _describe_os_error(error: OSError) -> str:
     if isinstance(error, FileNotFoundError) and "temporary directory" in str(error):
         return "no temporary folder can be written to: set TMPDIR to one that can"
     if isinstance(error, FileNotFoundError) and not _has_working_folder():
-        return "the working directory is gone: cd to a folder that exists"
+        return "the working directory no longer exists: cd to a folder that exists"
     if error.errno in _CANNOT_WRITE:
         return f"cannot write{' ' + name if name else ''}: {error.strerror}"
     return f"{name}: {error.strerror}" if name and error.strerror else ""

@@ -1,4 +1,4 @@
-"""Reads files that a user names or that lie beside a launch, and replaces files: bounded, and without a surprise.
+"""Reads files that a user names or that lie next to a launch, and replaces files: bounded, and without a surprise.
 
 Nothing here waits for ever, takes more memory than its limit, or opens a device: opening some of them does something
 (a tape rewinds, a watchdog starts), so the kind of a file is looked at first.
@@ -38,7 +38,7 @@ def make_write_error(name: str, error: OSError) -> AttncheckError:
 
 
 class CannotRead(BadUsage):
-    """A file that cannot be read; `is_missing` where there is none of that name."""
+    """A file that cannot be read; `is_missing` if there is none of that name."""
 
     def __init__(self, name: str, reason: str, is_missing: bool = False) -> None:
         super().__init__(f"cannot read {name if name.isprintable() else ascii(name)}: {reason}")
@@ -99,7 +99,7 @@ def read_standard_input(limit: int, name: str = "standard input") -> bytes:
 
 
 def _check_kind(name: str, mode: int, pipes: bool) -> None:
-    """Raise `CannotRead` for what is neither a regular file nor, where those are welcome, a pipe."""
+    """Raise `CannotRead` for what is neither a regular file nor, if those are welcome, a pipe."""
     if stat.S_ISDIR(mode):
         raise CannotRead(name, os.strerror(errno.EISDIR))
     if stat.S_ISREG(mode) or (pipes and stat.S_ISFIFO(mode)):
@@ -153,7 +153,7 @@ def _read_stream(
 def replace_file(path: str | os.PathLike[str], data: bytes, mode: int | None = None) -> None:
     """Write a file whole or not at all: a reader sees the old one or all of the new one. Raises `OSError`.
 
-    It keeps its mode, or gets `mode`; where `path` is a link, the file that it leads to is replaced. The file that is
+    It keeps its mode, or gets `mode`; if `path` is a link, the file that it leads to is replaced. The file that is
     written first has a name that nobody can guess and is made here: a link that lies in wait is not followed.
     """
     target = os.path.realpath(path)

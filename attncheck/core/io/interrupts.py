@@ -1,4 +1,4 @@
-"""Handlers of Ctrl-C, SIGTERM and SIGHUP that also work where Python cannot raise.
+"""Handlers of Ctrl-C, SIGTERM and SIGHUP that also work if Python cannot raise.
 
 KeyboardInterrupt is raised wherever the interpreter happens to be; inside a destructor or a weak reference's callback
 it is lost, and Python prints a traceback. So the handler also records the signal, and every loop that waits raises it

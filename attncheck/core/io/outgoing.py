@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # every command imports this module: what it cleans is import
     from attncheck.core.launch import Edit
 
 T = TypeVar("T")
-MASKED_FIX = "… stands for a secret that is not shown: put it back in"
+MASKED_FIX = "… represents a secret that is not shown: put it back in"
 MASKED_LAUNCH = (
     "secrets are shown as …: put them back into what you paste; `attncheck lint --write` keeps them in the file"
 )
@@ -50,7 +50,7 @@ def mask(value: T) -> T:
 
 
 def map_texts(value: Any, clean_one: Callable[[str], str]) -> Any:
-    """Return a tree of data with `clean_one` applied to every text; what stays as it is is not copied.
+    """Return a tree of data with `clean_one` applied to every text; what stays unchanged is not copied.
 
     Of a setting and of an entry of a mapping, the name decides too what its value may show.
     """

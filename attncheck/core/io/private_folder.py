@@ -12,13 +12,13 @@ from attncheck.core.io.files import replace_file
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return our folder of caches, made private; None where there can be none, or where it is not ours alone."""
+    """Return our folder of caches, made private; None if there can be none, or where it is not ours alone."""
     path = cache_path(environ)
     return make_private(path) if path is not None else None
 
 
 def cache_path(environ: Mapping[str, str]) -> Path | None:
-    """Return where our folder of caches is, whether it is there or not; None where there can be none."""
+    """Return where our folder of caches is, whether it is there or not; None if there can be none."""
     return _user_path(environ, "XDG_CACHE_HOME", ".cache")
 
 
@@ -36,13 +36,13 @@ def _user_path(environ: Mapping[str, str], variable: str, below_home: str) -> Pa
 
 
 def temporary_folder() -> Path | None:
-    """Return a private folder of this user on this machine, for where there is no cache."""
+    """Return a private folder of this user on this machine, for if there is no cache."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     return make_private(Path(tempfile.gettempdir()) / f"attncheck-{user}")
 
 
 def make_private(path: Path) -> Path | None:
-    """Return a folder that only we can read and write, made where it is missing; None where it cannot be that."""
+    """Return a folder that only we can read and write, made if it is missing; None if it cannot be that."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.lstat()

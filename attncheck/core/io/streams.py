@@ -41,7 +41,7 @@ Syntax = Literal["text", "json", "xml", "commands"]  # "commands": workflow comm
 SELECTORS = "[\ufe00-\ufe0f]*"
 LINE_COMMAND = re.compile(rf"^((?:[^\S\n]|[\ufe00-\ufe0f])*):(?={SELECTORS}:)", re.MULTILINE)
 BRACKET_COMMAND = re.compile(rf"#({SELECTORS})(?=#{SELECTORS}\[)")
-# What the first ":" of a command, and the first "#", is replaced by; the group is what stands before the ":" or after
+# What the first ":" of a command, and the first "#", is replaced by; the group is what comes before the ":" or after
 # the "#". In Markdown a backslash is not shown.
 COLONS: Mapping[Syntax, str] = {"text": r"\1\\:", "json": r"\1:", "xml": r"\1&#58;"}
 HASHES: Mapping[Syntax, str] = {"text": r"#\1\\", "json": r"\\u0023\1", "xml": r"&#35;\1"}
@@ -60,7 +60,7 @@ def fit_text(text: str, encoding: str | None = "utf-8", syntax: Syntax = "text")
 
 
 def replace_signs(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Replace characters that an encoding lacks: our own signs readably, what stands inside a foreign word by escapes.
+    """Replace characters that an encoding lacks: our own signs readably, what is inside a foreign word by escapes.
 
     An error handler of `codecs`, called READABLE: two names that differ in such a character alone stay two names.
     """

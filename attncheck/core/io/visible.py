@@ -38,7 +38,7 @@ def show_line_ends(text: str) -> str:
 
 
 def indent_continuation(text: str, columns: int) -> str:
-    """Return `text` with its second and later lines indented: no line of it stands where a line of ours would."""
+    """Return `text` with its second and later lines indented: no line of it is where a line of ours would."""
     return text.replace("\r\n", "\n").replace("\n", "\n" + " " * columns) if "\n" in text else text
 
 

@@ -60,7 +60,7 @@ class ClusterSection(Section):
     launcher: str = ""  # "torchrun", "Slurm", "Ray", "ranks"
     size: int = 0  # nodes that should have answered
     shown: int = 0
-    names: tuple[str, ...] = ()  # what the launcher calls its nodes, where that is no host: Ray's node ids; else empty
+    names: tuple[str, ...] = ()  # what the launcher calls its nodes, if that is no host: Ray's node ids; else empty
     gpus: tuple[NodeGroup, ...] = ()  # visible GPUs of a node
     gpu_count: int = 0  # of all nodes
     gpus_per_node: int = 0  # that the job needs; 0: not known

@@ -16,7 +16,7 @@ Outcome = Literal["clean", "found", "unanswered", "left out", "not linted"]  # t
 
 @dataclass(frozen=True)
 class Stage:
-    """One check of a gate: how it ended, how long it took, and in one line why, where it did not answer."""
+    """One check of a gate: how it ended, how long it took, and in one line why, if it did not answer."""
 
     check: Check
     outcome: Outcome

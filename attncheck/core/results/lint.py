@@ -52,6 +52,6 @@ SECTION = LintSection
 
 
 def launches_of(report: Report) -> tuple[LintedLaunch, ...]:
-    """Return the launches that a report holds; none where lint did not run."""
+    """Return the launches that a report holds; none if lint did not run."""
     section = report.section(LintSection)
     return section.launches if section is not None else ()

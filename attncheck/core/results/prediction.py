@@ -93,7 +93,7 @@ class PredictionSection(MeasuredSection):
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """How each scheme came out on the ring size that was asked for."""
+        """How each scheme came out on the ring size that was requested."""
         largest = max((row.ring_size for row in self.predictions), default=0)
         rows = [row for row in self.predictions if row.ring_size == largest]
         return tuple((row.outcome, describe_no_timing(row.outcome, row.reason)) for row in rows)

@@ -10,7 +10,7 @@ from attncheck.core.report import MeasuredSection, OpenQuestion, deduplicate
 from attncheck.core.results.smoke import CheckResult
 from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
 
-# Said of packed documents that see each other; a mend is tried where it is.
+# Said of packed documents that see each other; a fix is tried where it is.
 CACHE_IS_ON = "the cache is on, with which transformers keeps no packed documents apart"
 
 
@@ -32,7 +32,7 @@ class Difference:
 class RehearsedLaunch:
     """A launch that was cut small and run, once: as the user wrote it, or with `tried` on top."""
 
-    location: str  # where the launch stands: "run.sh:3:1"
+    location: str  # where the launch is: "run.sh:3:1"
     framework: str
     version: str
     trainer: str
@@ -44,7 +44,7 @@ class RehearsedLaunch:
     seconds: float = 0.0
     ranks: int = 1
     steps: int = 0
-    tried: str = ""  # what mends it: settings in the framework's words, or a line of the user's own code
+    tried: str = ""  # what fixes it: settings in the framework's words, or the user's own line code
     remarks: tuple[str, ...] = ()
     full_model: bool = False  # the model was the user's own, whole
     real_data: bool = False  # the rows were the user's own
@@ -54,13 +54,13 @@ class RehearsedLaunch:
 
 @dataclass(frozen=True)
 class RehearsalSection(MeasuredSection):
-    """What `attncheck smoke LAUNCH` ran: each launch, and then as it is mended."""
+    """What `attncheck smoke LAUNCH` ran: each launch, and then as it is fixed."""
 
     name: ClassVar[str] = "rehearsal"
     measured_on: MeasuredOn = MeasuredOn()
     verdicts: tuple[Verdict, ...] = ()
     launches: tuple[RehearsedLaunch, ...] = ()
-    mended: tuple[str, ...] = ()  # the launch that trains right: a diff, and the command to paste where it is one
+    mended: tuple[str, ...] = ()  # the launch that trains right: a diff, and the command to paste if it is one
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:

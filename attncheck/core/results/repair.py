@@ -1,4 +1,4 @@
-"""One repair for a whole report: commands that do not contradict each other, and what shows that they mend it."""
+"""One repair for a whole report: commands that do not contradict each other, and what shows that they fix it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class RepairStep:
 
 @dataclass(frozen=True)
 class RepairSection(Section):
-    """The commands that together mend the findings of a report, in the order in which they are run.
+    """The commands that together fix the findings of a report, in the order in which they are run.
 
     `proven`: codes whose rules, run again on the environment as it would be, find nothing more. `unproven`: codes that
-    only an import or a run can judge. `remaining`: codes that the rules still find, or find anew.
+    only an import or a run can judge. `remaining`: codes that the rules still find, or find again.
     """
 
     name: ClassVar[str] = "repair"
     steps: tuple[RepairStep, ...] = ()
     mends: tuple[str, ...] = ()  # codes of the findings that the commands are for
-    by_hand: tuple[str, ...] = ()  # codes whose fix is an edit, a setting or a machine: it stands at the finding
+    by_hand: tuple[str, ...] = ()  # codes whose fix is an edit, a setting or a machine: it is at the finding
     conflicts: tuple[str, ...] = ()  # findings whose fixes exclude each other, and which one was taken
     proven: tuple[str, ...] = ()
     unproven: tuple[str, ...] = ()

@@ -1,4 +1,5 @@
-"""What was measured over ranks beside parity and determinism: communication, growth of errors, the adapter, timings."""
+"""What was measured across ranks alongside parity and determinism: communication, growth of errors, the adapter,
+timings."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from attncheck.core.verdicts import BackendState, MeasuredOn, Outcome, Run, Verd
 
 @dataclass(frozen=True)
 class RingSection(MeasuredSection):
-    """What commands with --ring-size measured over ranks.
+    """What commands with --ring-size measured across ranks.
 
     `communication` comes first, before anything is computed. `growth` and `adapter` belong to parity, the rest to
     bench: `verdicts` and `runs` are parity's on the shape that was timed.

@@ -1,4 +1,4 @@
-"""How fast a ring is: one scheme's measured time beside the local call's, and its roofline; plain data."""
+"""How fast a ring is: one scheme's measured time alongside the local call's, and its roofline; plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOCAL_FLASH_FULL = "flash_attn_full"  # the same without a mask: what a ring's l
 
 @dataclass(frozen=True)
 class Clocks:
-    """Clocks, power and temperature of rank 0's GPU while it was timed; zeros where it does not report them."""
+    """Clocks, power and temperature of rank 0's GPU while it was timed; zeros if it does not report them."""
 
     sm_mhz_low: int = 0
     sm_mhz_high: int = 0

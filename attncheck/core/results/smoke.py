@@ -38,7 +38,7 @@ class Layer:
     """The attention that one layer was configured to run, and the kernels that ran in it."""
 
     name: str  # "model.layers.0.self_attn"
-    kind: str  # "full_attention", "sliding_attention", …; "" where the model does not name one
+    kind: str  # "full_attention", "sliding_attention", …; "" if the model does not name one
     requested: str  # the plan's attn_implementation
     dispatched: str  # the implementation in the layer's configuration when it ran
     ran: tuple[str, ...]  # "sdpa FLASH_ATTENTION", "flash_attention_2 packed", …

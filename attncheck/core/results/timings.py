@@ -34,7 +34,7 @@ class DeviceRates:
 
 @dataclass(frozen=True)
 class Timing:
-    """How long one backend takes for one case, in one mode; where `outcome` is not "ok", `reason` says why not.
+    """How long one backend takes for one case, in one mode; if `outcome` is not "ok", `reason` says why not.
 
     `answer` is parity's on this very case in this very mode. `varied` are the tensors whose bits changed among
     `repeats` calls. `reference_ms` is the same product of matrices timed before and after, in the same process.

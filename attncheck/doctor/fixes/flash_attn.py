@@ -40,7 +40,7 @@ def flash_attn_fixes(snapshot: Snapshot) -> tuple[Fix, ...]:
 
 
 def build_flash_attn(snapshot: Snapshot) -> tuple[Fix, ...]:
-    """Return the build on this machine, whatever wheel is published; nothing where its tools are missing."""
+    """Return the build on this machine, whatever wheel is published; nothing if its tools are missing."""
     if not isinstance(snapshot.torch, Known) or is_cpu_build(snapshot.torch.value) or missing_build_tools(snapshot):
         return ()
     variable = "FLASH_ATTENTION_FORCE_BUILD=TRUE "  # else setup.py takes the published wheel
@@ -105,7 +105,7 @@ def missing_build_tools(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def required_wheel_tags(snapshot: Snapshot) -> WheelTags | None:
-    """Return the tags that a wheel for this environment must have; None where they are not known."""
+    """Return the tags that a wheel for this environment must have; None if they are not known."""
     if not isinstance(snapshot.torch, Known) or snapshot.host.platform != "linux":
         return None
     torch = snapshot.torch.value
@@ -134,7 +134,7 @@ def describe_wheel_tags(snapshot: Snapshot) -> str:
         system = {"win32": "Windows", "darwin": "macOS"}.get(snapshot.host.platform, snapshot.host.platform)
         return f"{snapshot.host.platform}: flash-attn publishes wheels for Linux only, none for {system}"
     if tags is None:
-        return "which wheel would fit cannot be told: torch's CUDA or C++ ABI is not known"
+        return "which wheel would fit cannot be determined: torch's CUDA or C++ ABI is not known"
     abi = "" if tags.cxx11_abi else ", old C++ ABI"
     glibc = f", glibc {snapshot.host.glibc.value}" if isinstance(snapshot.host.glibc, Known) else ""
     return f"torch {tags.torch}, CUDA {tags.cuda}{abi}, {tags.python}, {tags.machine}{glibc}"
@@ -163,7 +163,8 @@ def _reinstall_options(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def missing_dependencies(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return what flash-attn requires beside torch and is not here, which an install with --no-deps must name."""
+    """Return what flash-attn requires next to torch and is not available here, which an install with --no-deps must
+    name."""
     return () if snapshot.lists("einops") else ("einops",)
 
 
@@ -221,7 +222,7 @@ def max_compile_jobs(snapshot: Snapshot) -> int:
 
 
 def available_memory_gib(snapshot: Snapshot) -> int:
-    """Return the memory in GiB that a build may use, within a container's limit; 0 where it is not known."""
+    """Return the memory in GiB that a build may use, within a container's limit; 0 if it is not known."""
     host = snapshot.host
     available = value_or(host.memory_available_bytes, value_or(host.memory_total_bytes, 0))
     return available // BYTES_PER_GIB
@@ -269,7 +270,7 @@ def _format_build_variables(snapshot: Snapshot, plan: BuildPlan) -> str:
     variables = [f"MAX_JOBS={plan.jobs}", "NVCC_THREADS=1", f"FLASH_ATTN_CUDA_ARCHS={install.quote_for_shell(archs)}"]
     tags = required_wheel_tags(snapshot)
     if tags is not None and tags.cuda == 13 and plan.version in flash_attn_build.CU12_WHEEL_ONLY:
-        variables.append("FLASH_ATTENTION_FORCE_BUILD=TRUE")  # else it takes a cu12 wheel where there is one
+        variables.append("FLASH_ATTENTION_FORCE_BUILD=TRUE")  # else it takes a cu12 wheel if there is one
     return " ".join(variables)
 
 
@@ -290,7 +291,7 @@ def _is_build_package_missing(snapshot: Snapshot, name: str) -> bool:
 
 
 def alternatives_to_flash_attn(snapshot: Snapshot) -> Iterator[Fix]:
-    """Yield the settings that avoid flash-attn: the Hub's kernel where it can be loaded, and sdpa."""
+    """Yield the settings that avoid flash-attn: the Hub's kernel if it can be loaded, and sdpa."""
     if _can_load_hub_kernel(snapshot):
         yield install.set_attn_implementation(snapshot, "kernels-community/flash-attn2")
     yield from avoid_flash_attn(snapshot)

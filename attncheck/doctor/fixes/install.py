@@ -12,7 +12,7 @@ from attncheck.doctor.queries.requirements import avoid_faulty
 def install_command(snapshot: Snapshot) -> str:
     """Return the install command of the examined environment, pip's or uv's, without its arguments.
 
-    uv is preferred where it put the packages there or where the environment has no pip. Where it has none and uv is
+    uv is preferred where it put the packages there or where the environment has no pip. If it has none and uv is
     not on PATH either, it is still uv's environment if uv filled it; else pip is installed first.
     """
     if snapshot.gaps.reason:
@@ -73,7 +73,7 @@ def install_packages(
 def meet_requirements(
     snapshot: Snapshot, owner: str, requirements: Iterable[str], options: tuple[str, ...] = ()
 ) -> tuple[Fix, ...]:
-    """Return the command that installs what `owner` requires; another release of it, where that is a faulty one."""
+    """Return the command that installs what `owner` requires; another release of it, if that is a faulty one."""
     lines = tuple(requirements)
     faulty = ", ".join(line for line in lines if not avoid_faulty(line))
     if faulty:
@@ -85,7 +85,7 @@ def reinstall_distribution(snapshot: Snapshot, distribution: Distribution) -> Fi
     """Return the command that reinstalls one distribution and changes no other."""
     options = ("--no-deps", "--force-reinstall")
     requirement = distribution.name + (f"=={distribution.version}" if distribution.version else "")
-    return install_packages(snapshot, requirement, options=options, title=f"lay {distribution.name} down again")
+    return install_packages(snapshot, requirement, options=options, title=f"reinstall {distribution.name}")
 
 
 def uninstall_packages(snapshot: Snapshot, *names: str, title: str = "") -> Fix:

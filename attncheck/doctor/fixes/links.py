@@ -1,4 +1,5 @@
-"""Fixes of names that are gone: put back where they stand elsewhere, or the releases in which they are still there."""
+"""Fixes of names that no longer exist: put back where they are elsewhere, or the releases in which they are still
+there."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,7 +19,7 @@ UNTRIED = "not tried here"
 
 
 def restore_names(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
-    """Yield the lines that put the missing names back before the import, where all stand elsewhere in the provider."""
+    """Yield the lines that put the missing names back before the import, where all are elsewhere in the provider."""
     names = [link for link in links if link.kind == "import" and link.name]
     if not names or len(names) < len(links) or not all(link.moved_to for link in names):
         return
@@ -32,7 +33,7 @@ def restore_names(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
 
 
 def change_imports(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
-    """Yield the import statements to write in code of one's own, where the names stand elsewhere."""
+    """Yield the import statements to write in the user's own code, where the names are elsewhere."""
     moved = [link for link in links if link.kind == "import" and link.name and link.moved_to]
     if moved:
         lines = dict.fromkeys(f"from {link.moved_to[0]} import {link.name}  # {link.place}" for link in moved)
@@ -40,11 +41,11 @@ def change_imports(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
     replaced = {link.place: _name_successor(link) for link in links if _name_successor(link)}
     if replaced:
         lines = dict.fromkeys(f"{successor}  # {place}" for place, successor in replaced.items())
-        yield Fix(f"write what stands in its place ({UNTRIED})", "edit", "\n".join(lines))
+        yield Fix(f"write what is in its place ({UNTRIED})", "edit", "\n".join(lines))
 
 
 def older_transformers(snapshot: Snapshot, names: Iterable[tuple[str, str]]) -> Iterator[Fix]:
-    """Yield the installation of a transformers that still has every (module, name), where the tables know them."""
+    """Yield the installation of a transformers that still has every (module, name), if the tables know them."""
     bound = _releases_with_names(names)
     title = "a transformers from before the removal"
     if needed := requirements.resolve_transformers(snapshot, bound) if bound else ():
@@ -54,7 +55,7 @@ def older_transformers(snapshot: Snapshot, names: Iterable[tuple[str, str]]) -> 
 
 
 def _name_successor(link: UnresolvedName) -> str:
-    """Return what to write instead, "" where nobody says."""
+    """Return what to write instead, "" if nobody says."""
     owner, _, attribute = link.name.rpartition(".")
     if link.kind == "attribute" and owner.endswith("Cache") and attribute in CACHE_ATTRIBUTES:
         instead = CACHE_ATTRIBUTES[attribute][1]
@@ -98,6 +99,6 @@ def newer_consumer(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Fix
 
 
 def _releases_with_names(names: Iterable[tuple[str, str]]) -> str:
-    """Return the releases of transformers that have every (module, name), "" where the tables do not know."""
+    """Return the releases of transformers that have every (module, name), "" if the tables do not know."""
     removals = [find_removal(source, name) for source, name in names]
     return f"<{min(removals, key=Version)}" if removals and all(removals) else ""

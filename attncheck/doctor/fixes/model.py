@@ -23,7 +23,7 @@ def use_other_attention(snapshot: Snapshot, model: Model, *excluded: str) -> tup
 
 
 def change_transformers(snapshot: Snapshot, specifier: str) -> tuple[Fix, ...]:
-    """Return how to get a transformers of `specifier` that all that pins it allows; none where no release is both.
+    """Return how to get a transformers of `specifier` that all that pins it allows; none if no release is both.
 
     What pins it are the distributions installed here, liger-kernel, torch, and the launch's framework.
     """

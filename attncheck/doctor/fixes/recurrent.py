@@ -22,7 +22,7 @@ def find_missing_kernels(snapshot: Snapshot, model: Model) -> list[str]:
 
 
 def install_kernels(snapshot: Snapshot, missing: list[str]) -> Fix:
-    """Return the command that installs them, and leaves transformers where it is."""
+    """Return the command that installs them, and leaves transformers if it is."""
     newest, since = FLA_REQUIRES_TRANSFORMERS
     old_transformers = is_older(snapshot.version("transformers"), since)
     requirements = [f"{name}<{newest}" if name == FLA and old_transformers else name for name in missing]

@@ -48,7 +48,7 @@ def install_cuda_torch(snapshot: Snapshot) -> Fix:
 
 
 def _torch_specifier(snapshot: Snapshot) -> str:
-    """Return what other distributions require of torch: one exact version where one pins it, else all ranges."""
+    """Return what other distributions require of torch: one exact version if one pins it, else all ranges."""
     specifiers = sorted({str(specifier) for _, specifier in requirements.version_constraints(snapshot, "torch")})
     return next((text for text in specifiers if text.startswith("==") and "," not in text), ",".join(specifiers))
 
@@ -97,7 +97,7 @@ def reinstall_torch(snapshot: Snapshot) -> Fix:
     local = installed.value.local or ""
     index = ("--index-url", f"{INDEX_URL}/{local}") if local[:2] in ("cu", "cp", "ro") else ()
     return install.install_packages(
-        snapshot, f"torch=={installed.value}", options=("--force-reinstall", *index), title="lay torch down again"
+        snapshot, f"torch=={installed.value}", options=("--force-reinstall", *index), title="reinstall torch"
     )
 
 
@@ -118,7 +118,7 @@ def reinstall_from_own_index(snapshot: Snapshot, distribution: Distribution) -> 
 
 
 def install_matching_torch_build(snapshot: Snapshot, *, other_than: tuple[int, int] | None = None) -> Fix | None:
-    """Return the install of the same torch built for this driver and these GPUs; None where none is known.
+    """Return the install of the same torch built for this driver and these GPUs; None if none is known.
 
     `other_than` is the CUDA version of the present build: installing that one again would change nothing.
     """
@@ -158,7 +158,7 @@ def _name_followers(snapshot: Snapshot, cuda_major: int) -> str:
 
 
 def choose_companion_version(name: str, torch: Version) -> str:
-    """Return the release of torchvision or torchaudio that was made for `torch`, "" where that is not known."""
+    """Return the release of torchvision or torchaudio that was made for `torch`, "" if that is not known."""
     if torch.release < (2, 1):
         return ""
     if name == "torchvision":

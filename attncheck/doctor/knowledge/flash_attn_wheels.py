@@ -1,11 +1,11 @@
 """Which flash-attn wheels are published, and how they are named.
 
 PyPI carries flash-attn's source distribution only; wheels hang on the GitHub releases of Dao-AILab/flash-attention,
-and the build tag stands in the file name alone: flash_attn-V+cu{12|13}torch{X.Y}cxx11abi{TRUE|FALSE}-cpXY-cpXY-linux_M.
+and the build tag is in the file name alone: flash_attn-V+cu{12|13}torch{X.Y}cxx11abi{TRUE|FALSE}-cpXY-cpXY-linux_M.
 
 Sources, read 2026-11-21:
 - the naming: `get_wheel_url` in setup.py of the 2.8.3, 2.8.3.post1 and 2.8.3.post2 source distributions (PyPI). 2.8.3
-  calls every CUDA but 11 "cu12"; from 2.8.3.post1 on CUDA 13 is "cu13".
+  calls every CUDA but 11 "cu12"; since 2.8.3.post1 CUDA 13 is "cu13".
 - what each release's workflow builds: .github/workflows/publish.yml at the tags v2.7.4.post1, v2.8.1 and v2.8.3.
 - what really hangs on the releases, which is more: wheels were added by hand, for Python 3.12 alone. v2.8.3 (53
   assets) and v2.8.1 are taken from asset lists that others generated from GitHub with the hashes of the files; the
@@ -13,7 +13,7 @@ Sources, read 2026-11-21:
   Python 3.10's was found withdrawn. v2.7.4.post1 is inferred from its workflow alone: no asset list was seen.
 - v2.8.3.post1 republishes v2.8.3's matrix and drops the wheels for torch 2.9 (CUDA 12) and 2.10; 2.8.3.post2 is on
   PyPI, and no wheel of it was seen. So the newest version is not the one to ask for.
-- glibc: the 2.8 wheels ask for GLIBC_2.32 (Dao-AILab/flash-attention#1762, #1708); 2.7.4.post1 was built on
+- glibc: the 2.8 wheels require GLIBC_2.32 (Dao-AILab/flash-attention#1762, #1708); 2.7.4.post1 was built on
   ubuntu-20.04, whose glibc is 2.31.
 """
 

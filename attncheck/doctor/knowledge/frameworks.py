@@ -15,7 +15,7 @@ class FrameworkPackage:
     """A framework as an installed distribution, and what its presence shows about the jobs that will run.
 
     `needs` is what matters to its jobs; `packs`: its collators keep packed documents apart; `ulysses`: its sequence
-    parallelism spreads heads over ranks.
+    parallelism spreads heads across ranks.
     """
 
     distribution: str
@@ -62,7 +62,7 @@ IMPORTED_LAZILY = {
     "flash-attn-3": ("transformers", "4.55.4"),
     "liger-kernel": ("trl", "1.16"),
 }
-# Whose jobs train with transformers' Trainer: "transformers" is a script of one's own that does.
+# Whose jobs train with transformers' Trainer: "transformers" is the user's own script that does.
 TRAINER_FRAMEWORKS = frozenset({"transformers", "trl", "llamafactory", "axolotl", "ms-swift"})
 # Distributions whose requirements of one another decide whether the attention stack works.
 WATCHED_DISTRIBUTIONS = (
@@ -70,7 +70,7 @@ WATCHED_DISTRIBUTIONS = (
     *("accelerate", "deepspeed", "flash-attn", "flash-attn-3", "flash-attn-4", "kernels", "liger-kernel", "peft"),
     *("ring-flash-attn", "torchaudio", "torchvision", "transformer-engine", "transformers", "xformers", "yunchang"),
 )
-# The distributions whose version matters beside them: a mismatch breaks attention, not a tool around it.
+# The distributions whose version matters next to them: a mismatch breaks attention, not a tool around it.
 RELEVANT_DISTRIBUTIONS = frozenset(WATCHED_DISTRIBUTIONS) | {
     "torch",
     "triton",

@@ -24,7 +24,7 @@ FLASH_ATTN_4_VERSION = "4.0.0b36"  # the release that was read
 FLASH_ATTN_4_FORWARD = (8, 9, 10, 11, 12)  # compute capability majors
 FLASH_ATTN_4_BACKWARD = (9, 10, 11, 12)
 # A GPU's common name -> NVIDIA's name, compute capability, memory in GiB (developer.nvidia.com/cuda-gpus and the
-# data sheets; the usual size where one is sold with several).
+# data sheets; the usual size if one is sold with several).
 GPUS_BY_NAME: dict[str, tuple[str, Capability, int]] = {
     "p100": ("Tesla P100", (6, 0), 16),
     "v100": ("Tesla V100", (7, 0), 32),
@@ -74,7 +74,7 @@ def _target_runs_on(target: str, capability: Capability) -> bool:
 
 
 def flash_attn_2_target(capability: Capability) -> tuple[str, str] | None:
-    """Return the entry of FLASH_ATTN_CUDA_ARCHS for `capability` and the nvcc it needs; None where there is none."""
+    """Return the entry of FLASH_ATTN_CUDA_ARCHS for `capability` and the nvcc it needs; None if there is none."""
     for name, (target_capability, nvcc) in FLASH_ATTN_2_TARGETS.items():
         if target_capability[0] == capability[0] and target_capability[1] <= capability[1]:
             return name, nvcc

@@ -1,8 +1,8 @@
 """Which model types a release of transformers knows.
 
-Source: CONFIG_MAPPING_NAMES in models/auto/configuration_auto.py (auto_mappings.py from 5.6 on) of the wheels 4.46.3,
+Source: CONFIG_MAPPING_NAMES in models/auto/configuration_auto.py (auto_mappings.py since 5.6) of the wheels 4.46.3,
 4.48.3, 4.50.3, 4.51.3, 4.53.2, 4.55.4, 4.56.2, 4.57.3, 5.0.0, 5.3.0, 5.6.2, 5.9.0, 5.10.1, 5.14.1, 5.17.0, 5.20.2 and
-5.23.0. A type stands with the first of them that knows it: a release between that one and the one before may, too.
+5.23.0. A type is with the first of them that knows it: a release between that one and the one before may, too.
 """
 
 import difflib
@@ -164,11 +164,11 @@ GONE: dict[str, str] = {
 
 
 def first_release_with(model_type: str) -> str:
-    """Return the first release read that knows the type, "" where none of those listed does."""
+    """Return the first release read that knows the type, "" if none of those listed does."""
     return next((release for release, names in NEW_TYPES.items() if model_type in names.split()), "")
 
 
 def find_similar_type(model_type: str) -> str:
-    """Return the type that `model_type` may be a misspelling of, "" where none is near."""
+    """Return the type that `model_type` may be a misspelling of, "" if none is near."""
     names = [*OLD_TYPES.split(), *(name for block in NEW_TYPES.values() for name in block.split())]
     return next(iter(difflib.get_close_matches(model_type, names, n=1, cutoff=0.85)), "")

@@ -8,7 +8,7 @@ LLaMA-Factory 0.9.3 to 0.9.5, read on 2026-11-21. A boundary is the first releas
 FUSED_IMPLEMENTATIONS = ("flash_attention_2", "flash_attention_3", "flash_attention_4", "sdpa", "flex_attention")
 
 # integrations/sdpa_attention.py raises on a softcap from here on (and gemma2 says `_supports_sdpa = False`); 5.20.2
-# and older drop it without a word.
+# and older drop it silently.
 SDPA_REFUSES_SOFTCAP = "5.21.0"
 # flash-attn's `softcap` argument came with 2.6.0 (its README's change log).
 FLASH_SOFTCAP = "2.6.0"
@@ -22,7 +22,7 @@ WIDE_BACKWARD_ON_CONSUMER_GPUS = "2.5.5"
 SMALL_SHARED_MEMORY = frozenset({(8, 6), (8, 9), (12, 0), (12, 1)})
 # flash_attn.bert_padding.unpad_input returns five values instead of four from here on.
 FIVE_FROM_UNPAD_INPUT = "2.7.0"
-# accelerate has context parallelism (`cp_size`) from 1.10.0 on; from 1.15.0 on it refuses models with windows
+# accelerate has context parallelism (`cp_size`) since 1.10.0; since 1.15.0 it refuses models with windows
 # (big_modeling.py) instead of dropping their masks.
 ACCELERATE_CONTEXT_PARALLEL = ("1.10.0", "1.15.0")
 

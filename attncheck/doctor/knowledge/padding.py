@@ -7,7 +7,7 @@ boundary is the first release that was read with the change; 4.53.0 to 4.53.3 we
 
 from packaging.version import Version
 
-# masking_utils.find_packed_sequence_indices: sdpa, eager and flex keep packed documents apart from here on, where no
+# masking_utils.find_packed_sequence_indices: sdpa, eager and flex keep packed documents apart from here on, if no
 # attention mask and no KV cache is given.
 PACKED_WITHOUT_FLASH = "4.53.1"
 # Masks are cast to bool from here on: document numbers in the attention mask (LLaMA-Factory's neat packing) are lost.

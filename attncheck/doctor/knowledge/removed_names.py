@@ -24,7 +24,7 @@ REMOVED_FROM_TRANSFORMERS: dict[str, tuple[str, str]] = {
 }
 
 FLASH = "flash_attn.flash_attn_interface"
-# What stands in the place of a name that went: flash-attn's README, "the following functions have been renamed";
+# What is in the place of a name that went: flash-attn's README, "the following functions have been renamed";
 # transformers 4.57.6, trainer.py (deprecate_kwarg "tokenizer") and models/auto/modeling_auto.py.
 SUCCESSORS: dict[str, str] = {
     "transformers:AutoModelForVision2Seq": "transformers:AutoModelForImageTextToText",
@@ -47,7 +47,7 @@ CACHE_ATTRIBUTES: dict[str, tuple[str, str]] = {
 
 
 def find_removal(source: str, name: str) -> str:
-    """Return the first release of transformers without a name, "" where the tables do not know it."""
+    """Return the first release of transformers without a name, "" if the tables do not know it."""
     owner, _, attribute = name.rpartition(".")
     if owner.endswith("Cache") and attribute in CACHE_ATTRIBUTES:
         return CACHE_ATTRIBUTES[attribute][0]

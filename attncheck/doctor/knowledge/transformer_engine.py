@@ -1,13 +1,13 @@
 """TransformerEngine against flash-attn.
 
-Source: the wheels of transformer-engine 1.13.0 to 2.20.2 (`transformer_engine/pytorch/attention.py`, from 2.2 on
+Source: the wheels of transformer-engine 1.13.0 to 2.20.2 (`transformer_engine/pytorch/attention.py`, since 2.2
 `pytorch/attention/dot_product_attention/utils.py`: version_required, max_version and how they are compared), read on
 2026-11-21. tests/doctor/test_knowledge_wheels.py derives the table again.
 """
 
 from packaging.version import Version
 
-# TransformerEngine from this version on -> the flash-attn it uses. On Blackwell the oldest is 2.7.3 from 2.1 on.
+# TransformerEngine from this version on -> the flash-attn it uses. On Blackwell the oldest is 2.7.3 since 2.1.
 COMPATIBLE_FLASH_ATTN: dict[str, str] = {
     "1.13": ">=2.1.1,<=2.6.3",
     "2.1": ">=2.1.1,<=2.7.4.post1",

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 LAST_RELEASE_READ = "5.23.0"  # the newest release that was read
 
-# Releases from 4.43 on, oldest first.
+# Releases since 4.43, oldest first.
 RELEASES = """
     4.43.0 4.43.1 4.43.2 4.43.3 4.43.4 4.44.0 4.44.1 4.44.2 4.45.0 4.45.1 4.45.2 4.46.1 4.46.2 4.46.3 4.47.0 4.47.1
     4.48.0 4.48.1 4.48.2 4.48.3 4.49.0 4.50.0 4.50.1 4.50.2 4.50.3 4.51.0 4.51.1 4.51.2 4.51.3 4.52.1 4.52.2 4.52.3
@@ -53,7 +53,7 @@ COMPATIBLE_KERNELS: dict[str, str] = {
 # These transformers check no upper bound and import any `kernels`. From the first version on its names do not fit, and
 # the Hub's kernels are off although is_kernels_available() says yes; from the second on importing
 # transformers.modeling_utils raises "Either a revision or a version must be specified". Tried on 2026-11-21 with
-# transformers 5.0.0, 5.3.0, 5.4.0, 5.12.0 beside kernels 0.9.1 to 0.17.2.
+# transformers 5.0.0, 5.3.0, 5.4.0, 5.12.0 alongside kernels 0.9.1 to 0.17.2.
 KERNELS_UNGUARDED = ">=5.0,<5.13"
 FIRST_KERNELS_NOT_USED = "0.14"
 FIRST_KERNELS_BREAKING_IMPORT = "0.17"

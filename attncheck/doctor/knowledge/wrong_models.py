@@ -1,8 +1,8 @@
-"""Models that transformers computes wrong without a word: type, implementation, way of batching, releases, where.
+"""Models that transformers computes wrong silently: type, implementation, way of batching, releases, where.
 
 Source: every type of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES of transformers 5.17.0 as a tiny random model in float32 on a
-CPU, under eager and sdpa: two documents, alone against packed (position_ids that begin anew, no mask) and padded,
-logits and gradients, by a script that uses nothing of attncheck (tests/smoke/types/judge.py; test_table.py beside it
+CPU, under eager and sdpa: two documents, alone against packed (position_ids that begin again, no mask) and padded,
+logits and gradients, by a script that uses nothing of attncheck (tests/smoke/types/judge.py; test_table.py next to it
 runs each row again). Releases: the modeling files of the wheels 4.53.1, 4.53.3, 4.54.0, 4.55.4, 4.56.2, 4.57.6, 5.0.0,
 5.1.0, 5.3.0, 5.6.2, 5.9.0, 5.10.1, 5.12.1, 5.14.1, 5.15.0, 5.17.0, 5.18.0, 5.20.2, 5.22.2 and 5.23.0, read on
 2026-11-23; a boundary is the first release that was read with the change. Before 4.53.1 nothing but flash attention
@@ -24,7 +24,7 @@ _ALWAYS_BIDIRECTIONAL = r"\A(?!.*create_causal_mask)(?=.*create_bidirectional_ma
 class WrongModel:
     """A defect of some model types, from release `since` on, before release `before`; "": in the last one read, too.
 
-    `shown_by` is a regular expression that finds the defect in the mask calls of a type's modeling file, "" where only
+    `shown_by` is a regular expression that finds the defect in the mask calls of a type's modeling file, "" if only
     the release can tell. `beyond_chunk`: only in rows longer than the attention's chunk. `works` are ways that were
     measured to be right with the same weights: implementations, "padding" on either side, or "right padding" only.
     """
@@ -44,7 +44,7 @@ class WrongModel:
 WRONG_MODELS: tuple[WrongModel, ...] = (
     WrongModel(
         ("doge",), ("sdpa",), "any", "4.54.0", "5.18.0",
-        "its attention is not causal: sdpa gets no causal mask, so the dynamic mask that is always made stands alone",
+        "its attention is not causal: sdpa gets no causal mask, so the dynamic mask that is always made is alone",
         "models/doge/modeling_doge.py: DogeModel.forward, DogeAttention.prepare_dynamic_mask",
         ("eager",), r"create_causal_mask\((?!.*allow_is_causal_skip)",
     ),

@@ -41,7 +41,7 @@ def collect_snapshot(
     import, `selection` why this interpreter is examined. `packages` are folders whose packages come before the
     environment's, for the children alone; with `requirements` what every package requires is read, not
     only what those of the attention stack do. Raises `BadUsage` for an interpreter that cannot be examined and
-    `Unanswered` where the static lane gives no answer.
+    `Unanswered` if the static lane gives no answer.
     """
     request: dict[str, object] = {"model": model, "documents": documents, "seconds": seconds}
     if packages:
@@ -62,7 +62,7 @@ def collect_snapshot(
 def make_request(
     lanes: Sequence[Lane], model: str | None, documents: dict[str, str] | None, seconds: float
 ) -> dict[str, object]:
-    """Return what the payload is asked for on another machine: nothing is kept there."""
+    """Return what the payload is requested on another machine: nothing is kept there."""
     return {
         "model": model,
         "documents": documents,
@@ -81,7 +81,7 @@ def list_calls(lanes: Sequence[Lane]) -> tuple[str, ...]:
 def join_answers(results: dict[str, ChildResult], selection: Selection = NOT_RECORDED) -> Snapshot:
     """Return the snapshot that the answers of another machine make, by call.
 
-    Raises `BadUsage` and `Unanswered` where there is no answer of the static lane.
+    Raises `BadUsage` and `Unanswered` if there is no answer of the static lane.
     """
     static = require_answer(results["static"], "its interpreter")
     return _parse_snapshot(_join_lanes(static, results), selection)

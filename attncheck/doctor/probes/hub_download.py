@@ -16,9 +16,9 @@ TIMEOUT_SECONDS = 20.0
 
 
 def fetch_config_files(model: str) -> dict[str, str] | None:
-    """Return the text of `model`'s configuration files by name, or None where it is a local folder.
+    """Return the text of `model`'s configuration files by name, or None if it is a local folder.
 
-    Honours HF_ENDPOINT and HF_TOKEN. Raises `BadUsage` for a name the Hub does not have and `Unanswered` where it
+    Honours HF_ENDPOINT and HF_TOKEN. Raises `BadUsage` for a name the Hub does not have and `Unanswered` if it
     cannot be reached.
     """
     if Path(model).exists():

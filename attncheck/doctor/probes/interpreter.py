@@ -1,13 +1,13 @@
-"""Selects the interpreter that is examined where `--python` names none.
+"""Selects the interpreter that is examined if `--python` names none.
 
 The first of these that there is:
 
-1. the interpreter of the command that `attncheck run` stands in front of;
-2. attncheck's own, where anything of the training stack is installed beside it;
+1. the interpreter of the command that `attncheck run` is in front of;
+2. attncheck's own, where anything of the training stack is installed next to it;
 3. that of the active environment: VIRTUAL_ENV or CONDA_PREFIX, whichever comes first on PATH. Activating an environment
    sets the variable and puts its programs first on PATH (https://docs.python.org/3/library/venv.html#how-venvs-work);
    uv looks in this order too, https://docs.astral.sh/uv/pip/environments/#discovery-of-python-environments;
-4. the first Python on PATH, where it has torch: a module system's, or a training container's;
+4. the first Python on PATH, if it has torch: a module system's, or a training container's;
 5. attncheck's own, which then has nothing to examine (ATN100).
 
 A variable is set by the user, or by what the user started. A folder is not: a `.venv` in the working folder may have
@@ -39,9 +39,9 @@ def call(name, request):
     spec = importlib.util.find_spec("torch")
     return {"torch": spec is not None and spec.origin is not None}
 """
-HEAD_BYTES = 1024  # of a script: what it is run by stands in its first two lines
+HEAD_BYTES = 1024  # of a script: what it is run by is in its first two lines
 PYTHON_NAME = re.compile(r"python(\d+(\.\d+)?)?t?")
-# What pip and uv write where a path is too long for "#!", or has a space in it (distlib.scripts, `_build_shebang`).
+# What pip and uv write if a path is too long for "#!", or has a space in it (distlib.scripts, `_build_shebang`).
 EXEC_LINE = re.compile(rb"#!/bin/sh\n'''exec' \"?([^\"\n]+?)\"? \"\$0\" ")
 
 
@@ -102,7 +102,7 @@ def is_own(program: str) -> bool:
 
 
 def _holds_stack() -> bool:
-    """Return whether anything of the training stack is installed beside attncheck; nothing is imported."""
+    """Return whether anything of the training stack is installed next to attncheck; nothing is imported."""
     return any(map(_is_importable, IMPORT_PROVIDERS)) or any(map(_has_metadata, chain(*IMPORT_PROVIDERS.values())))
 
 
@@ -145,7 +145,7 @@ def _find_python(folder: str) -> str | None:
 
 
 def _mention_active_environment() -> Iterator[str]:
-    """Yield a line about the active environment, where that is another one than attncheck's own."""
+    """Yield a line about the active environment, if that is another one than attncheck's own."""
     variable, folder = next(_active_environments(), ("", ""))
     program = _find_python(folder) if variable else None
     if program is not None and not is_own(program):
@@ -153,7 +153,7 @@ def _mention_active_environment() -> Iterator[str]:
 
 
 def _first_on_path() -> str | None:
-    """Return the first Python on PATH that is not our own; None where that is a shim, which goes by the folder."""
+    """Return the first Python on PATH that is not our own; None if that is a shim, which goes by the folder."""
     for entry in os.environ.get("PATH", "").split(os.pathsep):
         for name in ("python", "python3"):
             program = os.path.join(entry, name)
@@ -169,13 +169,13 @@ def _is_program(path: str) -> bool:
 def _mention_local_environment() -> Iterator[str]:
     program = os.path.join(".venv", "bin", "python")
     if os.path.exists(program):
-        yield f"{program} is here; a folder's interpreter is started where it is named: --python {program}"
+        yield f"{program} is here; a folder's interpreter is started if it is named: --python {program}"
 
 
 def find_command_interpreter(argv: Sequence[str]) -> str | None:
-    """Return the interpreter that a command runs in, None where that is not known.
+    """Return the interpreter that a command runs in, None if that is not known.
 
-    That is `python` itself, or what the first line of a script names, where that one has torch: many tools start
+    That is `python` itself, or what the first line of a script names, if that one has torch: many tools start
     their jobs in another environment than their own.
     """
     program = shutil.which(argv[0]) if argv[0] and "\0" not in argv[0] else None

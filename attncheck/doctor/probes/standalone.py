@@ -71,7 +71,7 @@ if __name__ == "__main__":
 
 
 def render_probe(lanes: Sequence[Lane], model: str | None, documents: dict[str, str] | None, seconds: float) -> str:
-    """Return the text of a Python file that prints what `attncheck probe` prints where it is run."""
+    """Return the text of a Python file that prints what `attncheck probe` prints if it is run."""
     plan = {
         "package": bundle.PACKAGE,
         "bootstrap": BOOTSTRAP,

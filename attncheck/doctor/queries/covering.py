@@ -1,7 +1,7 @@
-"""Whether one fault hides another: where a failed import failed, and which rules report what stands in the way.
+"""Whether one fault hides another: where a failed import failed, and which rules report what is in the way.
 
 An import of a package that failed inside another one says nothing about the package itself: what is read from its
-files still holds. Where only the import could tell, the rule is skipped, and the skip names what to repair first.
+files still holds. If only the import could tell, the rule is skipped, and the skip names what to repair first.
 """
 
 import re
@@ -13,7 +13,7 @@ from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.packages import FLASH_EXTENSION, is_cpu_build, is_shadowed, torch_works
 
-# What can stand in the way, by import name or kind, and the rules that report it.
+# What can be in the way, by import name or kind, and the rules that report it.
 CODES: Mapping[str, tuple[str, ...]] = {
     "torch": ("ATN101", "ATN102", "ATN103", "ATN118"),
     "transformers": ("ATN117", "ATN118", "ATN149", "ATN154"),
@@ -33,19 +33,19 @@ def hidden_by(subject: str) -> MissingFact:
 
 
 def require_torch(snapshot: Snapshot) -> None:
-    """Raise `MissingFact` where torch is missing or cannot be imported."""
+    """Raise `MissingFact` if torch is missing or cannot be imported."""
     if not torch_works(snapshot):
         raise hidden_by("torch")
 
 
 def require_import(snapshot: Snapshot, package: str) -> None:
-    """Raise `MissingFact` where importing `package` was tried and failed, so that what it would answer is not known."""
+    """Raise `MissingFact` if importing `package` was tried and failed, so that what it would answer is not known."""
     if isinstance(snapshot.imports, Known) and cannot_be_imported(snapshot, package):
         raise hidden_by(package)
 
 
 def need_torch(snapshot: Snapshot) -> Torch:
-    """Return what is known of torch. Raises `MissingFact` where it is not installed."""
+    """Return what is known of torch. Raises `MissingFact` if it is not installed."""
     if not isinstance(snapshot.torch, Known):
         raise hidden_by("torch")
     return snapshot.torch.value
@@ -54,7 +54,7 @@ def need_torch(snapshot: Snapshot) -> Torch:
 def cuda_of_torch(snapshot: Snapshot) -> tuple[int, int] | None:
     """Return the CUDA version that torch was built with, None for ROCm's or one that is not known.
 
-    Raises `MissingFact` where torch is missing, or is a CPU build beside a GPU.
+    Raises `MissingFact` if torch is missing, or is a CPU build alongside a GPU.
     """
     torch = need_torch(snapshot)
     if is_cpu_build(torch) and gpus.all_gpus(snapshot):
@@ -63,22 +63,22 @@ def cuda_of_torch(snapshot: Snapshot) -> tuple[int, int] | None:
 
 
 def sees_gpu(snapshot: Snapshot) -> bool:
-    """Return whether a job would see a GPU. Raises `MissingFact` where there should be one and none can be listed."""
+    """Return whether a job would see a GPU. Raises `MissingFact` if there should be one and none can be listed."""
     if not snapshot.visible_devices() and gpus.lacks_expected_gpus(snapshot):
         raise hidden_by("GPUs")
     return bool(snapshot.visible_devices())
 
 
 def require_visible_gpus(snapshot: Snapshot) -> None:
-    """Raise `MissingFact` where GPUs are hidden by mistake: what they would show together is not known."""
+    """Raise `MissingFact` if GPUs are hidden by mistake: what they would show together is not known."""
     if gpus.are_hidden_by_mistake(snapshot):
         raise MissingFact(f"{gpus.VISIBLE_DEVICES} hides GPUs", ("ATN213",))
 
 
 def require_dependencies(snapshot: Snapshot, outcome: ImportOutcome, packages: Sequence[str]) -> None:
-    """Raise `MissingFact` where an import failed in one of `packages`, import names, or was not tried for it.
+    """Raise `MissingFact` if an import failed in one of `packages`, import names, or was not tried for it.
 
-    Where nothing tells in which package it failed, one that cannot be imported itself explains it.
+    If nothing tells in which package it failed, one that cannot be imported itself explains it.
     """
     if outcome.outcome == "ok":
         return

@@ -10,16 +10,16 @@ from attncheck.doctor.knowledge import cuda
 
 Capability = tuple[int, int]
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-NVIDIA_SMI_PREFIX = "nvidia-smi: "  # how the reason begins where nvidia-smi is installed and fails
+NVIDIA_SMI_PREFIX = "nvidia-smi: "  # how the reason begins if nvidia-smi is installed and fails
 
 
 def all_gpus(snapshot: Snapshot) -> tuple[Device, ...]:
-    """Return every GPU, none where there is none. Raises `MissingFact` where the list is not known."""
+    """Return every GPU, none if there is none. Raises `MissingFact` if the list is not known."""
     return () if isinstance(snapshot.devices, Absent) else need(snapshot.devices, "the list of GPUs")
 
 
 def visible_gpus(snapshot: Snapshot) -> tuple[Device, ...]:
-    """Return the GPUs that a job would see. Raises `MissingFact` where the list is not known."""
+    """Return the GPUs that a job would see. Raises `MissingFact` if the list is not known."""
     return tuple(device for device in all_gpus(snapshot) if device.visible)
 
 
@@ -55,7 +55,7 @@ def group_by_capability(gpus: Iterable[Device]) -> list[list[Device]]:
 
 
 def driver_version(snapshot: Snapshot) -> tuple[int, ...]:
-    """Return the driver's version as numbers, () where it is not known."""
+    """Return the driver's version as numbers, () if it is not known."""
     if not isinstance(snapshot.driver, Known) or not re.fullmatch(r"\d+(\.\d+)*", snapshot.driver.value.version):
         return ()
     return tuple(map(int, snapshot.driver.value.version.split(".")))
@@ -88,14 +88,14 @@ def torch_cuda_version(snapshot: Snapshot) -> tuple[int, int] | None:
 
 
 def unmet_driver_minimum(snapshot: Snapshot) -> str:
-    """Return the oldest driver that torch's CUDA needs where the driver here is older, "" otherwise."""
+    """Return the oldest driver that torch's CUDA needs if the driver here is older, "" otherwise."""
     built, driver = torch_cuda_version(snapshot), driver_version(snapshot)
     minimum = cuda.MINIMUM_DRIVER.get(built[0], "") if built else ""
     return minimum if minimum and driver and driver < tuple(map(int, minimum.split("."))) else ""
 
 
 def cuda_works(snapshot: Snapshot) -> bool | None:
-    """Return whether torch started CUDA, None where it was not tried."""
+    """Return whether torch started CUDA, None if it was not tried."""
     if not isinstance(snapshot.torch, Known) or not isinstance(snapshot.torch.value.cuda_available, Known):
         return None
     return snapshot.torch.value.cuda_available.value
@@ -115,7 +115,7 @@ def parse_cuda_version(text: str) -> tuple[int, int] | None:
 
 
 def visible_links(snapshot: Snapshot) -> tuple[Link, ...]:
-    """Return the links among the visible GPUs. Raises `MissingFact` where there are several and links are not known."""
+    """Return the links among the visible GPUs. Raises `MissingFact` if there are several and links are not known."""
     indices = {gpu.index for gpu in visible_gpus(snapshot)}
     if len(indices) < 2:
         return ()

@@ -45,7 +45,7 @@ class HubKernel:
         return f"{self.repository}@{ref}" if ref else self.repository
 
     def format_download(self, snapshot: Snapshot) -> str:
-        """Return the command that loads what transformers loads: `kernels` from 0.15 on wants a version or revision."""
+        """Return the command that loads what transformers loads: `kernels` since 0.15 wants a version or revision."""
         kernels = need(snapshot.version("kernels"), "the version of kernels")
         argument = f", version={self.version}" if self.version else f', revision="{self.revision or "main"}"'
         is_said = self.version or self.revision or kernels >= Version("0.12")
@@ -59,13 +59,13 @@ class HubKernel:
 
 
 def find_hub_fallback(snapshot: Snapshot) -> HubKernel | None:
-    """Return the Hub kernel that would replace flash_attention_2; None where none would, or no job sees a GPU."""
+    """Return the Hub kernel that would replace flash_attention_2; None if none would, or no job sees a GPU."""
     kernel = _find_fallback(snapshot, "flash_attention_2")
     return kernel if kernel is not None and sees_gpu(snapshot) else None
 
 
 def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
-    """Return why a model with this attn_implementation cannot be run here, "" where it can as far as that goes.
+    """Return why a model with this attn_implementation cannot be run here, "" if it can as far as that goes.
 
     A job would download the kernel; attncheck downloads nothing, and what is missing then is no fault of the job's.
     Where the job is offline too it fails as it does here.
@@ -82,13 +82,13 @@ def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
 
 
 def is_hub_offline(snapshot: Snapshot) -> bool:
-    """Return whether huggingface_hub would stay off the network: by the launch's variables, where it sets them."""
+    """Return whether huggingface_hub would stay off the network: by the launch's variables, if it sets them."""
     texts = [snapshot.environ[name] for name in OFFLINE_VARIABLES if snapshot.environ.get(name)]
     return texts[0].upper() in transformers.TRUE_VALUES if texts else snapshot.hub.offline
 
 
 def find_requested_kernel(snapshot: Snapshot, implementation: str) -> HubKernel | None:
-    """Return the Hub kernel that transformers loads for an attn_implementation; None where it loads none."""
+    """Return the Hub kernel that transformers loads for an attn_implementation; None if it loads none."""
     named = KERNEL_NAME.fullmatch(implementation)
     try:
         if named is None:
@@ -120,7 +120,7 @@ def _find_fallback(snapshot: Snapshot, implementation: str) -> HubKernel | None:
 
 
 def _version_that_loads_kernels(snapshot: Snapshot) -> Version | None:
-    """Return the version of transformers; None where it takes the installed `kernels`, if any, for missing."""
+    """Return the version of transformers; None if it takes the installed `kernels`, if any, for missing."""
     if not snapshot.has("transformers") or not snapshot.has("kernels"):
         return None
     version = need(snapshot.version("transformers"), "transformers' version")
@@ -140,7 +140,7 @@ def _is_available(snapshot: Snapshot, implementation: str) -> bool:
 
 
 def _kernel_version(snapshot: Snapshot, repository: str, version: Version) -> str:
-    """Return the version of a kernel that transformers requests where no revision is named, which it does from 5.13 on.
+    """Return the version of a kernel that transformers requests if no revision is named, which it does since 5.13.
 
     Wheels of 5.13.1, 5.14.1, 5.16.0 and 5.17.0, integrations/hub_kernels.py (`get_attn_kernel_version`), 5.20.2 and
     5.24.0, modeling_flash_attention_utils.py (`FLASH_ATTN_KERNEL_VERSIONS`).

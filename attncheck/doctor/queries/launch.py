@@ -1,4 +1,4 @@
-"""Queries of the rules about a launch: its job, where its settings stand, and settings as fixes."""
+"""Queries of the rules about a launch: its job, where its settings are, and settings as fixes."""
 
 from collections.abc import Mapping
 
@@ -21,7 +21,7 @@ SAFE_KEYS: frozenset[Key] = frozenset(
 
 
 def require_job(snapshot: Snapshot) -> Job:
-    """Return the launch's job. Raises `MissingFact` where no launch was given."""
+    """Return the launch's job. Raises `MissingFact` if no launch was given."""
     return need(snapshot.job, "the launch")
 
 
@@ -31,7 +31,7 @@ def change_settings(title: str, sets: Mapping[str, str]) -> Fix:
 
 
 def locate_settings(job: Job, *keys: Key) -> tuple[SourceLocation, ...]:
-    """Return where the settings `keys` stand in the launch; the launch's own location where none does."""
+    """Return where the settings `keys` are in the launch; the launch's own location if none does."""
     locations = tuple(job.locations[key] for key in keys if key in job.locations)
     return locations or (job.location,)
 
@@ -48,12 +48,12 @@ def describe_job(job: Job) -> str:
 
 
 def effective_attn_implementation(job: Job) -> str:
-    """Return the attn_implementation that will run: transformers takes sdpa where none is requested."""
+    """Return the attn_implementation that will run: transformers takes sdpa if none is requested."""
     return job.plan.attn_implementation or "sdpa"
 
 
 def requested_implementation(snapshot: Snapshot) -> str:
-    """Return the attn_implementation that the launch asks for, or else config.json; "" where neither names one."""
+    """Return the attn_implementation that the launch requests, or else config.json; "" if neither names one."""
     if isinstance(snapshot.job, Known) and snapshot.job.value.plan.attn_implementation:
         return snapshot.job.value.plan.attn_implementation
     return value_or(snapshot.model.value.attn_implementation, "") if isinstance(snapshot.model, Known) else ""
@@ -69,8 +69,8 @@ def may_use(snapshot: Snapshot, *implementations: str) -> bool:
 def may_import(snapshot: Snapshot, distribution: str) -> bool:
     """Return whether the job may import an installed package: what is broken in one that it leaves alone harms no one.
 
-    A launch of a framework uses no other framework, and no package for what it does not do, but where a release of what
-    it uses imports that whatever the job. Of a script of one's own that is not known, nor without a launch.
+    A launch of a framework uses no other framework, and no package for what it does not do, but if a release of what
+    it uses imports that whatever the job. Of the user's own script that is not known, nor without a launch.
     """
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     if job is None or job.framework not in FRAMEWORKS_IMPORTED_BY:
@@ -108,7 +108,7 @@ def may_use_flash(snapshot: Snapshot) -> bool:
 
 
 def count_job_gpus(snapshot: Snapshot, job: Job) -> int | None:
-    """Return how many GPUs the job's nodes have, each assumed to be like this machine; None where not known."""
+    """Return how many GPUs the job's nodes have, each assumed to be like this machine; None if not known."""
     if isinstance(snapshot.devices, Known):
         return len(snapshot.visible_devices()) * job.nodes
     return None

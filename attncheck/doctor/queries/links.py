@@ -19,7 +19,7 @@ def provider_distribution(link: UnresolvedName) -> str:
 
 
 def name_with_version(snapshot: Snapshot, name: str) -> str:
-    """Return "transformers 5.17.0", the name alone where it is not known to be installed."""
+    """Return "transformers 5.17.0", the name alone if it is not known to be installed."""
     package = snapshot.package(name)
     return f"{name} {package.value.version}" if isinstance(package, Known) else name
 
@@ -49,7 +49,7 @@ def is_break(link: UnresolvedName) -> bool:
 
 
 def broken_entries(snapshot: Snapshot, link: UnresolvedName) -> tuple[str, ...]:
-    """Return the modules that jobs import, the launch's where there is one, and that a link breaks.
+    """Return the modules that jobs import, the launch's if there is one, and that a link breaks.
 
     They are the consumer's, and those of every framework that imports it; of a launch, those that it may use.
     """

@@ -9,7 +9,7 @@ from attncheck.doctor.knowledge.models import FLASH_SOFTCAP, FUSED_IMPLEMENTATIO
 
 
 def requested_model(snapshot: Snapshot) -> Model | None:
-    """Return the requested model, or None where none was. Raises `MissingFact` where it was not readable (ATN301)."""
+    """Return the requested model, or None if none was. Raises `MissingFact` if it was not readable (ATN301)."""
     if isinstance(snapshot.model, Unreadable):
         raise MissingFact(f"the model is unreadable: {snapshot.model.reason}", ("ATN301",))
     return None if isinstance(snapshot.model, Absent) else snapshot.model.value
@@ -31,7 +31,7 @@ def refusal_reason(model: Model, implementation: str) -> str:
 
 
 def is_eager_only(model: Model) -> bool:
-    """Return whether the model's class refuses every fused attention that transformers was asked about."""
+    """Return whether the model's class refuses every fused attention that transformers was named."""
     checked = [name for name in FUSED_IMPLEMENTATIONS if transformers_answer(model, name) is not None]
     offered = [name for name in checked if "does not offer" not in (transformers_answer(model, name) or "")]
     return bool(offered) and all(refuses_implementation(model, name) for name in offered)

@@ -21,7 +21,7 @@ _NO_GLIBC = re.compile(r"version [`']GLIBC_([\d.]+)' not found")
 
 
 def import_outcome(snapshot: Snapshot, module: str) -> ImportOutcome | None:
-    """Return the outcome of importing `module`, or None where it was not tried."""
+    """Return the outcome of importing `module`, or None if it was not tried."""
     outcome = snapshot.imported(module)
     return outcome.value if isinstance(outcome, Known) and outcome.value.outcome != "skipped" else None
 
@@ -57,7 +57,7 @@ def find_failing_distribution(snapshot: Snapshot, outcome: ImportOutcome) -> Dis
 
 
 def missing_module(outcome: ImportOutcome) -> str:
-    """Return the package that an import did not find: "setuptools"; "" where it failed otherwise."""
+    """Return the package that an import did not find: "setuptools"; "" if it failed otherwise."""
     match = _NO_MODULE.match(outcome.message) if outcome.exception == "ModuleNotFoundError" else None
     return match.group(1) if match else ""
 
@@ -82,7 +82,7 @@ def parse_missing_symbol(message: str) -> str:
 def torch_works(snapshot: Snapshot) -> bool:
     """Return whether torch is installed and nothing shows that it cannot be imported.
 
-    Where this is False, ATN101, ATN102 or ATN103 reports it, and failed imports of other packages explain nothing.
+    If this is False, ATN101, ATN102 or ATN103 reports it, and failed imports of other packages explain nothing.
     """
     if not isinstance(snapshot.torch, Known):
         return False
@@ -107,7 +107,7 @@ def unresolved_torch_libraries(snapshot: Snapshot) -> dict[str, str]:
 
 
 def torch_minor_version(torch: Torch) -> str:
-    """Return torch's version as wheels are tagged with it: "2.8"; "" where it cannot be read."""
+    """Return torch's version as wheels are tagged with it: "2.8"; "" if it cannot be read."""
     try:
         return "{}.{}".format(*Version(torch.version).release[:2])
     except (InvalidVersion, IndexError):
@@ -126,7 +126,7 @@ def is_cpu_build(torch: Torch) -> bool:
 
 
 def flash_attn_extension(snapshot: Snapshot) -> Binary | None:
-    """Return flash-attn's compiled extension as it is on disk; None where it was not read."""
+    """Return flash-attn's compiled extension as it is on disk; None if it was not read."""
     binary = snapshot.binary(FLASH_EXTENSION)
     return binary.value if isinstance(binary, Known) else None
 
@@ -142,7 +142,7 @@ def flash_attn_works(snapshot: Snapshot) -> bool:
 
 
 def diagnose_flash_attn(snapshot: Snapshot) -> FlashAttnFault | None:
-    """Return why the installed flash-attn 2 cannot be imported; None where nothing shows that it cannot.
+    """Return why the installed flash-attn 2 cannot be imported; None if nothing shows that it cannot.
 
     There is one answer, so that one rule reports it. The import lane, where it ran, decides whether there is a fault
     at all; which one it is comes from the loader's message, or else from the static lane.
@@ -160,7 +160,7 @@ def diagnose_flash_attn(snapshot: Snapshot) -> FlashAttnFault | None:
 def unexplained_flash_attn_failures(snapshot: Snapshot) -> tuple[ImportOutcome, ...]:
     """Return the failed imports of flash-attn 2 that no fault of its extension explains: of the extension, the package.
 
-    An extension that does not fit raises where it is loaded. A package that fails otherwise has a fault of its own.
+    An extension that does not fit raises if it is loaded. A package that fails otherwise has its own fault.
     """
     fault = diagnose_flash_attn(snapshot)
     extension, package = find_failed_import(snapshot, FLASH_EXTENSION), find_failed_import(snapshot, "flash_attn")
@@ -173,7 +173,7 @@ def unexplained_flash_attn_failures(snapshot: Snapshot) -> tuple[ImportOutcome, 
 
 
 def _fails_in_extension(package: ImportOutcome, extension: ImportOutcome | None) -> bool:
-    """Return whether the import of flash_attn failed where it loads its extension, as the failure of that one shows."""
+    """Return whether the import of flash_attn failed if it loads its extension, as the failure of that one shows."""
     if _fault_from_message(package.message) or FLASH_EXTENSION in package.message:
         return True
     return extension is not None and (extension.outcome, extension.message, extension.signal) == (
@@ -251,7 +251,7 @@ def availability_evidence(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the evidence that transformers will pick a flash-attn that cannot be imported: it only reads metadata."""
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
     if answers.get("is_flash_attn_2_available"):
-        return ("transformers' is_flash_attn_2_available() says True all the same: it does not import it",)
+        return ("transformers' is_flash_attn_2_available() says True anyway: it does not import it",)
     return ()
 
 

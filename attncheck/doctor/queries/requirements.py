@@ -100,7 +100,7 @@ def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
     """Return the requirements, for one install command, that bring transformers into the releases `specifier`.
 
     All that is installed here counts: other distributions' pins, the torch that a release needs, and liger-kernel; and
-    what the launch's framework pins. A release that a rule speaks against is never one of them. Empty where no release
+    what the launch's framework pins. A release that a rule speaks against is never one of them. Empty if no release
     satisfies all. `kernels` is changed too, because each transformers needs its own.
     """
     constraints = [constraint for _, constraint in version_constraints(snapshot, "transformers")]
@@ -127,7 +127,7 @@ def resolve_transformers(snapshot: Snapshot, specifier: str) -> tuple[str, ...]:
 
 
 def avoid_faulty(line: str) -> str:
-    """Return a requirement that leads an installer to a release without known faults, "" where it allows none.
+    """Return a requirement that leads an installer to a release without known faults, "" if it allows none.
 
     An installer takes the newest release that is allowed: where that is a faulty one, the newest sound one is named.
     """

@@ -45,7 +45,7 @@ def _read_component(name: str, position: int, parts: list[str]) -> int:
 
 
 def _skip_template_arguments(name: str, position: int) -> int:
-    """Return where the template arguments that begin at `position` end, -1 where they do not."""
+    """Return where the template arguments that begin at `position` end, -1 if they do not."""
     depth = 1
     while depth and position < len(name):
         if length := _LENGTH.match(name, position):

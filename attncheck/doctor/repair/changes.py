@@ -28,8 +28,8 @@ def changed_names(steps: Iterable[RepairStep]) -> set[str]:
 def forget_imports(snapshot: Snapshot, names: Iterable[str] = ()) -> Snapshot:
     """Return the snapshot without what imports and sources showed, and without the files of the distributions `names`.
 
-    A finding that the rules no longer have then was seen there alone: that it is gone after a repair shows nothing.
-    """
+    A finding that the rules no longer have then was seen there alone: that it no longer exists after a repair shows
+    nothing."""
     forgotten = set(names)
     distributions = tuple(
         replace(entry, files_missing=(), files_altered=(), problem="") if entry.name in forgotten else entry
@@ -92,7 +92,7 @@ def _with_requirement(snapshot: Snapshot, name: str, specifier: str, with_depend
 
 
 def _choose_version(name: str, specifier: str, present: Distribution | None) -> str:
-    """Return the version that an installer would leave or take; "" where only an index could tell."""
+    """Return the version that an installer would leave or take; "" if only an index could tell."""
     allowed = SpecifierSet(specifier)
     if present is not None and present.version:
         from packaging.version import InvalidVersion, Version

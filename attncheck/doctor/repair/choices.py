@@ -1,4 +1,4 @@
-"""Picks one way to mend each finding, so that what they ask of packages and variables can hold at once."""
+"""Picks one way to fix each finding, so that what they ask of packages and variables can hold at once."""
 
 import itertools
 import re
@@ -15,14 +15,14 @@ from attncheck.core.findings import SEVERITIES, Finding, Fix
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.queries import requirements
 
-MAX_COMBINATIONS = 512  # of the ways to mend all findings that are compared
+MAX_COMBINATIONS = 512  # of the ways to fix all findings that are compared
 REMOVED = "!"  # instead of a specifier: the package is to go
 _EXPORT = re.compile(r"([A-Za-z_]\w*)=(\S*)")
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to mend a finding: a fix, and the fixes that go with it."""
+    """One way to fix a finding: a fix, and the fixes that go with it."""
 
     finding: Finding
     fixes: tuple[Fix, ...]
@@ -101,11 +101,11 @@ def find_removed_packages(commands: str) -> tuple[str, ...]:
 
 
 def list_ways(finding: Finding) -> tuple[Way, ...]:
-    """Return the ways to mend a finding, the rule's first choice first."""
+    """Return the ways to fix a finding, the rule's first choice first."""
     groups: list[list[Fix]] = []
     for fix in finding.fixes:
         if fix.text.startswith("attncheck "):
-            continue  # looks again, and mends nothing
+            continue  # looks again, and fixes nothing
         if fix.follows and groups:
             groups[-1].append(fix)
         else:
@@ -143,7 +143,7 @@ def join_specifiers(specifiers: Iterable[str]) -> str:
 def choose_ways(snapshot: Snapshot, findings: Sequence[Finding]) -> tuple[list[Way], list[str]]:
     """Return a way for each finding that has one, none excluding another, and a line for each finding left out.
 
-    The gravest finding keeps its rule's first choice where it can; another kind of fix is preferred to leaving a
+    The most severe finding keeps its rule's first choice where it can; another kind of fix is preferred to leaving a
     finding out, and a warning is left out before an error.
     """
     options = [ways for finding in findings if (ways := list_ways(finding))]
@@ -163,7 +163,7 @@ def choose_ways(snapshot: Snapshot, findings: Sequence[Finding]) -> tuple[list[W
 
 
 def _drop_conflicts(snapshot: Snapshot, ways: Iterable[Way]) -> tuple[list[Way], list[Way]]:
-    """Return the ways, gravest first, that can hold at once, and those that cannot beside these."""
+    """Return the ways, most severe first, that can hold at once, and those that cannot alongside these."""
     kept: list[Way] = []
     left: list[Way] = []
     for way in ways:
@@ -182,7 +182,7 @@ def _describe_conflict(snapshot: Snapshot, way: Way, kept: list[Way]) -> str:
     reason = (
         "the graver finding goes first"
         if any(finding.severity != way.finding.severity for finding in others)
-        else "the one that stands first goes first"
+        else "the one that comes first goes first"
     )
     wants = "its removal" if wanted == REMOVED else f"{label}{wanted}" if not name.startswith("$") else wanted
     return f"{way.finding.code} wants {wants}, which {codes} excludes: {reason}"

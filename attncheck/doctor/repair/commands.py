@@ -43,7 +43,7 @@ def join_requirements(snapshot: Snapshot, ways: Iterable[Way]) -> dict[str, str]
 
 
 def _kernels_for(snapshot: Snapshot, transformers: str) -> str:
-    """Return the `kernels` that the transformers of the repair needs beside it, "" where the installed one does."""
+    """Return the `kernels` that the transformers of the repair needs next to it, "" if the installed one does."""
     specifier = parse_requirement(transformers)[1]
     needed = requirements.resolve_transformers(snapshot, specifier)
     return next((text for text in needed if parse_requirement(text)[0] == "kernels"), "")
@@ -89,7 +89,7 @@ def write_steps(snapshot: Snapshot, ways: Sequence[Way]) -> tuple[RepairStep, ..
 
 
 def read_options(snapshot: Snapshot, fix: Fix) -> tuple[str, ...] | None:
-    """Return the options of a plain install command; None where a fix is more than that."""
+    """Return the options of a plain install command; None if a fix is more than that."""
     prefix = install.install_command(snapshot) + " "
     if not fix.installs or not fix.text.startswith(prefix):
         return None
@@ -125,7 +125,7 @@ def _order(step: RepairStep) -> int:
 
 
 def rewrite_fix(fix: Fix, joined: Mapping[str, str], steps: Sequence[RepairStep]) -> Fix:
-    """Return a fix that takes what the repair takes: where a requirement changes, the repair's own command."""
+    """Return a fix that takes what the repair takes: if a requirement changes, the repair's own command."""
     names = [parse_requirement(text)[0] or text for text in fix.installs]
     if all(joined.get(name, text) == text for name, text in zip(names, fix.installs)):
         return fix
@@ -136,7 +136,7 @@ def rewrite_fix(fix: Fix, joined: Mapping[str, str], steps: Sequence[RepairStep]
 
 
 def agrees(fix: Fix, joined: Mapping[str, str], removed: Iterable[str]) -> bool:
-    """Return whether a fix can stand beside the repair: what it allows holds of the versions that the repair takes."""
+    """Return whether a fix can be alongside the repair: what it allows holds of the versions that the repair takes."""
     wanted = [parse_requirement(text) for text in (fix.allows or fix.installs)]
     if any(name in joined for name in removed_names(fix)) or any(name in removed for name, _ in wanted):
         return False

@@ -37,7 +37,7 @@ def complete_overlay(
     """Yield a folder with `packages`, what these require and the environment lacks, what that requires, and so on.
 
     `options` go to the installer: where wheels come from. A requirement of a package that is already in the folder, in
-    the release that was named, is left unmet. The folder is always removed. Raises `Unanswered` where something cannot
+    the release that was named, is left unmet. The folder is always removed. Raises `Unanswered` if something cannot
     be installed, or each round brings further requirements.
     """
     wanted = list(packages)

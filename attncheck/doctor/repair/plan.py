@@ -1,7 +1,7 @@
 """Plans the repair of a report, has the rules judge the environment as it would be, and makes all fixes agree with it.
 
 As `attncheck.lint` reads and judges a launch that it corrected, the rules are run again here on the snapshot with all
-changes applied; what they then find is mended in a further round. A finding counts as proven to be mended only where
+changes applied; what they then find is fixed in a further round. A finding counts as proven to be fixed only where
 the rules find it in the snapshot without its imports too, and no longer after the changes.
 """
 
@@ -118,7 +118,7 @@ def plan_repair(
 def _further_ways(
     changed: Snapshot, steps: tuple[RepairStep, ...], judge: Judge, known_codes: set[str], ways: list[Way]
 ) -> list[Way]:
-    """Return ways to mend what the rules find only after the steps, as far as they agree with the ways so far."""
+    """Return ways to fix what the rules find only after the steps, as far as they agree with the ways so far."""
     if not steps:
         return []
     taken = {fix.text for way in ways for fix in way.fixes}
@@ -137,7 +137,7 @@ def _further_ways(
 def _prove(
     snapshot: Snapshot, steps: tuple[RepairStep, ...], judge: Judge, known_codes: set[str], mends: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Return the codes that are proven to be mended, those that rules cannot judge, and those that are still found."""
+    """Return the codes that are proven to be fixed, those that rules cannot judge, and those that are still found."""
     before = {finding.code for finding in judge(forget_imports(snapshot, changed_names(steps)))}
     after = {finding.code: finding for finding in judge(apply_steps(snapshot, steps))}
     moves_torch = "torch" in changed_names(steps)
@@ -167,6 +167,6 @@ def _agree(
         reason = next((line for line in repair.conflicts if line.startswith(finding.code)), "")
         wanted = ", ".join(finding.fixes[0].allows or finding.fixes[0].installs) or finding.fixes[0].title
         mended = finding.code in (*repair.proven, *repair.unproven)
-        title = "mended by the repair of the others" if mended else "not together with the repair of the others"
+        title = "fixed by the repair of the others" if mended else "not together with the repair of the others"
         fixes = [Fix(title, "manual", reason or (f"instead of {wanted}" if mended else wanted))]
     return finding if tuple(fixes) == finding.fixes else replace(finding, fixes=tuple(fixes))

@@ -1,7 +1,7 @@
 """Reads the files that `--target` names: which packages an environment made of them will have. Nothing of them is run.
 
 Requirements, lock files (pylock.toml, uv.lock) and pyproject.toml all become one `PackageList`. A pin is a version; a
-range is no version; what a file leaves open is not guessed, and what attncheck cannot understand is a remark. A file
+range is not a version; what a file leaves open is not guessed, and what attncheck cannot understand is a remark. A file
 that is broken is one line and exit code 2.
 
 Sources: pip's requirements file format (pip.pypa.io, 25.1), PEP 508, PEP 621 and PEP 751 (packaging.python.org);
@@ -27,7 +27,7 @@ KNOWN_FILES = "requirements.txt, pylock.toml, uv.lock, pyproject.toml"
 
 
 def find_reader(path: str) -> Reader | None:
-    """Return what reads a file of this name, None where its name is none that is known."""
+    """Return what reads a file of this name, None if its name is none that is known."""
     name = os.path.basename(path).lower()
     return next((reader for pattern, reader in READERS if re.fullmatch(pattern, name)), None)
 

@@ -118,7 +118,7 @@ class Collector:
         return PackageList(versions, allowed, tuple(self.remarks))
 
     def _resolve(self, name: str, entries: list[Entry], index: int) -> str:
-        """Return the version that an interpreter gets, "" where no single one is named."""
+        """Return the version that an interpreter gets, "" if no single one is named."""
         texts = {entry.specifier for entry in entries if index in entry.interpreters and entry.specifier}
         try:
             specifiers = [SpecifierSet(text) for text in texts]
@@ -140,7 +140,7 @@ def shorten(text: str) -> str:
 
 
 def find_pin(specifier: SpecifierSet) -> str:
-    """Return the version that a specifier names alone, "" where it allows several."""
+    """Return the version that a specifier names alone, "" if it allows several."""
     for clause in specifier:
         if clause.operator in ("==", "===") and not clause.version.endswith(".*"):
             try:
@@ -175,7 +175,7 @@ ALL_INTERPRETERS = frozenset(range(len(INTERPRETERS)))
 
 @lru_cache(maxsize=4096)
 def matching_interpreters(marker: str) -> frozenset[int]:
-    """Return the interpreters for which a marker holds; none where it cannot be judged."""
+    """Return the interpreters for which a marker holds; none if it cannot be judged."""
     try:
         parsed = Marker(marker)
         return frozenset(index for index in ALL_INTERPRETERS if parsed.evaluate(dict(INTERPRETERS[index])))

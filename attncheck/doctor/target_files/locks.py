@@ -46,7 +46,7 @@ def read_uv_lock(path: str, collector: Collector) -> None:
         by_name.setdefault(canonical_name(package["name"]), []).append(package)
     own = [package for package in packages if _is_own(package)]
     at_root = [package for package in own if "." in as_table(package.get("source")).values()]
-    own = at_root or own  # uv takes a workspace's root, and all of its projects where the root is none
+    own = at_root or own  # uv takes a workspace's root, and all of its projects if the root is none
     reached: dict[tuple[str, str], frozenset[int]] = {}
     queue = [(package, "", ALL_INTERPRETERS) for package in own]
     while queue:
@@ -87,7 +87,7 @@ def _interpreters_of(dependency: dict[str, Any]) -> frozenset[int]:
 
 
 def _packages(table: dict[str, Any], key: str, path: str) -> list[dict[str, Any]]:
-    """Return the packages of a lock. Raises `BadUsage` where one has no name."""
+    """Return the packages of a lock. Raises `BadUsage` if one has no name."""
     packages = [as_table(package) for package in as_list(table.get(key))]
     if not all(as_text(package.get("name")) for package in packages) or not isinstance(table.get(key, []), list):
         raise BadUsage(f"{os.path.basename(path)}: a package in it has no name")

@@ -1,6 +1,6 @@
 """Edits that rename and set the settings of a program with HfArgumentParser, in the text that they were read from.
 
-A name is changed in place and its value stays as it is; a setting that is not in the text is added at the end of the
+A name is changed in place and its value stays unchanged; a setting that is not in the text is added at the end of the
 file that configures the program, else of its command.
 """
 
@@ -27,7 +27,7 @@ def edit_settings(
 ) -> tuple[Edit, ...]:
     """Return the edits that rename `unknown_settings` and give fields the values `new_values` (DROP: remove).
 
-    A field that is not in the text is added to the configuration file where there is one, else to the command:
+    A field that is not in the text is added to the configuration file if there is one, else to the command:
     `argument_form` is "--" for options, "=" for name=value.
     """
     unknown_by_key = {(unknown.name, unknown.location): unknown for unknown in unknown_settings}

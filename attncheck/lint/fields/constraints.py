@@ -1,7 +1,7 @@
 """Constraints of a framework by range of releases: where each was read, from which release on, and up to which.
 
 An objection to a launch holds in the releases that make it and nowhere else. Each framework's `constraints.py` has them
-as tuples, one `Constraint` for each form of the code, and an objection is silent where none of them holds.
+as tuples, one `Constraint` for each form of the code, and an objection is silent if none of them holds.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ Constraints = tuple[Constraint, ...]  # of one objection, in ranges that do not 
 
 
 def find_constraint(constraints: Constraints, version: str) -> Constraint | None:
-    """Return the constraint that holds in a release, None where none does."""
+    """Return the constraint that holds in a release, None if none does."""
     return next((constraint for constraint in constraints if constraint.holds_in(version)), None)

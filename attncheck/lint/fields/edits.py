@@ -31,7 +31,7 @@ class Changes:
 
 
 def changes_to_edits(launch: Launch, changes: Changes, format_option: OptionFormatter) -> tuple[Edit, ...]:
-    """Return the edits that make `changes`; a setting that is put together from several places stays as it is."""
+    """Return the edits that make `changes`; a setting that is put together from several places stays unchanged."""
     edits: list[Edit] = []
     for setting, change in changes.settings.items():
         edits += _collect_edits(lambda s=setting, c=change: _edit_setting(launch, s, c, format_option))  # type: ignore[misc]
@@ -67,7 +67,7 @@ def _edit_setting(
 def _edit_option(
     source: Source, setting: Setting, name: str, value: str, format_option: OptionFormatter
 ) -> Iterator[Edit]:
-    """Yield the edit of an option; where its value stays, of its name alone: variables and quotes in it stay."""
+    """Yield the edit of an option; if its value stays, of its name alone: variables and quotes in it stay."""
     text = source.text[slice(*setting.span)]
     name_in_text = re.match(r"--[\w.-]+", text)
     new_text = format_option(name, value)
@@ -83,7 +83,7 @@ def _edit_entry(source: Source, entry: Entry, name: str, value: str) -> Iterator
     key = entry.name.rsplit(".", 1)[-1]
     start = entry.span[0] + (source.text[entry.span[0] : entry.span[0] + 1] in ("'", '"'))
     if entry.span == NOWHERE or source.text[start : start + len(key)] != key:
-        raise ValueError(f"{entry.name} does not stand where it was read")
+        raise ValueError(f"{entry.name} does not be where it was read")
     new_key = name.rsplit(".", 1)[-1]
     if new_key != key:
         yield Edit(source.name, (start, start + len(key)), new_key)

@@ -1,11 +1,11 @@
 """Takes out of a cut launch what would write elsewhere, send, delete or load: in its command, and in its file.
 
-It is the last step of a cut, whatever the framework: what the framework's own cut has set stays. A place leads into the
-throwaway folder under a name of its own; everything else that `find_effect` names is left out, or false where it is a
+It is the last step of a cut, regardless of the framework: what the framework's own cut has set stays. A place leads
+into the throwaway folder under its own name; everything else that `find_effect` names is left out, or false if it is a
 truth value of a file. A table in a value (`--model_init_kwargs '{"trust_remote_code": true}'`) is cut inside. Of a
 script whose options are known, what it would do by default is set too.
 
-Positional arguments and options of one letter that no long one stands for are not known by words: they stay.
+Positional arguments and options of one letter that no long one represents are not known by words: they stay.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CutEffects:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is said of it: names, and no values."""
+        """What is reported of it: names, and no values."""
         lines = (("left out", self.left_out), ("written in the throwaway folder instead", tuple(self.places)))
         return tuple(f"{what}: {', '.join(dict.fromkeys(names))}" for what, names in lines if names)
 
@@ -85,7 +85,7 @@ class _Cutter:
         self.places: dict[str, str] = {}
 
     def judge(self, name: str, value: str, kind: str = "") -> Effect:
-        """Return the effect of a setting that is to be cut, "" where it may stay."""
+        """Return the effect of a setting that is to be cut, "" if it may stay."""
         if not value or self.sets.get(_normalise(name)) == value or os.path.normpath(value).startswith(self.room):
             return ""
         effect = find_effect(name, kind, value)
@@ -93,7 +93,7 @@ class _Cutter:
         return "" if allowed.get(effect) or (effect != "place" and is_harmless(value)) else effect
 
     def redirect(self, name: str, value: str) -> str:
-        """Return the place in the throwaway folder that stands for one of the launch's."""
+        """Return the place in the throwaway folder that represents one of the launch's."""
         ending = ENDING.search(value)
         file = re.sub(r"[^\w.-]", "_", _normalise(name)) + (ending[0] if ending else "")
         path = os.path.join(self.materials.output, file)
@@ -129,14 +129,14 @@ class _Cutter:
         return kept
 
     def cut_file(self, file: Source, entries: Iterable[Setting]) -> Source:
-        """Return a configuration file without effects. Raises `Unanswered` where one cannot be taken out."""
+        """Return a configuration file without effects. Raises `Unanswered` if one cannot be taken out."""
         edits: list[Edit] = []
         for entry in entries:
             try:
                 edits += self._edit_entry(file, entry)
             except ValueError:
                 raise Unanswered(
-                    f"{entry.location}: {entry.name} may write or send, and cannot be taken out where it stands"
+                    f"{entry.location}: {entry.name} may write or send, and cannot be taken out where it is"
                 ) from None
         return replace(file, text=editing.apply_edits(file, edits)) if edits else file
 
@@ -162,7 +162,7 @@ class _Command:
         self.program = program
 
     def cut(self, group: Sequence[Word], effects: Sequence[str] = ()) -> Sequence[Word]:
-        """Return an option with its values, an override, or any other word, as it may stay; () where it may not."""
+        """Return an option with its values, an override, or any other word, as it may stay; () if it may not."""
         written, _, value = group[0].text.partition("=")
         if not is_option(written) and not is_override(group[0].text):
             return group
@@ -191,7 +191,7 @@ class _Command:
         return (group[0], word) if len(group) > 1 else (word,)
 
     def list_defaults(self, launch: Launch) -> Iterator[Word]:
-        """Yield the options by which a script of one's own does not do what it would do without them."""
+        """Yield the options by which the user's own script does not do what it would do without them."""
         if self.program is None:
             return
         texts = (*(word.text.partition("=")[0] for word in launch.words), *(entry.name for entry in launch.entries))
@@ -208,7 +208,7 @@ class _Command:
                 yield from (replace(launch.words[0], text=text, shell="", known=True) for text in added)
 
     def _switch_off(self, name: str, option: ProgramOption) -> str:
-        """Return the value with which an option does nothing, "" where it does nothing by itself, or none is known."""
+        """Return the value with which an option does nothing, "" if it does nothing on its own, or none is known."""
         default = option.default
         if not default or not isinstance(default, (str, bool)) or option.nargs == 0 or len(name) < 2:
             return ""
@@ -272,7 +272,7 @@ def is_override(text: str) -> bool:
 
 
 def _find_option(program: Program | None, written: str) -> tuple[str, ProgramOption | None]:
-    """Return the whole name of an option, and what is known of it: `-o` and `--overw` may stand for a long one."""
+    """Return the whole name of an option, and what is known of it: `-o` and `--overw` may represent a long one."""
     text = written.lstrip("-+")
     options = program.options if program is not None else {}
     known = options.get(text) or options.get(text.replace("-", "_"))

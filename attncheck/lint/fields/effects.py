@@ -1,7 +1,7 @@
 """What a setting does beyond the job's arithmetic, by the words of its name: it writes, sends, deletes, loads.
 
 A name is split at `_`, `-`, `.`, at capitals, and before a final "dir" or "path" ("logdir"). The words of its last part
-count, with the tables above it where it is a bare "dir", "path" or "key" (`hydra.run.dir`). In this order:
+count, with the tables above it if it is a bare "dir", "path" or "key" (`hydra.run.dir`). In this order:
 
 - `remote_code`: "remote" and "code" (`trust_remote_code`);
 - `secret`: what `core.io.secrets` takes for one (`hub_token`, `logger.wandb.key`; not `pad_token`, `prompt_key`);
@@ -43,15 +43,15 @@ def _list_words(text: str) -> frozenset[str]:
 SWITCHED_OFF = _list_words("no not non disable disabled without skip ignore dont")
 FOLDERS = _list_words("dir dirs directory directories folder folders")
 NOUNS = FOLDERS | _list_words("path paths file files filename filenames location root json jsonl csv")
-BARE = NOUNS | {"key", "name", "enable", "enabled", "to"}  # that say nothing without the table they stand in
-# Words of writing: what is before a "dir" or a "path", whatever else stands there.
+BARE = NOUNS | {"key", "name", "enable", "enabled", "to"}  # that say nothing without the table they are in
+# Words of writing: what is before a "dir" or a "path", whatever else is there.
 WRITES = _list_words(
     "output outputs out save saves saved dump dumps export exports log logs logging checkpoint checkpoints ckpt ckpts "
     "result results prediction predictions workdir tmp temp scratch offload cache caches profile profiler profiling "
     "trace traces timeline tensorboard tb record write backup plot plots artifact artifacts dest destination "
     "merged trained finetuned final new"
 )
-# The same, where no word of reading stands beside them.
+# The same, if no word of reading is next to them.
 MAY_WRITE = _list_words(
     "local run runs exp work working sweep target store storage metric metrics report state pid lock history "
     "stats summary"
@@ -142,7 +142,7 @@ def _is_adapter(leaf: set[str], value: str) -> bool:
 
 
 def _is_place(leaf: set[str], whole: set[str], value: str) -> bool:
-    """Return whether something is written where a setting says."""
+    """Return whether something is written if a setting says."""
     words = whole if leaf <= BARE else leaf
     is_path = bool(_PATH_LIKE.search(value))
     if leaf & NOUNS and words & WRITES:

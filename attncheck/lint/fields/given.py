@@ -29,7 +29,7 @@ class LaunchSettings(ABC):
 
     @abstractmethod
     def default_value(self, name: str) -> Any:
-        """Return the release's default of a setting, None where it has none."""
+        """Return the release's default of a setting, None if it has none."""
 
     def is_at_least(self, boundary: str) -> bool:
         """Say whether the release is `boundary` or newer."""
@@ -45,7 +45,7 @@ class LaunchSettings(ABC):
         return is_true(self.get(name))
 
     def get_int(self, name: str, fallback: int = 1) -> int:
-        """Return a setting that counts as an int, `fallback` where it is 0 or no number."""
+        """Return a setting that counts as an int, `fallback` if it is 0 or no number."""
         return to_int(self.get(name), fallback) or fallback
 
     def has_any(self, *names: str) -> bool:
@@ -58,6 +58,6 @@ class LaunchSettings(ABC):
 
     @cached_property
     def model(self) -> Model | None:
-        """Return the model, where its configuration could be read."""
+        """Return the model, if its configuration could be read."""
         fact = self.snapshot.model if self.snapshot is not None else None
         return fact.value if isinstance(fact, Known) else None

@@ -31,7 +31,7 @@ DTYPE_AUTO_SINCE = "5.0.0"  # from_pretrained loads in the checkpoint's dtype fr
 
 @dataclass(frozen=True)
 class Parallelism:
-    """How accelerate divides a row of tokens, and a layer, over ranks."""
+    """How accelerate divides a row of tokens, and a layer, across ranks."""
 
     cp_size: int = 1  # torch's context parallelism
     sp_size: int = 1  # DeepSpeed's Ulysses
@@ -45,7 +45,7 @@ class Parallelism:
 
     @property
     def scheme(self) -> str:
-        """Return the scheme's name, "" where rows stay whole."""
+        """Return the scheme's name, "" if rows stay whole."""
         return "torch" if self.cp_size > 1 else "ulysses" if self.sp_size > 1 else ""
 
     @property
@@ -98,7 +98,7 @@ def translate_keys(
 ) -> dict[str, str]:
     """Return the settings `sets`, most of them named by a `Key`, as fields of the Trainer.
 
-    `field_names` has the fields of the `Key`s, of the weights' "dtype", and of "bf16" where it is on by default;
+    `field_names` has the fields of the `Key`s, of the weights' "dtype", and of "bf16" if it is on by default;
     fp16 is autocast over float32 weights: a gradient scaler refuses weights in float16.
     """
     new_values: dict[str, str] = {}
@@ -168,7 +168,7 @@ def resolve_precision(snapshot: Snapshot, transformers: str, dtype: str | None, 
 
 
 def find_recurrent_model(snapshot: Snapshot) -> Model | None:
-    """Return the model where it is known to have layers that carry a state over the row."""
+    """Return the model if it is known to have layers that carry a state over the row."""
     if not isinstance(snapshot.model, Known):
         return None
     model = snapshot.model.value

@@ -1,8 +1,8 @@
 """The options that Hugging Face's HfArgumentParser makes of dataclasses, by release.
 
 transformers 5.23.0 hf_argparser.py `_parse_dataclass_field`: `--a_b` and `--a-b` are one option; a bool that has a
-default may stand without a value, one whose default is None may not; a bool that is True by default has `--no_a_b`
-too; lists take several words; argparse takes a name's beginning where it fits one option alone.
+default may be without a value, one whose default is None may not; a bool that is True by default has `--no_a_b`
+too; lists take several words; argparse takes a name's beginning if it fits one option alone.
 
 Source: names/{trl,transformers,llamafactory}.json, made of released wheels by tests/lint/tools/names_*.py.
 """
@@ -35,7 +35,7 @@ class Option:
 
 @dataclass(frozen=True)
 class ResolvedOption:
-    """What a written option is: the field's whole name, "" where no release has it, and whether this release does."""
+    """What a written option is: the field's whole name, "" if no release has it, and whether this release does."""
 
     name: str = ""
     available: bool = False
@@ -45,9 +45,9 @@ class ResolvedOption:
 
 @cache
 def find_minor_release(package: str, version: str) -> str:
-    """Return the release whose names stand for `version`: of its minor release the newest read that is not newer.
+    """Return the release whose names represent `version`: of its minor release the newest read that is not newer.
 
-    Of most minor releases only the last was read: it stands for the earlier ones too.
+    Of most minor releases only the last was read: it represents the earlier ones too.
     """
     try:
         requested = parse_release(version)
@@ -73,13 +73,13 @@ def read_lifetimes(package: str, class_name: str) -> Mapping[str, tuple[Lifetime
 
 @dataclass(frozen=True)
 class ParserOptions:
-    """The options of one parser: those of the releases at hand, and those of any release."""
+    """The options of one parser: those of the releases available, and those of any release."""
 
     current: Mapping[str, Option]
     any_release: Mapping[str, tuple[str, Lifetime]]  # field -> package, and its last lifetime
 
     def find_option(self, name: str) -> Option | None:
-        """Return a field's option in the releases at hand, else in the last release that had it."""
+        """Return a field's option in the releases available, else in the last release that had it."""
         if name in self.current:
             return self.current[name]
         return self.any_release[name][1][2] if name in self.any_release else None
@@ -107,7 +107,7 @@ class ParserOptions:
         return {"bool": "optional", "list": "many"}.get(option.kind if option else "", "one" if option else "optional")
 
     def find_closest_name(self, name: str) -> str:
-        """Return the field of the releases at hand whose spelling is closest to `name`, or ""."""
+        """Return the field of the releases available whose spelling is closest to `name`, or ""."""
         matches = get_close_matches(name.lstrip("-").replace("-", "_"), list(self.current), 1, 0.75)
         return matches[0] if matches else ""
 
@@ -125,7 +125,7 @@ class ParserOptions:
         return find_closest_name(name, came)
 
     def default_value(self, name: str) -> Any:
-        """Return a field's default in the releases at hand, None where they do not have it."""
+        """Return a field's default in the releases available, None if they do not have it."""
         return self.current[name].default if name in self.current else None
 
 
@@ -177,7 +177,7 @@ def build_parser_options(*parts: tuple[str, str, tuple[str, ...]]) -> ParserOpti
 
 
 def describe_change(options: ParserOptions, name: str, versions_at_hand: Mapping[str, str]) -> str:
-    """Return "package release" in which a field went, or came after the versions at hand; "" where neither is so."""
+    """Return "package release" in which a field went, or came after the versions available; "" if neither is so."""
     if name not in options.any_release:
         return ""
     package, (first, last, _) = options.any_release[name]

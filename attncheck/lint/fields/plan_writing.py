@@ -39,7 +39,7 @@ def format_exports(plan: Plan, prefix: str = "") -> list[str]:
 
 
 def format_switch(name: str, is_on: bool) -> list[str]:
-    """Return a flag where it is on, else nothing."""
+    """Return a flag if it is on, else nothing."""
     return [name] if is_on else []
 
 
@@ -51,10 +51,10 @@ def format_bool(value: bool) -> str:
 def unsupported_remarks(plan: Plan, *supported: str) -> Iterator[str]:
     """Yield a comment for each part of the plan that a framework has no setting for; `supported` names what it has."""
     if plan.packed and plan.positions == "running" and "positions" not in supported:
-        yield "# positions that run over a whole row: no setting; each document's begin anew"
+        yield "# positions that run over a whole row: no setting; each document's begin again"
     if plan.packed and plan.positions in MULTIMODAL_SHAPES:
         shape = MULTIMODAL_SHAPES[plan.positions]
-        yield f"# position_ids of shape {shape}, each beginning anew in each document: no setting,"
+        yield f"# position_ids of shape {shape}, each beginning again in each document: no setting,"
         yield "# the collator must stack them"
     if plan.use_cache and "use_cache" not in supported:
         yield "# use_cache=True: no setting; it is off in training"
@@ -75,6 +75,6 @@ def unsupported_remarks(plan: Plan, *supported: str) -> Iterator[str]:
 
 
 def packing_remarks(plan: Plan, *packings: str, explanation: str) -> Iterator[str]:
-    """Yield a comment where a packed plan separates documents in another way than the framework does."""
+    """Yield a comment if a packed plan separates documents in another way than the framework does."""
     if plan.packed and plan.packing not in packings:
         yield f"# packing by {plan.packing}: no setting; {explanation}"

@@ -12,11 +12,11 @@ from attncheck.lint.fields.rehearsing import LEARNING_RATE, get_setting
 # Of these a sum of log-probabilities is to reach a number: at larger steps it jumps from one side of that to the other.
 TARGETED_LOSSES = ("ipo_of_sums", "sppo_hard")
 TARGETED_LEARNING_RATE = "0.0001"
-Numbers = tuple[str | None, float]  # a setting's text, and what counts where none is written
+Numbers = tuple[str | None, float]  # a setting's text, and what counts if none is written
 
 
 def read_preference(loss: str, beta: Numbers, label_smoothing: Numbers = (None, 0.0)) -> Preference | str:
-    """Return a pair's loss, or why it is none that is rehearsed. Several losses may stand in a list."""
+    """Return a pair's loss, or why it is none that is rehearsed. Several losses may be in a list."""
     names = [name for name in re.split(r"[\s,\[\]'\"]+", loss) if name]
     if len(names) != 1 or names[0] not in PREFERENCE_LOSSES:
         known = ", ".join(PREFERENCE_LOSSES)

@@ -20,12 +20,12 @@ TRAINER_RANK_MENDS: tuple[Mapping[str, str], ...] = ({"average_tokens_across_dev
 LEARNING_RATE = "0.005"
 EMULATED_IMPLEMENTATION = "flash_attention_2"
 FLASH_WORDS = ("flash", "fa2", "fa3", "kernels-community")
-# The watcher lets transformers say that bfloat16 can be had, which a CPU has too: frameworks ask for a GPU's alone.
+# The watcher lets transformers say that bfloat16 can be had, which a CPU has too: frameworks request a GPU's alone.
 CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # The watcher makes the calls of torch.cuda that only choose a device do nothing, and DeepSpeed takes its CPU's code.
 WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
 # accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
-WHOLE_ROWS = "rows that accelerate spreads over ranks are not held against the truth yet"
+WHOLE_ROWS = "rows that accelerate spreads across ranks are not compared with the truth yet"
 # Settings of transformers' Trainer, and of frameworks on it, that do not run on a CPU.
 GPU_SETTINGS = (
     *("deepspeed", "fsdp", "fsdp_config", "torch_compile", "use_liger_kernel", "use_liger", "enable_liger_kernel"),
@@ -72,7 +72,7 @@ def find_options(launch: Launch, names: Sequence[str]) -> list[str]:
 
 
 def get_option(launch: Launch, name: str) -> str:
-    """Return the value that a launch's command gives to an option, "" where it gives none."""
+    """Return the value that a launch's command gives to an option, "" if it gives none."""
     for word, following in zip(launch.words, (*launch.words[1:], None)):
         option, equals, value = word.text.partition("=")
         if option.startswith("-") and option.lstrip("-").replace("-", "_") == name:
@@ -81,7 +81,7 @@ def get_option(launch: Launch, name: str) -> str:
 
 
 def get_first_option(launch: Launch, names: Sequence[str]) -> str:
-    """Return the value of the first of these options that a launch's command gives, "" where it gives none."""
+    """Return the value of the first of these options that a launch's command gives, "" if it gives none."""
     return next((get_option(launch, name) for name in find_options(launch, names)), "")
 
 
@@ -104,7 +104,7 @@ def drop_switches(launch: Launch, names: Sequence[str]) -> Iterator[Edit]:
 
 
 def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:
-    """Return those settings that a script of the user's own takes: what is written, and what its source shows."""
+    """Return those settings that the user's own script takes: what is written, and what its source shows."""
     written = {entry.name for entry in launch.entries} | set(find_options(launch, tuple(sets)))
     options = launch.program.options if launch.program is not None else {}
     taken = {name.replace("-", "_") for name in options}
@@ -151,7 +151,7 @@ def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
 
 
 def list_left_out(job: Job, materials: Materials) -> tuple[str, ...]:
-    """Return the remarks on settings that are left out where no GPU is."""
+    """Return the remarks on settings that are left out if there is no GPU."""
     names = () if materials.uses_gpu else _list_gpu_settings(job)
     return tuple(f"{name} needs a GPU, and none is here: it is left out" for name in names)
 
@@ -170,14 +170,14 @@ class AttentionCut:
 
 
 def cut_attention(job: Job, materials: Materials, requested: str = "") -> AttentionCut:
-    """Return what stands for flash-attn where no GPU is: its emulation in torch, under the same name and conditions.
+    """Return what represents flash-attn if there is no GPU: its emulation in torch, under the same name and conditions.
 
-    `requested` is what the launch asks for, where the framework falls back to something else without flash-attn.
+    `requested` is what the launch requests, where the framework falls back to something else without flash-attn.
     """
     name = requested or job.plan.attn_implementation
     if materials.uses_gpu or not any(word in name.lower() for word in FLASH_WORDS):
         return AttentionCut({})
     sets = {} if name == EMULATED_IMPLEMENTATION else {"attn_implementation": EMULATED_IMPLEMENTATION}
     return AttentionCut(
-        sets, True, (f"{name} needs a GPU, and none is here: flash-attn 2.8.3, emulated in torch, stands for it",)
+        sets, True, (f"{name} needs a GPU, and none is here: flash-attn 2.8.3, emulated in torch, represents it",)
     )

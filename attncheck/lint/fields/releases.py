@@ -11,7 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from attncheck.lint.names import load_table
 
-Row = tuple[str, Any]  # the kind ("bool", "int", "str", "a|b"), and the default where it is a plain value
+Row = tuple[str, Any]  # the kind ("bool", "int", "str", "a|b"), and the default if it is a plain value
 
 
 @cache
@@ -21,9 +21,9 @@ def list_releases(framework: str) -> tuple[str, ...]:
 
 
 def parse_release(text: str) -> Version:
-    """Return the release that a version stands for: a development version is the next release's.
+    """Return the release that a version represents: a development version is the next release's.
 
-    Raises `InvalidVersion` for what is no version.
+    Raises `InvalidVersion` for what is not a version.
     """
     version = Version(text)
     return Version(version.base_version) if version.is_devrelease else version
@@ -31,7 +31,7 @@ def parse_release(text: str) -> Version:
 
 @cache
 def find_release(framework: str, version: str) -> str:
-    """Return the newest release read that is not newer than `version`; the newest where it is no version."""
+    """Return the newest release read that is not newer than `version`; the newest if it is not a version."""
     known = list_releases(framework)
     try:
         requested = parse_release(version)
@@ -42,7 +42,7 @@ def find_release(framework: str, version: str) -> str:
 
 @cache
 def is_at_least(version: str, boundary: str) -> bool:
-    """Say whether `version` is `boundary` or newer; what is no version counts as the newest."""
+    """Say whether `version` is `boundary` or newer; what is not a version counts as the newest."""
     try:
         return parse_release(version) >= Version(boundary)
     except InvalidVersion:
@@ -63,13 +63,13 @@ def read_fields(framework: str, section: str, version: str) -> Mapping[str, Row]
 
 
 def find_lifetime(framework: str, section: str, name: str) -> tuple[str, str] | None:
-    """Return the first and the last release read that have a name; None where none has."""
+    """Return the first and the last release read that have a name; None if none has."""
     spans = load_table(framework)[section].get(name)
     return (spans[0][0], spans[-1][1]) if spans else None
 
 
 def find_change_release(framework: str, section: str, name: str, version: str) -> str:
-    """Return the release in which a name went, or in which it came; "" where no release has it."""
+    """Return the release in which a name went, or in which it came; "" if no release has it."""
     lifetime = find_lifetime(framework, section, name)
     if lifetime is None:
         return ""
@@ -88,5 +88,5 @@ def read_requirements(framework: str, version: str) -> tuple[str, ...]:
 
 
 def find_closest_name(name: str, names: Iterable[str]) -> str:
-    """Return the known name whose spelling is closest to `name`, "" where none is close."""
+    """Return the known name whose spelling is closest to `name`, "" if none is close."""
     return next(iter(get_close_matches(name, list(names), n=1, cutoff=0.8)), "")

@@ -1,4 +1,4 @@
-"""Options of scripts of one's own: the names that many scripts share, and what a rehearsal puts in their place."""
+"""Options of the user's own scripts: the names that many scripts share, and what a rehearsal puts in their place."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def list_stand_ins(launch: Launch) -> tuple[str, ...]:
 
 
 def find_data_option(launch: Launch) -> str:
-    """Return the option that names the data, "" where none of the known ones is written."""
+    """Return the option that names the data, "" if none of the known ones is written."""
     return next(iter(find_options(launch, (*FILE_OPTIONS, *FOLDER_OPTIONS))), "")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# Field -> its new names, "name" or "name=value" where it becomes one value of another field; (): gone.
+# Field -> its new names, "name" or "name=value" if it becomes one value of another field; (): gone.
 RENAMES: Mapping[str, tuple[str, ...]] = {
     "evaluation_strategy": ("eval_strategy",),  # 4.46.3; gone in 4.51
     "no_cuda": ("use_cpu",),  # 4.57.6

@@ -1,7 +1,7 @@
 """The settings of a launch for a program that reads its options with HfArgumentParser, as its releases read them.
 
 Options of the command come before the keys of its configuration file (trl 1.16.0 scripts/utils.py, `TrlParser`: the
-file's values replace the defaults of the options). A setting that the releases at hand know under another name counts
+file's values replace the defaults of the options). A setting that the releases available know under another name counts
 under that: the intended launch is judged, and its `UnknownSetting` tells that the old name is refused.
 """
 
@@ -31,11 +31,11 @@ Renames = Mapping[str, tuple[str, ...]]  # field -> its names in other releases,
 class ParsedSetting:
     """One setting and the field that it sets; `value` of a switch is "true" or "false"."""
 
-    name: str  # a dotted key of a file stays dotted; "" where no release has it
+    name: str  # a dotted key of a file stays dotted; "" if no release has it
     value: str
     raw: Setting  # as the launch has it
     is_option: bool  # of the command; else a key of the file or an override
-    known: bool = True  # to the releases at hand, under the name that was written
+    known: bool = True  # to the releases available, under the name that was written
     new_name: str = ""  # where it is not known: "name" or "name=value" that it is today
     ambiguous: tuple[str, ...] = ()
 
@@ -61,7 +61,7 @@ class ParsedSettings:
         return (self.get_text(name) or "").lower() in TRUE_WORDS
 
     def get_int(self, name: str, fallback: int) -> int:
-        """Return the int that a field will hold, `fallback` where it holds none."""
+        """Return the int that a field will hold, `fallback` if it holds none."""
         try:
             return int(float(self.get_text(name) or ""))
         except (ValueError, OverflowError):
@@ -156,7 +156,7 @@ def _field_name(text: str) -> str:
 
 
 def _find_new_name(name: str, value: str, options: ParserOptions, renames: Renames) -> str:
-    """Return the first of a field's new names that the releases at hand have, "" where there is none.
+    """Return the first of a field's new names that the releases available have, "" if there is none.
 
     A switch that became one value of another field has a new name where it is on alone.
     """
@@ -174,7 +174,7 @@ def _find_new_name(name: str, value: str, options: ParserOptions, renames: Renam
 def find_unknown_settings(
     settings: ParsedSettings, versions_at_hand: Mapping[str, str], strict: bool
 ) -> Iterator[UnknownSetting]:
-    """Yield the settings that the parser does not know; where not `strict`, only names that some release had."""
+    """Yield the settings that the parser does not know; if not `strict`, only names that some release had."""
     for setting in settings.all_settings:
         if setting.known:
             continue
@@ -218,9 +218,9 @@ def _check_value(
         return  # --output_dir="": argparse takes the empty text
     if setting.is_option and not setting.value and kind != "bool":
         is_optional = kind == "bool?"
-        reason = "its default is None, so that it is no switch" if is_optional else "a value must follow"
+        reason = "its default is None, so that it is not a switch" if is_optional else "a value must follow"
         sets = {setting.name: "true"} if is_optional else {}
-        text = f"{name} stands without a value: {reason}"
+        text = f"{name} is without a value: {reason}"
         yield SettingProblem("refuses", text, (evidence,), location, sets, universal=not is_optional)
     elif kind in ("bool", "bool?") and value not in TRUE_WORDS | FALSE_WORDS | NULL_WORDS:
         yield SettingProblem("refuses", f"{name} is {setting.value!r}, neither true nor false", (evidence,), location)

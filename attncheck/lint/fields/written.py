@@ -54,7 +54,7 @@ def switch_to_bool(value: str) -> str:
 
 
 def to_int(value: Any, fallback: int) -> int:
-    """Return a value as an int, `fallback` where it is none."""
+    """Return a value as an int, `fallback` if it is none."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return fallback
     try:
@@ -64,7 +64,7 @@ def to_int(value: Any, fallback: int) -> int:
 
 
 def get_nested(values: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a dotted name, which is a key itself or a key of a table; None where there is neither."""
+    """Return the value of a dotted name, which is a key itself or a key of a table; None if there is neither."""
     if name in values:
         return values[name]
     head, _, rest = name.partition(".")

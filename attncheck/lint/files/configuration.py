@@ -31,7 +31,7 @@ def parse_configuration(source: Source) -> Configuration:
     if source.kind == "python":
         return python.parse(source)
     if source.kind == "yaml":
-        from attncheck.lint.files import yaml  # ruamel.yaml is imported only where there is YAML to read
+        from attncheck.lint.files import yaml  # ruamel.yaml is imported only if there is YAML to read
 
         return yaml.parse(source)
     raise BadUsage(f"{source.name}: not a configuration file: YAML, JSON or TOML")

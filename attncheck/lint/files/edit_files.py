@@ -32,7 +32,7 @@ def remove_key(source: Source, span: Span) -> Edit:
 
 
 def _remove_first_of_item(source: Source, span: Span, line_end: int, indent: int) -> Edit:
-    """Remove the first key of `- key: value`: the next one moves behind the dash, or `{}` stands there."""
+    """Remove the first key of `- key: value`: the next one moves behind the dash, or `{}` is there."""
     next_key = re.compile(rf"\n {{{indent}}}(?=[^\s#-])").match(source.text, line_end)
     if next_key:
         return Edit(source.name, (span[0], next_key.end()), "")
@@ -42,7 +42,7 @@ def _remove_first_of_item(source: Source, span: Span, line_end: int, indent: int
 def add_key(source: Source, name: str, value: str) -> Edit:
     """Return the edit that adds a key to a file, in the innermost table of it that exists already.
 
-    Raises `ValueError` where nothing can be added to that table, and `BadUsage` for a file that does not parse.
+    Raises `ValueError` if nothing can be added to that table, and `BadUsage` for a file that does not parse.
     """
     if source.kind == "python":
         return python.add_argument(source, name, value)
@@ -80,7 +80,7 @@ def _add_to_yaml(source: Source, entries: Sequence[Setting], path: Sequence[str]
             pair = ": ".join([path[depth], quote_value(value, "yaml")]) if depth == len(path) - 1 else ""
             if pair:
                 return Edit(source.name, (sibling.span[1], sibling.span[1]), f", {pair}")
-        raise ValueError(f"{'.'.join(path)}: no place for it beside {sibling.name}")
+        raise ValueError(f"{'.'.join(path)}: no place for it alongside {sibling.name}")
     newline = "\n" + _format_nested_key(path[depth:], value, before)
     return Edit(source.name, (line_end, line_end), newline)
 
@@ -137,17 +137,17 @@ def _add_to_toml(source: Source, entries: Sequence[Setting], path: Sequence[str]
     before = source.text[line_start : sibling.span[0]]
     written_key = source.text[sibling.span[0] :].partition("=")[0].strip()
     if before.strip() or not sibling.name.endswith(written_key) or sibling.name.count(".") < depth:
-        raise ValueError(f"{'.'.join(path)}: no place for it beside {sibling.name}")
+        raise ValueError(f"{'.'.join(path)}: no place for it alongside {sibling.name}")
     prefix = sibling.name[: len(sibling.name) - len(written_key)]
     if not ".".join(path).startswith(prefix):
-        raise ValueError(f"{'.'.join(path)}: no place for it beside {sibling.name}")
+        raise ValueError(f"{'.'.join(path)}: no place for it alongside {sibling.name}")
     return Edit(
         source.name, (line_end, line_end), f"\n{before}{'.'.join(path)[len(prefix) :]} = {quote_value(value, 'toml')}"
     )
 
 
 def find_changed_keys(source: Source, corrected: str) -> tuple[str, ...]:
-    """Return the names of the keys whose values differ in `corrected`. Raises `BadUsage` where that does not parse."""
+    """Return the names of the keys whose values differ in `corrected`. Raises `BadUsage` if that does not parse."""
     before = _parse_values(source)
     after = _parse_values(Source(source.name, corrected, source.kind))
     names = sorted(before.keys() | after.keys())
@@ -159,7 +159,7 @@ def _parse_values(source: Source) -> dict[str, str]:
 
 
 def check_changed_keys(source: Source, corrected: str, intended: Sequence[str] | None) -> None:
-    """Raise `BadUsage` where `corrected` does not parse, or where keys outside `intended` change."""
+    """Raise `BadUsage` if `corrected` does not parse, or where keys outside `intended` change."""
     unintended = [
         name for name in find_changed_keys(source, corrected) if intended is not None and name not in intended
     ]

@@ -15,7 +15,7 @@ JSON_VALUE = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?
 
 
 def quote_value(value: str, kind: Kind) -> str:
-    """Return a value in the syntax of `kind`: numbers, true and false as they are, other text quoted where needed."""
+    """Return a value in the syntax of `kind`: numbers, true and false as they are, other text quoted if needed."""
     if kind in ("command", "shell"):
         return shlex.quote(value)
     if kind == "python" and value in PYTHON_WORDS:

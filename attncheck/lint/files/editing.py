@@ -22,7 +22,7 @@ CONTINUATION = re.compile(r"[ \t]*\\[ \t]*$")
 
 
 def apply_edits(source: Source, edits: Iterable[Edit]) -> str:
-    """Return the text after `edits`. Raises `ValueError` where two of them overlap or one is not of the text."""
+    """Return the text after `edits`. Raises `ValueError` if two of them overlap or one is not of the text."""
     parts: list[str] = []
     copied_end = 0
     # Of several edits at one offset insertions come first, and otherwise the order of `edits` stays.
@@ -38,7 +38,7 @@ def apply_edits(source: Source, edits: Iterable[Edit]) -> str:
 
 
 def format_diff(source: Source, corrected: str) -> str:
-    """Return the change as a unified diff, "" where nothing changes."""
+    """Return the change as a unified diff, "" if nothing changes."""
     if source.text == corrected:
         return ""
     name = source.name if source.name not in ("-", COMMAND) else "command" if source.name == COMMAND else "stdin"
@@ -52,7 +52,7 @@ def format_diff(source: Source, corrected: str) -> str:
 def replace_value(setting: Setting, value: str | Sequence[str]) -> Edit:
     """Return the edit that gives a setting another value, quoted as its source needs; several for an option of many.
 
-    Raises `ValueError` for a setting that stands nowhere (`span` is `NOWHERE`).
+    Raises `ValueError` for a setting that is nowhere (`span` is `NOWHERE`).
     """
     joined = value if isinstance(value, str) else " ".join(value)
     if isinstance(setting, Entry):
@@ -83,7 +83,7 @@ def remove_setting(source: Source, span: Span) -> Edit:
 
 
 def _find_removal_span(text: str, span: Span) -> Span:
-    """Return the span to remove from a script so that the words at `span` are gone."""
+    """Return the span to remove from a script so that the words at `span` no longer exist."""
     line_start, line_end = find_line_bounds(text, span)
     before, after = text[line_start : span[0]], text[span[1] : line_end]
     alone_on_line = not before.strip() and re.fullmatch(r"[ \t]*\\?[ \t]*(#.*)?", after) is not None
@@ -115,10 +115,10 @@ def _find_line_span(text: str, line_start: int, line_end: int, span: Span) -> Sp
 def append_argument(launch: Launch, text: str, removed_spans: Sequence[Span] = ()) -> Edit:
     """Return the edit that appends an argument to the program's command, laid out as its last one is.
 
-    On a line of its own where the last argument has one: continued in a command or a heredoc, plain in an array.
+    On its own line if the last argument has one: continued in a command or a heredoc, plain in an array.
     `removed_spans` are spans that are removed at the same time: nothing is appended behind them.
     For a configuration file `text` is a line ("packing: true") put at its end; for nested keys see `add_key`.
-    Raises `ValueError` where no argument stands in the source.
+    Raises `ValueError` if no argument is in the source.
     """
     source = launch.source
     if not launch.words:
@@ -149,7 +149,7 @@ def _is_within(inner: Span, outer: Span) -> bool:
 def _find_last_argument(words: Sequence[Word]) -> Word:
     argument = next((word for word in reversed(words) if word.span != NOWHERE), None)
     if argument is None:
-        raise ValueError("no argument of the command stands in the source as it is")
+        raise ValueError("no argument of the command is in the source as it is")
     return argument
 
 
@@ -160,7 +160,7 @@ def _starts_line(words: Sequence[Word], line_start: int, text_start: int, last_a
 
 
 def _is_in_array(text: str, line_start: int) -> bool:
-    """Return whether the line before opens or continues an array `NAME=( …`, where a newline ends no command."""
+    """Return whether the line before opens or continues an array `NAME=( …`, if a newline ends no command."""
     opening = text.rfind("=(", 0, line_start)
     return opening >= 0 and not re.search(r"^\s*\)", text[opening:line_start], re.MULTILINE)
 
@@ -168,7 +168,7 @@ def _is_in_array(text: str, line_start: int) -> bool:
 def add_key(source: Source, name: str, value: str) -> Edit:
     """Return the edit that adds a key to a configuration file, in the innermost table of it that exists already.
 
-    Raises `ValueError` where nothing can be added to that table, and `BadUsage` for a file that does not parse.
+    Raises `ValueError` if nothing can be added to that table, and `BadUsage` for a file that does not parse.
     """
     return edit_files.add_key(source, name, value)
 
@@ -177,7 +177,7 @@ def write_corrected(source: Source, path: str, corrected: str, intended: Sequenc
     """Replace the file at `path` by `corrected` atomically, with its mode, its newlines and its byte order mark.
 
     Raises `BadUsage`, and writes nothing, where the file is no longer what was read, cannot be written, or would no
-    longer parse; with `intended`, the names of the keys that may change, also where another one would.
+    longer parse; with `intended`, the names of the keys that may change, also if another one would.
     """
     if source.kind in ("yaml", "json", "toml"):
         edit_files.check_changed_keys(source, corrected, intended)

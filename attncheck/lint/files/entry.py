@@ -22,7 +22,7 @@ class Entry(Setting):
     separator: str = ""  # before another value: this one's span begins right behind the colon
 
     def replace_value(self, value: str) -> Edit:
-        """Return the edit that gives the key another value. Raises `ValueError` if its own stands nowhere."""
+        """Return the edit that gives the key another value. Raises `ValueError` if its own is nowhere."""
         if NOWHERE in (self.span, self.value_span):
             raise ValueError(f"{self.name} is put together from several places")
         return Edit(self.location.source, self.value_span, self.separator + quote_value(value, self.kind))
@@ -45,6 +45,6 @@ def make_entry(
     value_span: Span = NOWHERE,
     separator: str = "",
 ) -> Entry:
-    """Return the entry whose nested keys are `path` and whose last key stands at `offset`."""
+    """Return the entry whose nested keys are `path` and whose last key is at `offset`."""
     known = not RUNTIME_VALUE.search(value)
     return Entry(".".join(path), value, source.location(offset), span, value_span, known, source.kind, separator)

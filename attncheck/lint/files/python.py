@@ -37,7 +37,7 @@ class _Argument:
     name: str
     value: ast.expr
     start: ast.AST  # the node at which the argument begins
-    is_named: bool = True  # False: it stands in its place alone
+    is_named: bool = True  # False: it is in its place alone
 
 
 @dataclass(frozen=True)

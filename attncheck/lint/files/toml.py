@@ -96,7 +96,7 @@ def _split_key(key: str) -> tuple[str, ...]:
 
 
 def _parse_value(text: str) -> tuple[int, Any] | None:
-    """Return the length of the value with which `text` begins, and the value; None where none can be parsed."""
+    """Return the length of the value with which `text` begins, and the value; None if none can be parsed."""
     ends = [match.start() for match in re.finditer(r"[ \t]*(?:#|\r?\n|$)", text)][: 2 * MAX_VALUE_LINES]
     for end in ends:
         try:

@@ -118,7 +118,7 @@ class _NodeReader:
         yield make_entry(self.source, path, self._format_value(value), start, span, value_span, separator)
 
     def _is_alias(self, key: ScalarNode) -> bool:
-        """Return whether the value of the key is written as an alias, whatever node that stands for."""
+        """Return whether the value of the key is written as an alias, whatever node that represents."""
         after = self.source.text[key.end_mark.index : key.end_mark.index + 200]
         return re.match(r"\s*:[ \t]+\*\S", after) is not None
 
@@ -203,6 +203,6 @@ def compose_documents(source: Source) -> list[Any]:
             constructor, _ = yaml.get_constructor_parser(source.text)
             while len(roots) < MAX_DOCUMENTS and constructor.composer.check_node():
                 roots.append(constructor.composer.get_node())
-    except Exception:  # what is damaged behind the first document is not read: no configuration stands there
+    except Exception:  # what is damaged behind the first document is not read: no configuration is there
         return roots
     return roots

@@ -36,7 +36,7 @@ def _list_no_entries(launch: Launch) -> Sequence[str]:
 class Framework:
     """One training framework.
 
-    `trainer(launch)` returns the framework's trainer that a launch starts ("sft"), "" where it is none of them; for
+    `trainer(launch)` returns the framework's trainer that a launch starts ("sft"), "" if it is none of them; for
     a bare configuration file it goes by the keys. `model(launch)` is the model that the launch names, else "".
     `read(launch, version, snapshot)` returns the job as that version reads it, on the machine and with the model of
     the snapshot (`snapshot.model` is this launch's). `write(launch, job, sets)` returns the edits that rename what
@@ -46,7 +46,7 @@ class Framework:
     line, never invented. None of them raises, whatever the launch holds.
 
     `entries(launch)` are the functions and classes that read the names where one of the framework's commands is
-    started, or a bare configuration file: the first that is found beside the launch or installed is read.
+    started, or a bare configuration file: the first that is found next to the launch or installed is read.
 
     A `general` framework is tried last: launches of other frameworks have its names too. One that is not `is_linted` is
     nothing but rehearsed: of its settings nothing is known.
@@ -62,7 +62,7 @@ class Framework:
     plan: Callable[[Plan, VersionCheck], list[str]]
     general: bool = False
     is_linted: bool = True
-    style: Style | Literal[""] = ""  # in which all of its scripts parse their options, where that is one
+    style: Style | Literal[""] = ""  # in which all of its scripts parse their options, if that is one
     entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # what its own commands parse with: "pkg.mod:name"
     releases: Callable[[], Sequence[str]] = tuple  # those whose names are known, the oldest first
     # Returns how a launch is cut small enough to be run here, or why that cannot be said; None: nobody has written it.

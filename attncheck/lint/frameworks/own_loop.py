@@ -1,10 +1,9 @@
-"""A script of one's own whose training loop is its own too: it is rehearsed, and never linted.
+"""One's own script whose training loop is its own too: it is rehearsed, and never linted.
 
-Nothing is known of its options but what many scripts share: what names the model, the data and the output, beside a
+Nothing is known of its options but what many scripts share: what names the model, the data and the output, alongside a
 learning rate or a number of epochs or steps. Nothing documents its loss: a mean over its targets, of whatever, is taken
-for what is meant, and another loss is not judged. It cannot be told to stop, so it is ended after its steps; where it
-writes has to be an option, so that nothing of the user's is written over.
-"""
+for what is meant, and another loss is not judged. It cannot be determined to stop, so it is ended after its steps;
+where it writes has to be an option, so that nothing of the user's is written over."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ OBJECTIVE = Objective("labelled", NORMALISATIONS, is_documented=False)
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return "loop" where a Python script's options are those of a training, else ""."""
+    """Return "loop" if a Python script's options are those of a training, else ""."""
     program = launch.words[0].text if launch.words else ""
     is_module = any(word.text == "-m" for word in launch.launcher_words)
     is_script = program.endswith(".py") or (is_module and (program.isidentifier() or "." in program))
@@ -70,12 +69,12 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" where it names none."""
+    """Return the model that the launch names, "" if it names none."""
     return get_first_option(launch, MODEL_OPTIONS)
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
-    """Return what is known of the job: its sizes, where they are options."""
+    """Return what is known of the job: its sizes, if they are options."""
     world_size = shared.read_world_size(launch)
     plan = Plan(
         attn_implementation=get_first_option(launch, ATTENTION_OPTIONS),
@@ -124,7 +123,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             f"which option of {script} names where it writes is not known (--output_dir would be): give it, so that "
             "nothing of yours is written over"
         )
-    options |= dict.fromkeys(outputs[:1], materials.output)  # the others: `effect_cuts`, each a name of its own
+    options |= dict.fromkeys(outputs[:1], materials.output)  # the others: `effect_cuts`, each its own name
     options |= _limit_sizes(launch, BATCH_OPTIONS, materials.batch)
     options |= _limit_sizes(launch, ACCUMULATION_OPTIONS, materials.accumulation)
     options |= dict.fromkeys(find_options(launch, RATE_OPTIONS), LEARNING_RATE)

@@ -1,4 +1,4 @@
-"""Launchers that stand before a training program: each module parses one launcher at the beginning of a command.
+"""Launchers that come before a training program: each module parses one launcher at the beginning of a command.
 
 torchrun, deepspeed, accelerate, ray, srun, python, uv, docker and the shell's own `env`, `nohup`, `exec`, `time`. A
 module holds one `LAUNCHER`. A launcher of a plugin (an entry point in the group "attncheck.launchers", whose value is
@@ -27,7 +27,7 @@ class ParsedLauncher:
     nodes: Fact[int] = Absent()
     processes: Fact[int] = Absent()  # on each node
     config_file: str = ""  # a configuration file of the launcher itself
-    file_variables: Mapping[str, Setting] = field(default_factory=dict)  # of `environ`, what stands in that file
+    file_variables: Mapping[str, Setting] = field(default_factory=dict)  # of `environ`, what is in that file
     notes: tuple[str, ...] = ()
     entries: tuple[Setting, ...] = ()  # of that file
     isolates: bool = False  # the command gets nothing of the environment before it but what `passes` names
@@ -37,7 +37,7 @@ class ParsedLauncher:
 
 @dataclass(frozen=True)
 class Launcher:
-    """One launcher. `parse(words)` returns its options, None where the words do not begin with this launcher."""
+    """One launcher. `parse(words)` returns its options, None if the words do not begin with this launcher."""
 
     name: str
     parse: Callable[[Sequence[Word]], ParsedLauncher | None]

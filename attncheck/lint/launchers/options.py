@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.launch import NOWHERE, Word
 
-EVERY_GPU = "as many as the node has GPUs"  # the end of the reason, where nothing limits the processes
+EVERY_GPU = "as many as the node has GPUs"  # the end of the reason, if nothing limits the processes
 
 
 def split_names(text: str) -> frozenset[str]:
@@ -26,7 +26,7 @@ class LeadingOptions:
     notes: tuple[str, ...] = ()
 
     def text(self, name: str) -> str:
-        """Return the value of an option, "" where it is not set."""
+        """Return the value of an option, "" if it is not set."""
         return self.values[name].text if name in self.values else ""
 
 
@@ -40,7 +40,7 @@ def parse_leading_options(
     """Return the options with which `words` begin; the first word that is none ends them, and so does "--".
 
     With `fold_hyphens` "--num-processes" and "--num_processes" are one name. With `allow_abbrev`, as in argparse, a
-    prefix of one option's name alone stands for it.
+    prefix of one option's name alone represents it.
     """
     values: dict[str, Word] = {}
     notes: list[str] = []
@@ -58,7 +58,7 @@ def parse_leading_options(
             values[name] = words[index] if index < len(words) else replace(words[index - 1], text="")
         else:
             if name is None:
-                notes.append(f"{option} is no option known of the launcher")
+                notes.append(f"{option} is not an option known of the launcher")
             values[name or option] = replace(words[index], text=value, span=NOWHERE)
         index += 1
     if index < len(words) and words[index].text == "--":
@@ -83,7 +83,7 @@ def _match_option(
 
 
 def parse_count(word: Word | None, option: str, default: Fact[int]) -> Fact[int]:
-    """Return the count that `word`, the value of `option`, gives; `default` where the option is not set."""
+    """Return the count that `word`, the value of `option`, gives; `default` if the option is not set."""
     if word is None:
         return default
     if not word.known:

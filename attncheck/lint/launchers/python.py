@@ -33,7 +33,7 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
 
 
 def _parse_module(words: Sequence[Word], index: int, name: str) -> ParsedLauncher | None:
-    """Return what `-m` runs; the name may stand in the same word ("-mverl.trainer.main_ppo")."""
+    """Return what `-m` runs; the name may be in the same word ("-mverl.trainer.main_ppo")."""
     if name:
         word = words[index]
         span = (word.span[0] + len(word.text) - len(name), word.span[1]) if _is_verbatim(word) else (-1, -1)

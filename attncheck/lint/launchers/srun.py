@@ -1,4 +1,4 @@
-"""srun: one process for every task, on the nodes it asks for.
+"""srun: one process for every task, on the nodes it requires.
 
 Options as in slurm 26.11 src/common/slurm_opt.c (those with `set_func` or `set_func_srun`; an optional value is
 written behind "="), and the `--container-…` of NVIDIA's pyxis, args.c.

@@ -10,7 +10,7 @@ from typing import Any
 
 @cache
 def load_table(framework: str) -> dict[str, Any]:
-    """Return the table of one framework ("openrlhf"), as its JSON file holds it; {} where there is none."""
+    """Return the table of one framework ("openrlhf"), as its JSON file holds it; {} if there is none."""
     file = resources.files(__package__) / f"{framework}.json"
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return content

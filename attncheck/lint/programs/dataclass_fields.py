@@ -37,7 +37,7 @@ def read_fields(
 ) -> tuple[dict[str, FieldRow], list[str]]:
     """Return the fields of a dataclass by name, and what could not be read of it.
 
-    `find_external(name)` returns the fields of a class that stands in no folder of the tree, None where it is unknown.
+    `find_external(name)` returns the fields of a class that is in no folder of the tree, None if it is unknown.
     """
     node, module = definition.node, definition.module
     if not isinstance(node, ast.ClassDef) or depth > MAX_DEPTH:
@@ -97,7 +97,7 @@ def _is_dataclass(node: ast.AST) -> bool:
 def _iter_own_fields(
     tree: SourceTree, module: SourceModule, node: ast.ClassDef
 ) -> Iterator[tuple[str, FieldRow | None]]:
-    """Yield the fields of a class, None for a name that is no field (ClassVar)."""
+    """Yield the fields of a class, None for a name that is not a field (ClassVar)."""
     for statement in node.body:
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
@@ -129,7 +129,7 @@ def _find_aliases(value: ast.expr | None) -> Iterator[str]:
 
 
 def _annotation(annotation: ast.expr) -> ast.expr:
-    """Return an annotation, parsed where it stands as text."""
+    """Return an annotation, parsed if it is as text."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
             return ast.parse(annotation.value, mode="eval").body

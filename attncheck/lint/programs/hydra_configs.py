@@ -1,10 +1,9 @@
 """The keys that Hydra composes for a program, read in its YAML files; nothing is run.
 
 Hydra 1.3 (_internal/defaults_list.py, core/default_element.py, _internal/config_loader_impl.py): the primary file's
-`defaults` name other files, `- group: option`, `- group@package: option`, `- file`, `- override group: option`,
-`- optional group: option`; a file's keys stand under its package, by default the group's path; `_self_` says when the
-file's own keys are laid over the others. Keys of structured configurations that Python registers are not read: a gap.
-"""
+`defaults` name other files, `- group: option`, `- group@package: option`, `- file`, `- override group: option`, `-
+optional group: option`; a file's keys are under its package, by default the group's path; `_self_` says when the file's
+own keys are installed over the others. Keys of structured configurations that Python registers are not read: a gap."""
 
 from __future__ import annotations
 
@@ -49,12 +48,12 @@ class DefaultsItem:
         return self.group or self.option.rpartition("/")[0]
 
     def place_group(self, parent: str) -> str:
-        """Return the group's path below the root of the configurations, for a file that stands in group `parent`."""
+        """Return the group's path below the root of the configurations, for a file that is in group `parent`."""
         is_absolute = (self.group or self.option).startswith("/")
         return "/".join(filter(None, ("" if is_absolute else parent, self.written_group.lstrip("/"))))
 
     def place_package(self, parent: str) -> str:
-        """Return where the keys of the file stand, for a file whose own keys stand under `parent`."""
+        """Return where the keys of the file are, for a file whose own keys are under `parent`."""
         own = self.written_group.lstrip("/").replace("/", ".") if self.package is None else self.package
         joined = ".".join(filter(None, (parent, "" if own == "_here_" else own)))
         return joined.rpartition("_global_")[2].lstrip(".")
@@ -97,7 +96,7 @@ def read_config_options(words: Sequence[Word]) -> tuple[str, ...]:
 def read_hydra_program(
     entry: SourceModule, source: tuple[SourceModule, str | None, str | None], tree: SourceTree, config: Sequence[str]
 ) -> Program | None:
-    """Return the keys of the configuration that a program composes; None where its file is not found.
+    """Return the keys of the configuration that a program composes; None if its file is not found.
 
     `source` is the module of `@hydra.main` with its config_path and config_name; `config` what the command says, as
     `read_config_options` returns it.
@@ -147,7 +146,7 @@ def _search_path(file: Path, tree: SourceTree) -> Iterator[Path]:
 def _read_choices(composition: Composition, overrides: Sequence[str]) -> list[DefaultsItem]:
     """Keep the options of groups that a command chooses, and return what it adds to the defaults list.
 
-    Whether `name=value` chooses a file or sets a key is told by whether there is a group of that name
+    Whether `name=value` chooses a file or sets a key is identified by whether there is a group of that name
     (hydra-core 1.3.2 _internal/config_loader_impl.py `_parse_overrides_and_create_caching_repo`).
     """
     added = []

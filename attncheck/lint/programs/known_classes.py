@@ -14,7 +14,7 @@ NARGS: Mapping[str, int | str] = {"bool": "?", "list": "+"}
 
 
 def make_class_finder(versions: Mapping[str, str]) -> Callable[[str], Mapping[str, ProgramOption] | None]:
-    """Return a finder of the fields of a class by its dotted name, for the `versions` of packages at hand.
+    """Return a finder of the fields of a class by its dotted name, for the `versions` of packages available.
 
     None for a class of another package, and for one whose package has no version there.
     """

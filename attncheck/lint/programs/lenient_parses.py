@@ -30,7 +30,7 @@ def is_lenient_parse(module: SourceModule, call: ast.Call) -> bool:
 
 
 def _find_scope(module: SourceModule, call: ast.Call) -> ast.AST:
-    """Return the innermost function that holds a call, the module where none does."""
+    """Return the innermost function that holds a call, the module if none does."""
     scope: ast.AST = module.body
     for node in ast.walk(module.body):  # outer functions come first
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _holds(node, call):

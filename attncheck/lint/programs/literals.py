@@ -8,11 +8,11 @@ from typing import Any
 
 MAX_LENGTH = 10_000  # of a text or a list
 UNKNOWN = object()  # no value can be told
-Constants = Mapping[str, Any]  # names of the block at hand, with what can be told of them
+Constants = Mapping[str, Any]  # names of the block available, with what is known of them
 
 
 def evaluate(expression: ast.expr | None, constants: Constants) -> Any:
-    """Return the value of an expression, `UNKNOWN` where only running can tell it."""
+    """Return the value of an expression, `UNKNOWN` if only running can tell it."""
     if expression is None:
         return UNKNOWN
     if isinstance(expression, ast.Constant):

@@ -50,13 +50,13 @@ class SourceModule:
         return imports
 
     def locate(self, node: ast.AST) -> str:
-        """Return where a node stands: "src/train.py:12"."""
+        """Return where a node is: "src/train.py:12"."""
         return f"{self.shown_path}:{getattr(node, 'lineno', 1)}"
 
 
 @dataclass(frozen=True)
 class Definition:
-    """What a name stands for: a class, a function or an assigned expression, and the module that holds it."""
+    """What a name represents: a class, a function or an assigned expression, and the module that holds it."""
 
     module: SourceModule
     node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.expr
@@ -83,7 +83,7 @@ class SourceTree:
     closed: frozenset[str] = frozenset()  # installed packages that are not looked into
 
     def find_module(self, name: str) -> SourceModule | None:
-        """Return the module of a dotted name, None where no folder has it or it does not parse."""
+        """Return the module of a dotted name, None if no folder has it or it does not parse."""
         parts = name.split(".")
         if not all(part.isidentifier() for part in parts):
             return None
@@ -96,13 +96,13 @@ class SourceTree:
         return None
 
     def find_definition(self, name: str) -> Resolved:
-        """Return what a dotted name stands for: "transformers.TrainingArguments"."""
+        """Return what a dotted name represents: "transformers.TrainingArguments"."""
         owner, _, member = name.rpartition(".")
         module = self.find_module(owner) if owner else None
         return self.resolve_name(module, member) if module is not None else None
 
     def read_file(self, path: Path, name: str = "") -> SourceModule | None:
-        """Return a parsed file; None, with a line in `unread`, where it cannot be read or parsed."""
+        """Return a parsed file; None, with a line in `unread`, if it cannot be read or parsed."""
         path = Path(os.path.normpath(path))
         if path not in self.modules:
             is_over = len(self.modules) >= MAX_MODULES
@@ -134,7 +134,7 @@ class SourceTree:
             return str(path)
 
     def resolve(self, module: SourceModule, expression: ast.expr, hops: int = 0) -> Resolved:
-        """Return what a name or a dotted name in a module stands for; None where that is not known."""
+        """Return what a name or a dotted name in a module represents; None if that is not known."""
         if isinstance(expression, ast.Name):
             return self.resolve_name(module, expression.id, hops)
         if isinstance(expression, ast.Attribute):
@@ -143,7 +143,7 @@ class SourceTree:
         return None
 
     def resolve_name(self, module: SourceModule, name: str, hops: int = 0) -> Resolved:
-        """Return what a module's name stands for: the first of its bindings that can be resolved."""
+        """Return what a module's name represents: the first of its bindings that can be resolved."""
         if hops > MAX_HOPS:
             return None
         first_external: Resolved = None

@@ -1,4 +1,5 @@
-"""Asks the file system about paths that other people's text names: a path that cannot be is no file, never an error."""
+"""Asks the file system about paths that other people's text names: a path that cannot be is not a file, never an
+error."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def is_folder(path: Path) -> bool:
 
 
 def resolve_path(path: Path) -> Path:
-    """Return a path without links and dots; as it is where that cannot be told."""
+    """Return a path without links and dots; as it is if that cannot be determined."""
     try:
         return path.resolve()
     except (OSError, ValueError, RuntimeError):

@@ -1,7 +1,7 @@
-"""Finds the program that a launch starts, where Python will find it: beside the launch, on PYTHONPATH, installed.
+"""Finds the program that a launch starts, where Python will find it: next to the launch, on PYTHONPATH, installed.
 
 `python x.py` puts the script's folder first, `python -m x` the folder it starts in
-(docs.python.org/3/library/sys_path_init.html). Which folder that is stands in no launch: a script may be started from
+(docs.python.org/3/library/sys_path_init.html). Which folder that is is in no launch: a script may be started from
 its own folder or from any above it, up to its repository. The first of them where the program lies is taken.
 """
 
@@ -24,7 +24,7 @@ SOURCE_FOLDERS = ("", "src")
 def find_program(
     launch: Launch, target: Entry, site_folders: tuple[Path, ...], closed: frozenset[str] = frozenset()
 ) -> tuple[Entry, SourceTree] | None:
-    """Return the entry of a program and the tree that it imports from; None where its source is nowhere.
+    """Return the entry of a program and the tree that it imports from; None if its source is nowhere.
 
     `target` is a script's path ("train.py") or a dotted module ("openrlhf.cli.train_sft"), maybe with a name in it.
     `closed` are the modules whose installed files are not those of the job.
@@ -60,7 +60,7 @@ def _holds_module(folder: Path, name: str) -> bool:
 
 
 def _start_folders(launch: Launch) -> Iterator[Path]:
-    """Yield the folders that a launch may start in: what it changes into first, then where it does so."""
+    """Yield the folders that a launch may start in: what it changes into first, then if it does so."""
     for base in _script_folders(launch):
         if launch.folder:
             yield Path(os.path.normpath(base / launch.folder))

@@ -28,7 +28,7 @@ class Entry:
 def read_program(
     entry: Entry, tree: SourceTree, find_external: FindExternal, config: Sequence[str] = ()
 ) -> Program | None:
-    """Return the names that a program takes, None where its source is not found or no parser is seen in it.
+    """Return the names that a program takes, None if its source is not found or no parser is seen in it.
 
     `config` is what the command says of Hydra's configuration: its directory and name, "" for those of the source.
     """
@@ -67,7 +67,7 @@ def find_entry(entry: Entry, tree: SourceTree) -> SourceModule | None:
 
 
 def module_name(path: Path, folders: Sequence[Path]) -> str:
-    """Return the dotted name under which a file would be imported, "" where no folder of the path holds it."""
+    """Return the dotted name under which a file would be imported, "" if no folder of the path holds it."""
     for folder in folders:
         try:
             parts = path.with_suffix("").relative_to(folder).parts

@@ -1,9 +1,8 @@
 """Follows a program from its first statement and collects what its parsers are given; nothing is run.
 
-Both branches of a condition are followed, loops over literal values once for each, and functions of the same tree
-with what they are called with. Every name that may be taken is collected: one too many is no error, one too few would
-be a false one.
-"""
+Both branches of a condition are followed, loops over literal values once for each, and functions of the same tree with
+what they are called with. Every name that may be taken is collected: one too many is not an error, one too few would be
+a false one."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ class Reached:
     hydra: list[tuple[SourceModule, str | None, str | None]] = field(default_factory=list)  # module, path, name
     structured: list[Definition] = field(default_factory=list)
     reads_command_line: bool = False  # OmegaConf.from_cli
-    own_names: set[str] = field(default_factory=set)  # what is taken off the command line beside the configuration
+    own_names: set[str] = field(default_factory=set)  # what is taken off the command line alongside the configuration
     takes_config_file: bool = False  # TrlParser's --config
     gaps: list[str] = field(default_factory=list)
 
@@ -150,7 +149,7 @@ class Follower:
             self.reached.hydra.append((module, path, name))
 
     def _read_text(self, module: SourceModule, expression: ast.expr | None) -> str | None:
-        """Return a text, that of a constant of the module too; "" for None or nothing, None where it is not known."""
+        """Return a text, that of a constant of the module too; "" for None or nothing, None if it is not known."""
         node: ast.AST | None = expression
         if isinstance(expression, (ast.Name, ast.Attribute)):
             resolved = self.tree.resolve(module, expression)
@@ -263,7 +262,7 @@ class Follower:
         module: SourceModule,
         values: dict[str, Any],
     ) -> dict[str, Any]:
-        """Return what can be told of a function's parameters at one call."""
+        """Return what is known of a function's parameters at one call."""
         names = [argument.arg for argument in node.args.args]
         bound: dict[str, Any] = {}
         for name, default in zip(reversed(names), reversed(node.args.defaults)):
@@ -313,7 +312,7 @@ class Follower:
             self._add_dataclasses(module, argument, values, 0)
 
     def _add_dataclasses(self, module: SourceModule, expression: ast.expr, values: dict[str, Any], hops: int) -> None:
-        """Collect the dataclasses of a tuple, a list, one name, or a name that stands for those."""
+        """Collect the dataclasses of a tuple, a list, one name, or a name that represents those."""
         place = module.locate(expression)
         if isinstance(expression, (ast.Tuple, ast.List)):
             for element in expression.elts:

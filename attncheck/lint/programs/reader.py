@@ -20,7 +20,7 @@ MODULES = {"ms-swift": "swift", "megatron-core": "megatron"}  # of distributions
 
 @dataclass
 class ProgramReader:
-    """Reads programs beside launches and among the packages of one environment."""
+    """Reads programs next to launches and among the packages of one environment."""
 
     site_folders: tuple[Path, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class ProgramReader:
     programs: dict[tuple[object, ...], Program | None] = field(default_factory=dict)
 
     def read(self, launch: Launch, entries: Sequence[str], distribution: str, version: str) -> Program | None:
-        """Return the names that the program of a launch takes, None where its source is not found.
+        """Return the names that the program of a launch takes, None if its source is not found.
 
         `entries` are what the framework's own command parses with ("pkg.mod:name"); `version` is the release in which
         the launch is read.

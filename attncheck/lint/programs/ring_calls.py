@@ -1,4 +1,4 @@
-"""Judges how a program of one's own calls ring-flash-attn, yunchang and DeepSpeed's Ulysses, from its syntax tree.
+"""Judges how the user's own program calls ring-flash-attn, yunchang and DeepSpeed's Ulysses, from its syntax tree.
 
 What these libraries leave to the caller: lengths that divide, parameters before each forward, process groups. A call
 that is missing is one in none of the program's own modules; another file may hold it, so nothing here is an error.
@@ -35,15 +35,15 @@ batch["position_ids"] = torch.arange(batch["input_ids"].shape[1]).expand_as(batc
 
 @dataclass(frozen=True)
 class Calls:
-    """The names that a program's own modules use, and where each stands first."""
+    """The names that a program's own modules use, and where each comes first."""
 
     names: dict[str, SourceLocation]
     attributes: frozenset[str]  # "AttnType.TORCH_MATH"
     imports: frozenset[str]  # the packages that it imports
-    has_modulo: bool  # it divides some length by itself
+    has_modulo: bool  # it divides some length on its own
 
     def find(self, *names: str) -> SourceLocation | None:
-        """Return where one of the names stands first, None where none does."""
+        """Return where one of the names comes first, None if none does."""
         return next((self.names[name] for name in names if name in self.names), None)
 
 

@@ -30,7 +30,7 @@ TRAINERS = re.compile(
 )
 ARGUMENTS = re.compile(r"transformers\..*TrainingArguments")
 CONFIGURATION = re.compile(r"transformers\..*TrainingArguments|trl\..*(?<!Model)(?<!Peft)Config")
-OWN_LOOP = ("a training loop of its own",)
+OWN_LOOP = ("its own training loop",)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class TrainerReading:
 
 
 def attach_trainers(launch: Launch) -> Launch:
-    """Return the launch with the trainers of its program, and the settings that stand in the program's text."""
+    """Return the launch with the trainers of its program, and the settings that are in the program's text."""
     name = launch.words[0].text if launch.words else ""
     is_module = any(word.text in ("-m", "--module") for word in launch.launcher_words)
     place = find_program(launch, Entry(name), ()) if name.endswith(".py") or is_module else None

@@ -21,9 +21,9 @@ OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
 
 
 def evaluate_arithmetic(text: str, read_parameter: Callable[[str], str]) -> int | None:
-    """Return the value of an arithmetic expression, None where a name is not known or it is more than + - * / % ().
+    """Return the value of an arithmetic expression, None if a name is not known or it is more than + - * / % ().
 
-    `read_parameter(name)` returns the value of a variable, "" where that is not known.
+    `read_parameter(name)` returns the value of a variable, "" if that is not known.
     """
     if len(text) > 200:
         return None

@@ -46,7 +46,7 @@ class CarriedScript:
 
 
 def find_carried_script(argv: Sequence[Field], stdin: Segments | None) -> CarriedScript | None:
-    """Return the script that a command hands to another shell, None where it hands on none."""
+    """Return the script that a command hands to another shell, None if it hands on none."""
     offset = _find_program(argv)
     name = _program_name(argv[offset])
     arguments = argv[offset + 1 :]
@@ -66,7 +66,7 @@ def _program_name(field: Field) -> str:
 
 
 def _find_program(argv: Sequence[Field]) -> int:
-    """Return the index of the program behind `nohup`, `sudo -E` and the like, 0 where none of them stands first."""
+    """Return the index of the program behind `nohup`, `sudo -E` and the like, 0 if none of them comes first."""
     if _program_name(argv[0]) not in PREFIXES:
         return 0
     carriers = ("ssh", "pdsh", "tmux", "sbatch")
@@ -134,7 +134,7 @@ def _until_separator(command: Sequence[Field]) -> Sequence[Field]:
 
 
 def _type_keys(keys: Sequence[Field]) -> Segments:
-    """Return what the keys of `send-keys` type; nothing is run where none of them ends the line."""
+    """Return what the keys of `send-keys` type; nothing is run if none of them ends the line."""
     typed: list[Segment] = []
     for key in keys:
         if key.text in ENTER_KEYS:

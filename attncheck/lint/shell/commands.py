@@ -54,10 +54,10 @@ class ScriptStart:
     """How a script is started: the part of the source that it is, its variables, its arguments, the files it reads."""
 
     text: ScriptText | None = None  # None: the whole source
-    origin: int = 0  # the offset that stands for what cannot be traced to the source
+    origin: int = 0  # the offset that represents what cannot be traced to the source
     environ: Mapping[str, str] = field(default_factory=dict)
     arguments: tuple[Word, ...] | None = None  # None: not known
-    prefix: tuple[Word, ...] = ()  # what stands before it: `srun -N 2`
+    prefix: tuple[Word, ...] = ()  # what comes before it: `srun -N 2`
     read_script: Callable[[str], Source | None] = lambda _: None
 
 
@@ -183,7 +183,7 @@ class _CommandCollector(ScriptInterpreter):
         self._parse_nested(carried.segments, scope, (*self.prefix, *carried.prefix), shell)
 
     def _source_file(self, arguments: Sequence[Field], offset: int) -> None:
-        """Parse a file that is read into this shell: what it sets counts from here on; its words stand nowhere here."""
+        """Parse a file that is read into this shell: what it sets counts from here on; its words are nowhere here."""
         name = arguments[0].text if arguments else "nothing"
         file = None
         if arguments and self.depth < MAX_NESTING and self.state.scripts_read < MAX_SCRIPTS:
@@ -297,11 +297,11 @@ class _CommandCollector(ScriptInterpreter):
         self.state.commands.append((command, function_name))
 
     def _locate_span(self, span: Span) -> SourceLocation:
-        """Return the location of a span; of what stands in another file, that of the command which reads it."""
+        """Return the location of a span; of what is in another file, that of the command which reads it."""
         return self.state.locate(span[0] if span != NOWHERE else self.state.origin)
 
     def _iter_variables(self, assignments: Mapping[str, Variable]) -> Iterator[Setting]:
-        """Yield what is exported where the current command stands, then what is set in front of it."""
+        """Yield what is exported where the current command is, then what is set in front of it."""
         conditions = self._list_conditions() or ()
         for name, variable in (*self.scope.variables.items(), *assignments.items()):
             if variable.exported and variable.elements is None:
@@ -326,7 +326,7 @@ class _CommandCollector(ScriptInterpreter):
             yield Assignment(setting.name, variable.shell, setting.known or not all_known(variable.segments))
 
     def _format_for_shell(self, segments: Segments) -> str:
-        """Return a word as a shell must read it again; "" where quoting its text is all it needs."""
+        """Return a word as a shell must read it again; "" if quoting its text is all it needs."""
         source = self.state.source
         script = source.name if source.kind == "shell" and source.name != "-" else ""
         return format_segments(segments, script)
@@ -335,7 +335,7 @@ class _CommandCollector(ScriptInterpreter):
         for compound in self.open_compounds:
             if compound.kind == LOOP or (compound.branches and compound.branches.is_taken is None):
                 line = self._line_number(compound.offset)
-                yield f"it stands under {compound.kind}: `{compound.keyword}` of line {line}"
+                yield f"it is under {compound.kind}: `{compound.keyword}` of line {line}"
         if self.scope.assumed_defaults:
             defaults = ", ".join(f"{name}={text!r}" for name, text in list(self.scope.assumed_defaults.items())[:20])
             yield f"variables that the script does not set are taken at their defaults: {defaults}"
@@ -370,7 +370,7 @@ def _make_variable(text: str) -> Variable:
 def _parse_sbatch_directives(text: str, text_start: int) -> dict[str, Variable]:
     """Return the variables that Slurm sets from the `#SBATCH` lines of a script: nodes, tasks and GPUs.
 
-    The text stands at `text_start` of the source, -1 where it does not.
+    The text is at `text_start` of the source, -1 if it does not.
     """
     variables: dict[str, Variable] = {}
     variable_names = {

@@ -44,9 +44,9 @@ class AndOrList:
     """The state of a list such as `[ … ] && this || that`: whether its next command is reached."""
 
     is_reached: bool | None = True  # None: known only at run time
-    test_result: bool | None = None  # of the last command, where it was a test
+    test_result: bool | None = None  # of the last command, if it was a test
     last_was_test: bool = False
-    has_test: bool = False  # a test stands before the command in this list
+    has_test: bool = False  # a test comes before the command in this list
 
     def pass_separator(self, separator: str) -> None:
         """Go on to the command behind a separator."""
@@ -61,7 +61,7 @@ class AndOrList:
 
 
 def evaluate_test(fields: Sequence[tuple[str, bool]], negated: bool = False) -> bool | None:
-    """Return the result of `[ … ]`, `[[ … ]]`, `test …`, `true` or `false`, None where it is known only at run time.
+    """Return the result of `[ … ]`, `[[ … ]]`, `test …`, `true` or `false`, None if it is known only at run time.
 
     Each field is its text and whether that is known.
     """

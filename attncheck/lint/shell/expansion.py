@@ -14,7 +14,7 @@ from attncheck.lint.shell.text import ScriptText, Segment, Segments, all_known, 
 
 PARAMETER = re.compile(r"\$(?:[A-Za-z_]\w*|[0-9@*#?$!-])")
 BRACED_PARAMETER = re.compile(r"([A-Za-z_]\w*|[0-9]+|[@*])(?:\[([^\]]*)\])?(.*)", re.DOTALL)
-ALL_ELEMENTS = re.compile(r"\$(?:@|\{@[^}]*\}|\{\w+\[@\]\})")  # where there is no element: no word, even in quotes
+ALL_ELEMENTS = re.compile(r"\$(?:@|\{@[^}]*\}|\{\w+\[@\]\})")  # if there is no element: no word, even in quotes
 BLANKS = re.compile(r"[ \t\n]+")
 ANSI_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 BUDGET_NOTE = "the script puts more together than can be followed; some of its words stay unknown"

@@ -85,7 +85,7 @@ class _ValueFinder(ScriptInterpreter):
         return self._place(before.rstrip("+").partition("[")[0], elements[0][0], elements[-1][1])
 
     def _place(self, name: str, start: int, end: int) -> Value:
-        """Return a value where it is in the source, or the whole command if quoting hides where that is."""
+        """Return a value if it is in the source, or the whole command if quoting hides where that is."""
         span = self.text.source_span(start, end) if start < end else (0, 0)
         return Value("", self.whole) if span == NOWHERE else Value(name, span)
 

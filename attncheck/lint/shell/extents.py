@@ -106,7 +106,7 @@ def _skip_heredoc(text: str, offset: int, limit: int) -> int:
 
 @dataclass(frozen=True)
 class Heredoc:
-    """The offsets of a here-document, whose operator stands somewhere before its body."""
+    """The offsets of a here-document, whose operator is somewhere before its body."""
 
     delimiter_end: int  # where the word of the delimiter ends
     body_start: int
@@ -118,7 +118,7 @@ class Heredoc:
 
 
 def find_heredoc(text: str, offset: int, limit: int, body_start: int = -1) -> Heredoc | None:
-    """Return the here-document whose `<<` stands at `offset`; its body begins at `body_start`, or on the next line."""
+    """Return the here-document whose `<<` is at `offset`; its body begins at `body_start`, or on the next line."""
     operator = HEREDOC_OPERATOR.match(text, offset, limit)
     if operator is None:
         return None

@@ -39,7 +39,7 @@ class Command:
     location: SourceLocation
     notes: tuple[str, ...] = ()
     shell: tuple[int, ...] = ()  # the shells within shells that run it, each of them numbered
-    prefix_length: int = 0  # how many words stand before the shell that runs it
+    prefix_length: int = 0  # how many words come before the shell that runs it
     written: WrittenFile | None = None
     exports: tuple[Assignment, ...] = ()  # the variables that a shell must set before it
 
@@ -68,7 +68,7 @@ class ScriptState:
     functions: dict[str, ShellFunction] = field(default_factory=dict)
     steps: int = 0
     exports_all: bool = False
-    origin: int = 0  # stands for what cannot be traced to the source
+    origin: int = 0  # represents what cannot be traced to the source
     read_script: Callable[[str], Source | None] = lambda _: None  # a file that the script reads in
     scripts_read: int = 0
     shells: int = 0  # started so far
@@ -143,7 +143,7 @@ class ScriptInterpreter(ShellParser):
         )
 
     def _list_conditions(self) -> Conditions | None:
-        """Return the undecided conditions around the current command; None where a `&&` or `||` decides too."""
+        """Return the undecided conditions around the current command; None if a `&&` or `||` decides too."""
         if self.and_or_list.is_reached is None:
             return None
         return tuple(

@@ -31,7 +31,7 @@ def _escape_quotes(text: str) -> str:
 
 
 def _escape_for_bash(code: int) -> str:
-    """Return a character as bash writes it; a surrogate stands for a byte that is no UTF-8 (PEP 383)."""
+    """Return a character as bash writes it; a surrogate represents a byte that is no UTF-8 (PEP 383)."""
     if code < 0x80:
         return f"\\x{code:02x}"
     if 0xDC80 <= code <= 0xDCFF:
@@ -40,9 +40,9 @@ def _escape_for_bash(code: int) -> str:
 
 
 def format_segments(segments: Sequence[Segment], script: str = "") -> str:
-    """Return a word as a shell must read it again, with what only running tells left to expand; "" where nothing is.
+    """Return a word as a shell must read it again, with what only running tells left to expand; "" if nothing is.
 
-    `script` is the path of the script that the word stands in, which `$0` and `$BASH_SOURCE` are there.
+    `script` is the path of the script that the word is in, which `$0` and `$BASH_SOURCE` are there.
     """
     if all(segment.known and EXPANDING_CHARACTERS.isdisjoint(segment.text) for segment in segments):
         return ""
@@ -64,7 +64,7 @@ def format_segments(segments: Sequence[Segment], script: str = "") -> str:
 
 
 def _fits_double_quotes(known: bool, quoted: bool, text: str) -> bool:
-    """Return whether characters mean in double quotes what they mean here; `!` does not where a user pastes it."""
+    """Return whether characters mean in double quotes what they mean here; `!` does not if a user pastes it."""
     if not known:
         return quoted
     return not (re.search(r"[!\n]", text) or INVISIBLE.search(text)) and (quoted or not EXPANDING.search(text))

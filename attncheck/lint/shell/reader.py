@@ -234,7 +234,7 @@ class ShellParser:
         return end
 
     def _parse_test(self, start: int, offset: int) -> int:
-        """Parse `[[ … ]]`; where it is more than one comparison only its first word is kept."""
+        """Parse `[[ … ]]`; if it is more than one comparison only its first word is kept."""
         closing = TEST_END.search(self.raw, offset, self.limit)
         end = closing.end() if closing else self.limit
         words = [(start, offset)]

@@ -66,14 +66,14 @@ class Budget:
 
 @dataclass
 class Scope:
-    """The parameters known where a command stands, and the notes on what could not be read up to there."""
+    """The parameters known where a command is, and the notes on what could not be read up to there."""
 
     variables: dict[str, Variable] = field(default_factory=dict)
     positional: tuple[Field, ...] | None = None  # None: the script's own arguments, which are not known
     assumed_defaults: dict[str, str] = field(default_factory=dict)  # of `${NAME:-default}` where NAME is not set
     notes: list[str] = field(default_factory=list)
     budget: Budget = field(default_factory=Budget)
-    # Returns the output of a command substitution `$(…)`, None where that is known only at run time.
+    # Returns the output of a command substitution `$(…)`, None if that is known only at run time.
     substitute_command: Callable[[Segments], Segments | None] = lambda _: None
 
     def add_note(self, text: str) -> None:

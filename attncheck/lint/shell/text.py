@@ -36,7 +36,7 @@ class Segment:
         return replace(self, expansions=expansions, splittable=splittable and self.known, element_span=NOWHERE)
 
     def with_element(self, span: Span) -> Segment:
-        """Return the segment as part of an array's element, which stands at `span`."""
+        """Return the segment as part of an array's element, which is at `span`."""
         return replace(self, splittable=False, element_span=span)
 
 
@@ -123,9 +123,9 @@ def all_known(segments: Iterable[Segment]) -> bool:
 
 
 def merge_spans(segments: Iterable[Segment], source_text: str, is_complete: Callable[[Span], bool]) -> Span:
-    """Return the one span of the source that all of `segments` come from, `NOWHERE` where there is none.
+    """Return the one span of the source that all of `segments` come from, `NOWHERE` if there is none.
 
-    `is_complete(expansion)` says whether all that an expansion inserted is in `segments`: then its span stands for it.
+    `is_complete(expansion)` says whether all that an expansion inserted is in `segments`: then its span represents it.
     """
     start = end = -1
     previous: Span = NOWHERE

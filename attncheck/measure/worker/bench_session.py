@@ -31,11 +31,11 @@ from attncheck.measure.worker.training_calls import training_step_calls
 
 COMPARED_CALLS = {"cuda": 32, "cpu": 8}  # calls whose bits are compared, half of them under load
 MIN_COMPARED_CALLS = 8
-COMPARING_SECONDS = 1.0  # about, for these calls: fewer are made where each is long
+COMPARING_SECONDS = 1.0  # about, for these calls: fewer are made if each is long
 
 
 class BenchSession:
-    """Times backends on one device, beside a matrix product whose times show how the device drifts."""
+    """Times backends on one device, alongside a matrix product whose times show how the device drifts."""
 
     def __init__(self, device: Device, backends: Sequence[Backend], seconds: float, dtype: str) -> None:
         """`backends` are all that are known: no other's kernel must run in the place of the timed one's."""
@@ -155,7 +155,7 @@ class BenchSession:
 
 
 def choose_compared_calls(seconds: float, kind: str) -> int:
-    """Return how many calls to compare where one takes `seconds`: the usual number, fewer of long ones."""
+    """Return how many calls to compare if one takes `seconds`: the usual number, fewer of long ones."""
     return max(MIN_COMPARED_CALLS, min(COMPARED_CALLS[kind], round(COMPARING_SECONDS / max(seconds, 1e-6))))
 
 

@@ -1,8 +1,8 @@
 """Times a call: warm-up until it settles, a device event around each call, repeats until the median is precise.
 
 On a GPU every call lies between two CUDA events, and calls are launched without waiting for one another, as a training
-step launches its layers. Where a case fits into the L2 cache, the cache is emptied between calls, as triton's
-`testing.do_bench` does; a larger one empties it by itself. On the CPU the wall clock is read around each call.
+step launches its layers. If a case fits into the L2 cache, the cache is emptied between calls, as triton's
+`testing.do_bench` does; a larger one empties it on its own. On the CPU the wall clock is read around each call.
 """
 
 from __future__ import annotations
@@ -128,11 +128,11 @@ class CallTimer:
 
 
 def _make_flush_buffer(working_set: int) -> torch.Tensor | None:
-    """Return the buffer to overwrite so that the L2 cache is empty, None where a call's working set fills it anyway."""
+    """Return the buffer to overwrite so that the L2 cache is empty, None if a call's working set fills it anyway."""
     size = l2_bytes()
     return torch.empty(2 * size, dtype=torch.int8, device="cuda") if 0 < working_set < size else None
 
 
 def l2_bytes() -> int:
-    """Return the size of the GPU's L2 cache in bytes, 0 where torch does not report it (before 2.2)."""
+    """Return the size of the GPU's L2 cache in bytes, 0 if torch does not report it (before 2.2)."""
     return int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0))

@@ -34,7 +34,7 @@ THROTTLE_REASONS = {
 class GpuSensors:
     """One GPU's sensors.
 
-    Raises `OSError` without NVML, `AttributeError` where it lacks a function, `NvmlError` for a GPU it does not know.
+    Raises `OSError` without NVML, `AttributeError` if it lacks a function, `NvmlError` for a GPU it does not know.
     """
 
     def __init__(self, uuid: str) -> None:
@@ -75,7 +75,7 @@ def observe_clocks(kind: str) -> Iterator[Callable[[], Clocks]]:
 
 
 def _poll_clocks(rows: list[tuple[float, ...]], stop: threading.Event) -> None:
-    """Read the current device's sensors until `stop`; none where NVML is not to be had."""
+    """Read the current device's sensors until `stop`; none if NVML is not to be had."""
     uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
     with contextlib.suppress(OSError, AttributeError, NvmlError):
         sensors = GpuSensors(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")

@@ -1,4 +1,4 @@
-"""The exact results that a backend's outputs are held against, and their scores: for parity and for determinism."""
+"""The exact results that a backend's outputs are compared with, and their scores: for parity and for determinism."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def score_backend(
 ) -> tuple[Score, ...]:
     """Return one score for each tensor; `eager` holds the same-dtype yardstick's outputs.
 
-    LSE is not judged where the backend's class rounds the scores themselves to 16 bits.
+    LSE is not judged if the backend's class rounds the scores themselves to 16 bits.
     """
     judge_lse = backend.noise == "fused" or reference.case.dtype == "float32"
     scores = score_outputs(outputs, reference, eager, judge_lse)

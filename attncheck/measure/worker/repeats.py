@@ -209,7 +209,7 @@ class Repeater:
     def _compare_in_batch(self, case: Case) -> tuple[Difference, ...]:
         """Compare a row alone with the same row among others, as the first row and as another.
 
-        Gradients are compared under the deterministic switch, where the backend has one, so that only the batch can be
+        Gradients are compared under the deterministic switch, if the backend has one, so that only the batch can be
         the cause.
         """
         alone = replace(case, seqlens_q=(640,), seqlens_k=(640,))
@@ -356,7 +356,7 @@ class _StartedRepeats:
 
 @contextlib.contextmanager
 def background_load(kind: str) -> Iterator[Callable[[], None]]:
-    """Keep the device busy: yield what to call before each repeat (CUDA), or run a thread beside it (CPU)."""
+    """Keep the device busy: yield what to call before each repeat (CUDA), or run a thread next to it (CPU)."""
     if kind == "cuda":
         stream = torch.cuda.Stream()
         a = torch.randn(LOAD_MATMUL_SIZE, LOAD_MATMUL_SIZE, device="cuda", dtype=torch.bfloat16)

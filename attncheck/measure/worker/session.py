@@ -223,7 +223,7 @@ class ParitySession:
         return tuple(score.tensor for score in scores if budget_ratio(case, score, factor) > 1.0)
 
     def _run_deterministic(self, inputs: Inputs) -> Outputs | None:
-        """Return the outputs of a call in deterministic mode, whose kernels may be others; None where it has none.
+        """Return the outputs of a call in deterministic mode, whose kernels may be others; None if it has none.
 
         What that mode refuses or raises is determinism's to judge: the job may never switch it on. Ranks would have to
         agree on the further call, so a context-parallel scheme is judged in this mode by determinism alone.
@@ -266,7 +266,7 @@ class ParitySession:
         return {"kernels": own_kernels(self.backend, names), "foreign_kernels": foreign}
 
     def _run_yardstick(self, inputs: Inputs) -> Outputs | None:
-        """Return eager's outputs, None where the case is too large for it or eager is the backend itself."""
+        """Return eager's outputs, None if the case is too large for it or eager is the backend itself."""
         case = inputs.case
         is_small = (
             case.scores <= MAX_YARDSTICK_SCORES[self.device.kind]

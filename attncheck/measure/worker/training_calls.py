@@ -42,7 +42,7 @@ def training_step_calls() -> Iterator[None]:
 
 
 def _memoize(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `function` with its results kept by its arguments; tensors belong to the case beside them."""
+    """Return `function` with its results kept by its arguments; tensors belong to the case next to them."""
     results: dict[tuple[object, ...], Any] = {}
 
     def lookup(*args: Any) -> Any:

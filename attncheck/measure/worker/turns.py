@@ -13,7 +13,7 @@ from attncheck.workers.inside.locks import acquire_lock
 def hold_turn(folder: str, on_wait: Callable[[], None], shared: bool = False) -> Iterator[None]:
     """Wait until no other worker of this run holds a turn, and keep the others waiting for the block.
 
-    Workers hold a `shared` turn at the same time, and none beside one that is not. `on_wait` is called every few
+    Workers hold a `shared` turn at the same time, and none alongside one that is not. `on_wait` is called every few
     seconds while waiting.
     """
     with open(Path(folder) / "measuring", "ab") as stream:

@@ -2,7 +2,7 @@
 
 Sources, verl 0.9.1: workers/engine_workers.py (`ActorRolloutRefWorker` of the role "actor" makes the training engine
 and no rollout); trainer/ppo/v1/trainer_base.py (`_compute_old_log_prob`, `_update_actor`: what goes with a batch) and
-v1/agent_loop_tq.py (`_agent_loop_postprocess`: rollouts without padding). Where `trainer.use_v1` is off,
+v1/agent_loop_tq.py (`_agent_loop_postprocess`: rollouts without padding). If `trainer.use_v1` is off,
 trainer/ppo/ray_trainer.py (the same methods) and experimental/agent_loop/agent_loop.py: prompts are padded on the left,
 responses on the right, to `rollout.prompt_length` and `rollout.response_length`. A batch is dealt out to the ranks of
 data parallelism in equal parts (single_controller/base/decorator.py).

@@ -28,7 +28,7 @@ def unpad_input(
 
 
 def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -> Tensor:
-    """Return tokens (tokens, …) as (batch, seqlen, …), zero where there is padding."""
+    """Return tokens (tokens, …) as (batch, seqlen, …), zero if there is padding."""
     padded: Tensor = index_put_first_axis(hidden_states, indices, batch * seqlen).unflatten(0, (batch, seqlen))
     return padded
 

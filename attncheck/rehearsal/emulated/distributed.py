@@ -18,7 +18,7 @@ class _AllGather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Return this rank's part of the sum of gradients over ranks."""
+        """Return this rank's part of the sum of gradients across ranks."""
         part = gradient.new_empty(gradient.shape[0] // ctx.group.size(), *gradient.shape[1:])
         reduce_scatter_tensor(part, gradient.contiguous(), group=ctx.group)
         return part, None

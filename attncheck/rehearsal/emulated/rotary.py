@@ -37,7 +37,7 @@ def apply_rotary_emb(
 
 
 def _list_positions(x: Tensor, offsets: int | Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """Return the position of every token: (batch, seqlen), or (tokens,) where documents are packed."""
+    """Return the position of every token: (batch, seqlen), or (tokens,) if documents are packed."""
     if cu_seqlens is None:
         batch, seqlen = x.shape[:2]
         starts = torch.as_tensor(offsets, device=x.device).reshape(-1, 1).expand(batch, 1)

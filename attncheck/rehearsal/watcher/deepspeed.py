@@ -1,4 +1,5 @@
-"""Reads the gradients that DeepSpeed's ZeRO takes from parameters; lets it train where no GPU is, without a compiler.
+"""Reads the gradients that DeepSpeed's ZeRO takes from parameters; lets it train if there is no GPU, without a
+compiler.
 
 Gradients are read before the engine's step, which gives them to the optimiser and forgets them.
 
@@ -33,7 +34,7 @@ def is_partitioned(parameter: Any) -> bool:
 
 
 def read_gradient(parameter: Any) -> Any:
-    """Return the whole gradient of such a parameter, None where DeepSpeed has none; every rank takes part."""
+    """Return the whole gradient of such a parameter, None if DeepSpeed has none; every rank takes part."""
     from deepspeed.utils import safe_get_full_grad  # type: ignore[import-not-found]
 
     return safe_get_full_grad(parameter)

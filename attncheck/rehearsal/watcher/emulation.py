@@ -1,4 +1,4 @@
-"""Lets transformers take the emulated flash-attn on a machine without a GPU: it asks for CUDA before it imports it.
+"""Lets transformers take the emulated flash-attn on a machine without a GPU: it requires CUDA before it imports it.
 
 A framework that asks for a GPU's bfloat16 before it trains in it is answered yes as well: the CPU computes in it.
 
@@ -18,7 +18,7 @@ OLD_CHECK = "_check_and_enable_flash_attn_2"
 
 
 def allow_in_import_utils(import_utils: Any) -> None:
-    """Let transformers see what stands for a GPU's flash-attn 2 and bfloat16."""
+    """Let transformers see what represents a GPU's flash-attn 2 and bfloat16."""
     if os.environ.get("ATTNCHECK_EMULATED"):
         import_utils.is_flash_attn_2_available = _answer_yes
     if os.environ.get("ATTNCHECK_BFLOAT16"):
@@ -26,7 +26,7 @@ def allow_in_import_utils(import_utils: Any) -> None:
 
 
 def allow_in_torch(torch: Any) -> None:
-    """Make the calls of torch.cuda that choose a device, or wait for one, do nothing where there is none.
+    """Make the calls of torch.cuda that choose a device, or wait for one, do nothing if there is none.
 
     A group of processes that is asked of NCCL by name (axolotl 0.9.2 monkeypatch/attention/ring_attn/patch.py:101) is
     gloo's.
@@ -60,7 +60,7 @@ def allow_in_modeling_utils(modeling_utils: Any) -> None:
 
 
 def keep_off_absent_devices(modeling_utils: Any) -> None:
-    """Let models be loaded on the CPU where a trainer names a GPU's index (axolotl 0.19.0 utils/config, line 230)."""
+    """Let models be loaded on the CPU if a trainer names a GPU's index (axolotl 0.19.0 utils/config, line 230)."""
     model_class = modeling_utils.PreTrainedModel
     original = vars(model_class)["from_pretrained"].__func__
 

@@ -91,7 +91,7 @@ class _AfterImport(MetaPathFinder):
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return the spec that the other finders give, its loader followed by the callback; None for other modules."""
-        callback = self.callbacks.get(name)  # asked for more often than imported: find_spec is how packages look around
+        callback = self.callbacks.get(name)  # requested more often than imported: find_spec is how packages look around
         if callback is None:
             return None
         for finder in sys.meta_path:
@@ -148,7 +148,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
 
 
 def enter_optimizer(recorder: Recorder, optimizer: Any) -> None:
-    """Record the gradients where nothing was clipped, then the optimiser."""
+    """Record the gradients if nothing was clipped, then the optimiser."""
     recorder.take_gradients()
     recorder.enter_optimizer(optimizer)
 
@@ -182,7 +182,7 @@ def _drive_trl(name: str, module: Any) -> None:
 
 
 def note_data_parallel(folder: str, module: Any) -> None:
-    """Write `data-parallel`, the number of GPUs, where a model is copied to several by DataParallel's threads.
+    """Write `data-parallel`, the number of GPUs, if a model is copied to several by DataParallel's threads.
 
     torch 2.13 nn/parallel/replicate.py: the copies have no parameters of their own, so nothing of them is recorded.
     transformers 5.17 trainer.py:2548 does it wherever one process sees several GPUs.
@@ -208,7 +208,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     model_class = modeling_utils.PreTrainedModel
 
     def watch(model: Any) -> None:
-        if os.environ.get("ATTNCHECK_NO_CACHE"):  # what is tried to mend a launch
+        if os.environ.get("ATTNCHECK_NO_CACHE"):  # what is tried to fix a launch
             model.config.use_cache = False
         recorder.watch(model)
 
@@ -218,7 +218,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
 
 
 def _patch_peft(recorder: Recorder, tuners_utils: Any) -> None:
-    """Record the calls of a model that an adapter stands in front of."""
+    """Record the calls of a model that an adapter is in front of."""
     original = tuners_utils.BaseTuner.forward
 
     @functools.wraps(original)

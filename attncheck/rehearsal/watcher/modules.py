@@ -86,7 +86,7 @@ def is_foreign(function: Any, holder: str = "") -> bool:
 
 
 def describe_code(function: Any) -> str:
-    """Return a function's name, and the file and line where its code is."""
+    """Return a function's name, and the file and line if its code is."""
     function = _unwrap(function)
     code = getattr(function, "__code__", None)
     name = str(getattr(function, "__qualname__", type(function).__qualname__))

@@ -1,4 +1,4 @@
-"""Notes what a process tries to write outside the rehearsal's folder in vain, by Python's audit events (PEP 578).
+"""Notes what a process tries to write outside the rehearsal's folder to no effect, by Python's audit events (PEP 578).
 
 What an overlay keeps is listed from the overlay; this is for what is refused, which may be why a launch fails. Without
 a network namespace it also refuses connections to other machines, of Python's own sockets.

@@ -1,6 +1,6 @@
 """Reads a model's parameters and gradients, whole and by their own names, whatever holds them: FSDP 1 or 2, ZeRO, none.
 
-Every rank takes part in reading what is spread over ranks.
+Every rank takes part in reading what is spread across ranks.
 """
 
 from __future__ import annotations
@@ -45,5 +45,5 @@ def read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _gather(tensor: Any) -> Any:
-    """Return a tensor that is sharded over ranks (FSDP 2's DTensor) as one."""
+    """Return a tensor that is sharded across ranks (FSDP 2's DTensor) as one."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor

@@ -208,11 +208,11 @@ class Recorder:
         return {id(parameter): name for name, parameter in self.trained.named_parameters()}
 
     def _keep_own(self, name: str, tensor: Any) -> Any:
-        """Return a copy of a parameter's weights or gradient, its shape alone where it is none of those kept."""
+        """Return a copy of a parameter's weights or gradient, its shape alone if it is none of those kept."""
         return _keep(tensor) if self.kept is None or name in self.kept else {"shape": tuple(tensor.shape)}
 
     def _write_step(self) -> None:
-        """Write the record of a step; calls in evaluation are none of it where others are in training."""
+        """Write the record of a step; calls in evaluation are none of it if others are in training."""
         has_training = any(call["is_training"] for call in self.calls)
         document = {
             "calls": [call for call in self.calls if call["is_training"] or not has_training],
@@ -260,7 +260,7 @@ class Recorder:
 
     @_guarded
     def end_process(self) -> None:
-        """Write that losses were differentiated and no step was taken, where it was so and no exception the cause."""
+        """Write that losses were differentiated and no step was taken, if it was so and no exception the cause."""
         if self.steps:
             self._write_steps()  # with what was logged after the last step
         if not self.losses or self.steps or hasattr(sys, "last_value"):
@@ -300,7 +300,7 @@ def _has_trained_parameters(model: Any) -> bool:
 
 
 def _name_autocast() -> str:
-    """Return the dtype that operators are cast to on the device at hand, "" outside of autocast."""
+    """Return the dtype that operators are cast to on the device available, "" outside of autocast."""
     import torch
 
     kinds = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]

@@ -1,4 +1,4 @@
-"""Gives a script of the user's own the small model and the made-up rows for those that it names itself.
+"""Gives the user's own script the small model and the made-up rows for those that it names itself.
 
 Sources: transformers 5.17.0 utils/hub.py (`cached_file`, `cached_files`: every file of a model or tokenizer that is no
 folder comes through one of them; 4.x the same); datasets 5.2.0 load.py (`load_dataset`).
@@ -14,7 +14,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def find_small_model(hub: Any) -> None:
-    """Let names of models that are no folders lead to the small model."""
+    """Let names of models that are not folders lead to the small model."""
 
     def follow(original: Any) -> Any:
         @functools.wraps(original)
@@ -45,7 +45,7 @@ def find_rows(load: Any) -> None:
 
 
 def use_gloo_without_gpu(distributed_c10d: Any) -> None:
-    """Let a script that asks for NCCL where no GPU is have gloo."""
+    """Let a script that asks for NCCL if no GPU is have gloo."""
     original = distributed_c10d.init_process_group
 
     @functools.wraps(original)

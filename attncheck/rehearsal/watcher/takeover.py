@@ -84,9 +84,8 @@ def stand_in_for_vllm(openrlhf: Any) -> None:
 def run_ranks(module: str, configuration: str, world_size: int, isolates: bool = False) -> int:
     """Run a driver in as many processes, and return the exit status of the one that fails first: it ends the others.
 
-    Its errors alone are printed: a rank that waits for it says that it is gone. `isolates` lets each see its own GPU
-    alone, as Ray does.
-    """
+    Its errors alone are printed: a rank that waits for it says that it no longer exists. `isolates` lets each see its
+    own GPU alone, as Ray does."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -117,7 +116,7 @@ def run_ranks(module: str, configuration: str, world_size: int, isolates: bool =
 
 
 def _list_devices(world_size: int) -> list[str]:
-    """Return the GPUs of the ranks as CUDA_VISIBLE_DEVICES names them; none where the launch has none."""
+    """Return the GPUs of the ranks as CUDA_VISIBLE_DEVICES names them; none if the launch has none."""
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")

@@ -1,4 +1,4 @@
-"""Lets verl train where no GPU is: a platform "cpu" beside its own, and a process group of gloo.
+"""Lets verl train if there is no GPU: a platform "cpu" next to its own, and a process group of gloo.
 
 Sources: verl 0.9.1 `plugin/platform/platform_manager.py` (platforms are registered; VERL_PLATFORM names one),
 `workers/engine/base.py` (VERL_ENGINE_DEVICE chooses the engine), `utils/distributed.py`; 0.4.1 `utils/device.py`.

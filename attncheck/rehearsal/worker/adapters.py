@@ -1,4 +1,4 @@
-"""The gradients of adapters (LoRA), which follow from those of the weights that they stand beside.
+"""The gradients of adapters (LoRA), which follow from those of the weights that they are alongside.
 
 A layer computes W x + s B A x: the gradients by B and A are s G Aᵀ and s Bᵀ G, where G is the gradient by W. Source:
 peft 0.21.2 `tuners/lora/layer.py` (`Linear.forward`; `scaling`, of rank-stabilised LoRA too).
@@ -16,7 +16,7 @@ from attncheck.rehearsal.worker.records import Adapter
 def add_adapter_gradients(
     gradients: Mapping[str, Tensor], adapters: Sequence[Adapter], weights: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """Return gradients by a model's own parameters with those by its adapters' beside them.
+    """Return gradients by a model's own parameters with those by its adapters' next to them.
 
     `weights` are the adapters' where training starts; one that was not kept has no gradient here.
     """

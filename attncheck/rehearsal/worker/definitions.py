@@ -2,7 +2,7 @@
 
 The gradients of every loss that is rehearsed are those of a weighted sum of −log p over the targets of the pieces of a
 step. The mean of −log p is one: its weights are those of its normalisation. A loss of answers' log-probabilities (of
-pairs, of rewards) is another: at the first step, where the model is its own reference, each answer has a weight of its
+pairs, of rewards) is another: at the first step, if the model is its own reference, each answer has a weight of its
 own, of either sign, and the loss's value is no such sum.
 """
 
@@ -33,10 +33,10 @@ class Definition:
     every: bool = False
     batch: int = -1  # the one batch that counts, -1: all
     weights: tuple[float, ...] = ()  # of each piece of the step, times what the normalisation gives it; (): 1
-    value: float | None = None  # of the loss, where it is not that sum
-    name: str = ""  # in words, where it is not the normalisation's mean
+    value: float | None = None  # of the loss, if it is not that sum
+    name: str = ""  # in words, if it is not the normalisation's mean
     sliced: Sliced | None = None  # how targets are read in rows over several ranks
-    by_rank: bool = False  # the mean of each rank's slice alone, averaged over ranks
+    by_rank: bool = False  # the mean of each rank's slice alone, averaged across ranks
 
     @property
     def text(self) -> str:
@@ -70,12 +70,12 @@ class WeightFit:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a step's loss is: `factor` times a definition's. `fault` says what is wrong with it, "" where nothing is."""
+    """What a step's loss is: `factor` times a definition's. `fault` says what is wrong with it, "" if nothing is."""
 
     definition: Definition
     factor: float = 1.0
     fault: str = ""
-    scale: float | None = None  # of the gradients to the definition's own, where they were compared
+    scale: float | None = None  # of the gradients to the definition's own, if they were compared
 
 
 def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
@@ -93,7 +93,7 @@ def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
 
 
 def compute_loss(evidence: Evidence, definition: Definition) -> float:
-    """Return what the loss of the step is by a definition: in nats a token, where it is a mean of −log p."""
+    """Return what the loss of the step is by a definition: in nats a token, if it is a mean of −log p."""
     if definition.value is not None:
         return definition.value
     parts = definition.list_parts(evidence.step.layout.size)
@@ -118,7 +118,7 @@ def compute_gradients(evidence: Evidence, definition: Definition) -> dict[str, T
 
 
 def fit_gradients(evidence: Evidence, definition: Definition) -> Fit | None:
-    """Compare the gradients of the step with a definition's; None where they were not seen."""
+    """Compare the gradients of the step with a definition's; None if they were not seen."""
     expected = compute_gradients(evidence, definition)
     actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
     expected = {name: expected[name] for name in actual}
@@ -131,7 +131,7 @@ def fit_gradients(evidence: Evidence, definition: Definition) -> Fit | None:
 
 
 def fit_weights(evidence: Evidence, definition: Definition) -> WeightFit | None:
-    """Return the weights of the pieces that the gradients of the step show; None where they were not seen.
+    """Return the weights of the pieces that the gradients of the step show; None if they were not seen.
 
     Each is measured like `Definition.weights`: times what the normalisation gives the piece.
     """

@@ -29,9 +29,9 @@ class Evidence:
     step: FirstStep
     steps: tuple[StepRecord, ...]
     truth: TruthModel
-    rounded: TruthModel | None  # in the job's own precision; of float32 in float64; None where that may not fit
+    rounded: TruthModel | None  # in the job's own precision; of float32 in float64; None if that may not fit
     changed_weights: tuple[str, ...] = ()  # parameters that are not the checkpoint's
-    unstepped: int = 0  # losses that were differentiated where no step was ever taken
+    unstepped: int = 0  # losses that were differentiated if no step was ever taken
     rollouts: tuple[tuple[RolloutRecord, ...], ...] = ()  # that were handed in, by steps, where a driver made them
     full_model: bool = False  # the model is the user's own, with its own weights
     taken: tuple[RankRecord, ...] = ()  # the first rank's record of each step that was recorded
@@ -90,7 +90,7 @@ class Evidence:
 
     @cached_property
     def observed_gradients(self) -> dict[str, Tensor]:
-        """The gradients of the step, the mean over ranks: they are the same on each where ranks step alike."""
+        """The gradients of the step, the mean across ranks: they are the same on each if ranks step alike."""
         first, *others = [record.gradients for record in self.step.ranks]
         return {
             name: torch.stack([gradient, *(other[name] for other in others)]).mean(0)
@@ -140,7 +140,7 @@ class Evidence:
         return self._sums[key]
 
     def _keep_compared(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return those gradients, and adapters' beside them, that the step's are compared with: a model has many."""
+        """Return those gradients, and adapters' next to them, that the step's are compared with: a model has many."""
         record = self.step.ranks[0]
         total = add_adapter_gradients(gradients, record.adapters, record.weights)
         names = {*record.trainable, *self.observed_gradients}
@@ -178,7 +178,7 @@ def _group(piece: Piece, normalisation: Normalisation) -> object:
 
 
 def list_positions(piece: Piece) -> list[int] | None:
-    """Return the position_ids that the job gave to a piece's tokens, None where it gave none."""
+    """Return the position_ids that the job gave to a piece's tokens, None if it gave none."""
     positions = piece.call.tensors.get("position_ids")
     if positions is None:
         return None

@@ -55,7 +55,7 @@ def loss_limit(evidence: Evidence) -> float:
 
 
 def explain_loss(evidence: Evidence) -> Explanation | None:
-    """Return the definition that the step's loss and gradients follow; None where none does."""
+    """Return the definition that the step's loss and gradients follow; None if none does."""
     policy = evidence.step.objective.policy
     if policy is not None:
         return explain_policy_loss(evidence, policy, loss_limit(evidence))
@@ -104,7 +104,7 @@ def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
 
 
 def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:
-    """Return the mean over targets one token off whose gradients the step's are; None where there is none."""
+    """Return the mean over targets one token off whose gradients the step's are; None if there is none."""
     for reading, fault in iter_moved_targets(evidence):
         for name in dict.fromkeys((documented(evidence)[0].normalisation, "step_tokens", "batch_tokens")):
             definition = Definition(name)
@@ -117,7 +117,7 @@ def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:
 
 
 def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
-    """Yield the step with its targets one token off, each with what is wrong then, where no label says which they are.
+    """Yield the step with its targets one token off, each with what is wrong then, if no label says which they are.
 
     A mask that leaves out what is not learnt is shifted with the logits, once: some shift it twice, or not at all.
     """
@@ -168,7 +168,7 @@ def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
 
 
 def settle_targets(evidence: Evidence) -> Evidence:
-    """Return the evidence under the targets that its loss and gradients show, where no label said which they are."""
+    """Return the evidence under the targets that its loss and gradients show, if no label said which they are."""
     readings = [replace(evidence, step=step) for step in evidence.step.list_readings()]
     if len(readings) == 1:
         return evidence

@@ -1,4 +1,4 @@
-"""Puts the slices of rows together: a call of the whole row stands for the calls of the ranks that share it.
+"""Puts the slices of rows together: a call of the whole row represents the calls of the ranks that share it.
 
 Tokens, labels, position_ids and hidden states are put together alike. What pads a row to a length that divides is made
 padding; labels that come shifted (`shift_labels`, transformers 5.17.0 loss/loss_utils.py) are brought back in place.
@@ -114,7 +114,7 @@ def _join_inside(calls: Sequence[ModelCall], layout: Layout, padding: int) -> Mo
 
 
 def place_labels(call: ModelCall) -> ModelCall:
-    """Return a call whose labels stand at the tokens that they are, where they came as those of the token before."""
+    """Return a call whose labels are at the tokens that they are, if they came as those of the token before."""
     shifted = call.tensors.get("shift_labels")
     if shifted is None or shifted.shape != call.input_ids.shape:
         return call
@@ -124,9 +124,8 @@ def place_labels(call: ModelCall) -> ModelCall:
 def _mark_padding(tensors: Mapping[str, Any], padding: int, longest: int, vocabulary: Vocabulary) -> Tensor:
     """Return the tokens of rows, what pads a row at its end to a length that divides replaced by `padding`.
 
-    It is one word again and again, OpenRLHF's and verl's the word 0: where the job begins anew, or, `longest` tokens at
-    most, after markup.
-    """
+    It is one word again and again, OpenRLHF's and verl's the word 0: where the job begins again, or, `longest` tokens
+    at most, after markup."""
     rows: Tensor = tensors["input_ids"].clone()
     for number, row in enumerate(rows.tolist()):
         start = len(row)

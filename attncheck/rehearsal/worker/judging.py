@@ -76,7 +76,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
 
 
 def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult:
-    """Return a result as skipped where an earlier check's fault brings its own about: that one is the cause."""
+    """Return a result as skipped if an earlier check's fault brings its own about: that one is the cause."""
     causes = [name for name in CAUSES.get(result.check, ()) if name in failed]
     if judge_result(result) not in ("fail", "skipped") or not causes:
         return result
@@ -223,7 +223,7 @@ def _load_rounded(
 ) -> TruthModel | None:
     """Return the model in the job's own precision; in float64 of a job in float32, whose rounding it shows.
 
-    None where that may not fit in memory, or has no kernels: torch 2.13.0 `_grouped_mm` takes no float64.
+    None if that may not fit in memory, or has no kernels: torch 2.13.0 `_grouped_mm` takes no float64.
     """
     import torch
 
@@ -258,7 +258,7 @@ def _read_rows(folder: Path) -> tuple[DocumentIndex, int | None]:
 
 
 def _list_compared(ranks: Sequence[RankRecord]) -> set[str]:
-    """Return the parameters whose gradients are asked for: those that were seen, and those below adapters."""
+    """Return the parameters whose gradients are requested: those that were seen, and those below adapters."""
     names = {name for record in ranks for name in (*record.trainable, *record.gradients)}
     return names | {f"{adapter.layer}.weight" for record in ranks for adapter in record.adapters}
 

@@ -1,4 +1,4 @@
-"""Finds how rows are spread over ranks: which ranks share a row, and in which order their slices stand in it.
+"""Finds how rows are spread across ranks: which ranks share a row, and in which order their slices are in it.
 
 The words say it: each document's tokens belong one after the other, so the order that breaks the fewest documents is
 the row's. Slices of a row look like rows that are cut from one stream of documents: where the launch does not say that
@@ -47,16 +47,16 @@ class Layout:
         return len(self.groups[0])
 
     def list_places(self, length: int) -> Tensor:
-        """Return where in the row each token of each slice of `length` tokens stands: (ranks, length)."""
+        """Return where in the row each token of each slice of `length` tokens is: (ranks, length)."""
         return list_places(self.order, self.size, length)
 
 
 class Unjoinable(ValueError):
-    """Rows that are spread over ranks in a way that is not known."""
+    """Rows that are spread across ranks in a way that is not known."""
 
 
 def list_places(order: Order, size: int, length: int) -> Tensor:
-    """Return where in a row each token of each of `size` slices of `length` tokens stands: (size, length).
+    """Return where in a row each token of each of `size` slices of `length` tokens is: (size, length).
 
     Zigzag: the row has 2 × size chunks, rank r has the chunks r and 2 × size − 1 − r; `length` is even.
     """
@@ -71,7 +71,7 @@ def list_places(order: Order, size: int, length: int) -> Tensor:
 def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: int = 1) -> Layout:
     """Return how the rows of ranks' first steps are spread; `ring_size` ranks share one as the launch says, if any.
 
-    Raises `Unjoinable` where the launch spreads its rows and no known order puts their documents together.
+    Raises `Unjoinable` if the launch spreads its rows and no known order puts their documents together.
     """
     alone = Layout(tuple((record.rank,) for record in ranks))
     layouts = list(_iter_groupings([record.rank for record in ranks], ring_size))
@@ -99,7 +99,7 @@ def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: in
 
 
 def keep_rows_whole(ranks: Sequence[RankRecord]) -> Layout:
-    """Return the layout of rows that no ranks share. Raises `Unjoinable` where attention is over several ranks."""
+    """Return the layout of rows that no ranks share. Raises `Unjoinable` if attention is over several ranks."""
     if shares_attention(ranks):
         raise Unjoinable(
             "attention is over several ranks: their slices are put together by made-up words, without --real-data"
@@ -144,7 +144,7 @@ def _list_rows(calls: Sequence[ModelCall]) -> list[list[int]]:
 
 
 def _join_rows(layout: Layout, by_rank: dict[int, tuple[ModelCall, ...]]) -> list[list[int]] | None:
-    """Return the rows that the slices make in a layout, None where they do not fit together."""
+    """Return the rows that the slices make in a layout, None if they do not fit together."""
     rows: list[list[int]] = []
     for group in layout.groups:
         slices = [_list_rows(by_rank[rank]) for rank in group]
@@ -203,7 +203,7 @@ def _iter_pieces(row: Sequence[int], index: DocumentIndex) -> Iterator[tuple[int
 
 
 def _count_crossing(rows: Sequence[Sequence[int]], layout: Layout, index: DocumentIndex) -> int:
-    """Return how many pieces of documents in the joined rows stand on more than one rank."""
+    """Return how many pieces of documents in the joined rows are on more than one rank."""
     count = 0
     for row in rows:
         places = layout.list_places(len(row) // layout.size)

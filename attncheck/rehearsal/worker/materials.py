@@ -95,7 +95,7 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
 
 
 def make_small_model_of_own_words(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
-    """Make a small model for the tokenizer of the user's own, which is laid beside it. Raises `build.Unbuildable`."""
+    """Make a small model for the tokenizer of the user's own, which is laid next to it. Raises `build.Unbuildable`."""
     from attncheck.rehearsal.worker import own_model
     from attncheck.smoke.worker.models import build
 
@@ -161,7 +161,7 @@ def make_tokenizer(has_padding_token: bool) -> Any:
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Raise `build.Unbuildable` where what is loaded from the folder makes other tokens of the words."""
+    """Raise `build.Unbuildable` if what is loaded from the folder makes other tokens of the words."""
     from transformers import AutoTokenizer
 
     from attncheck.smoke.worker.models import build
@@ -224,7 +224,7 @@ def make_data(
 def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
     """Return documents that differ from one another: {"turns": [["user", [3, 17, …]], …], "advantage": 0.5}.
 
-    The advantage is what a document's answer is worth where it is a rollout: more of them are rewarded than not, for
+    The advantage is what a document's answer is worth if it is a rollout: more of them are rewarded than not, for
     all are of the language that is to be learnt.
     """
     from attncheck.smoke.worker.data.language import Language
@@ -295,7 +295,7 @@ def make_messages(document: Mapping[str, Any], vocabulary: Vocabulary = MADE) ->
 def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary = MADE) -> dict[str, Any]:
     """Return a document as a row of a data set.
 
-    The blank between a prompt and its completion stands where tokenizers want it: released ones keep it with the word
+    The blank between a prompt and its completion is if tokenizers want it: released ones keep it with the word
     that follows; the made one drops it, and OpenRLHF strips one that begins a text.
     """
     messages = make_messages(document, vocabulary)

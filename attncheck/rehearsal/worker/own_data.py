@@ -1,7 +1,7 @@
-"""Lays the first rows of the user's own data where a rehearsal's are, in the same files, and keeps the tokens of each.
+"""Lays the first rows of the user's own data if a rehearsal's are, in the same files, and keeps the tokens of each.
 
 A launch names a file, a folder of files, or a repository whose snapshot is in the Hub's local cache. Nothing is
-downloaded, and nothing is written where the data are.
+downloaded, and nothing is written if the data are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from attncheck.smoke.worker.models.architectures import Unbuildable
 
-FILE = "rows.json"  # beside the model: the tokens of each row's texts
+FILE = "rows.json"  # next to the model: the tokens of each row's texts
 MAX_ROWS = 500  # of a split
 MAX_TEXT = 4096  # tokens of a text by which it is told
 MAX_CHARACTERS = 8 * MAX_TEXT
@@ -29,7 +29,7 @@ Row = Any  # of a file: an object, or a line of text
 
 
 def find_data(name: str) -> Path:
-    """Return the file or folder of the data that a launch names. Raises `Unbuildable` where it is not here."""
+    """Return the file or folder of the data that a launch names. Raises `Unbuildable` if it is not available here."""
     from attncheck.doctor.probes.payload.hub import find_cache_folder
     from attncheck.workers.inside.paths import user_path
 
@@ -47,7 +47,7 @@ def find_data(name: str) -> Path:
 def lay_data(name: str, target: Path) -> list[Row]:
     """Write the first rows of the data into the folder `target`, under their files' names, and return them.
 
-    Raises `Unbuildable` where they are not here, or of a kind that is not known.
+    Raises `Unbuildable` if they are not available here, or of a kind that is not known.
     """
     source = find_data(name)
     if source.is_file():

@@ -1,4 +1,4 @@
-"""Lays the user's own model where a rehearsal's is: its small files copied, its weights linked, nothing of it written.
+"""Lays the user's own model if a rehearsal's is: its small files copied, its weights linked, nothing of it written.
 
 What is changed in the copy alone: dropout and jitter are off, as in the small models, and a tokenizer without a chat
 template gets a plain one.
@@ -35,7 +35,7 @@ def lay_model(name: str, folder: Path, keeps_code: bool = False) -> None:
     """Fill `folder` with the model `name`: a folder on this machine, or a Hub name in the local cache.
 
     Code of the model's own is left out, unless it `keeps_code`.
-    Raises `Unbuildable` where it is not here whole, or where it cannot be read without code of its own.
+    Raises `Unbuildable` if it is not here whole, or where it cannot be read without its own code.
     """
     source = find_folder(name)
     shutil.copytree(source, folder, copy_function=_copy_or_link, ignore=_ignore_others)
@@ -50,7 +50,7 @@ def lay_model(name: str, folder: Path, keeps_code: bool = False) -> None:
 
 
 def find_folder(name: str) -> Path:
-    """Return the folder of a model's configuration and weights. Raises `Unbuildable` where it is not here."""
+    """Return the folder of a model's configuration and weights. Raises `Unbuildable` if it is not available here."""
     from attncheck.doctor.probes.payload.model import files
 
     fact = files.find_model_folder(name)
@@ -105,7 +105,7 @@ def _copy_small(source: str, target: str) -> None:
 
 
 def _ignore_others(folder: str, names: list[str]) -> set[str]:
-    """Return what is no part of a model in its folder: hidden files, other folders, links that lead nowhere."""
+    """Return what is not part of a model in its folder: hidden files, other folders, links that lead nowhere."""
     paths = {name: os.path.join(folder, name) for name in names}
     return {
         name
@@ -115,7 +115,7 @@ def _ignore_others(folder: str, names: list[str]) -> set[str]:
 
 
 def lay_tokenizer(name: str, folder: Path, keeps_code: bool = False) -> None:
-    """Fill `folder` with the small files of the model `name`; code of its own is left out, unless it `keeps_code`.
+    """Fill `folder` with the small files of the model `name`; its own code is left out, unless it `keeps_code`.
 
     Raises `Unbuildable` if it is not found.
     """
@@ -133,7 +133,7 @@ def lay_tokenizer(name: str, folder: Path, keeps_code: bool = False) -> None:
 
 
 def load_tokenizer(name: str, folder: Path) -> Any:
-    """Return the tokenizer in a folder. Raises `Unbuildable` where there is none, or none that ends documents."""
+    """Return the tokenizer in a folder. Raises `Unbuildable` if there is none, or none that ends documents."""
     from transformers import AutoTokenizer
 
     try:
@@ -148,7 +148,7 @@ def load_tokenizer(name: str, folder: Path) -> Any:
 def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
     """Return the words of the model's tokenizer that documents are made of, and remarks. Raises `Unbuildable`.
 
-    A chat template is written into the copy where it has none.
+    A chat template is written into the copy if it has none.
     """
     tokenizer = load_tokenizer(name, folder)
     remarks: list[str] = []
@@ -156,7 +156,7 @@ def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
         path = folder / "tokenizer_config.json"
         document = json.loads(path.read_text()) if path.exists() else {}
         path.write_text(json.dumps({**document, "chat_template": TEMPLATE}, indent=2))
-        remarks.append("the tokenizer has no chat template: a plain one stands for it")
+        remarks.append("the tokenizer has no chat template: a plain one represents it")
     try:
         return find_vocabulary(tokenizer), remarks
     except WordsNotFound as error:
@@ -166,7 +166,7 @@ def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
 def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
     """Return the model's configuration without dropout and jitter, which the copy has then too, and remarks.
 
-    Raises `Unbuildable` where transformers does not know the model, or only by code that comes with it.
+    Raises `Unbuildable` if transformers does not know the model, or only by code that comes with it.
     """
     from transformers import AutoConfig
 
@@ -187,7 +187,7 @@ def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
 
 
 def check_memory(name: str, config: Any, is_float32: bool) -> int:
-    """Return the model's number of parameters. Raises `Unbuildable` where the references do not fit in memory.
+    """Return the model's number of parameters. Raises `Unbuildable` if the references do not fit in memory.
 
     The judge holds the weights in float32 and, where the job computes in 16 bits, a second model of at most that size;
     one document's gradients, which adapters' follow from; the log-probabilities of a step's tokens over the vocabulary.

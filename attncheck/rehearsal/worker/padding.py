@@ -1,4 +1,4 @@
-"""Which token stands for padding where the tokenizer is a user's own, which often pads with a token of documents."""
+"""Which token represents padding if the tokenizer is a user's own, which often pads with a token of documents."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def find_wrong_pairs(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:
-    """Yield the answers that stand below the prompt of another pair."""
+    """Yield the answers that are below the prompt of another pair."""
     foreign: list[tuple[Piece, Segment]] = []
     rows: dict[tuple[int, int], list[Piece]] = {}
     for piece in evidence.step.pieces:
@@ -53,7 +53,7 @@ def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:
         piece, prompt = foreign[0]
         name = "chosen" if is_chosen(piece.segment.document) else "rejected"
         yield (
-            f"{len(foreign)} answers stand below another pair's prompt, the first the {name} answer of pair "
+            f"{len(foreign)} answers are below another pair's prompt, the first the {name} answer of pair "
             f"{find_pair(piece.segment.document)} below the prompt of pair {find_pair(prompt.document)}, {piece.place}"
         )
 

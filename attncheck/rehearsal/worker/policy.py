@@ -44,7 +44,7 @@ def define_policy_losses(evidence: Evidence, policy: PolicyGradient) -> list[Def
 
 
 def list_advantages(evidence: Evidence) -> list[float]:
-    """Return the advantage of each piece of the step, 0 where it is none of the rollouts that were handed in."""
+    """Return the advantage of each piece of the step, 0 if it is none of the rollouts that were handed in."""
     advantages = {rollout.document: rollout.advantage for rollout in evidence.rollouts[0]}
     return [advantages.get(piece.segment.document, 0.0) for piece in evidence.step.pieces]
 
@@ -67,7 +67,7 @@ def measure_magnitude(evidence: Evidence, definition: Definition) -> float:
 
 
 def explain_policy_loss(evidence: Evidence, policy: PolicyGradient, limit: float) -> Explanation | None:
-    """Return the definition that the step's loss and gradients follow; None where none does."""
+    """Return the definition that the step's loss and gradients follow; None if none does."""
     definitions = define_policy_losses(evidence, policy)
     slack = gradient_limit(evidence, definitions[0])
     if fit_gradients(evidence, definitions[0]) is None:
@@ -87,7 +87,7 @@ def explain_policy_loss(evidence: Evidence, policy: PolicyGradient, limit: float
 
 
 def _explain_multiple(evidence: Evidence, definition: Definition, slack: float, limit: float) -> Explanation | None:
-    """Return how the step follows a documented definition, whatever the factor; None where it does not."""
+    """Return how the step follows a documented definition, whatever the factor; None if it does not."""
     fit = fit_gradients(evidence, definition)
     if fit is None or fit.error > slack:
         return None
@@ -140,7 +140,7 @@ def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[E
 
 
 def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -> Explanation | None:
-    """Return the weights that the gradients show, where they are a weighted sum over responses; None where not."""
+    """Return the weights that the gradients show, if they are a weighted sum over responses; None if not."""
     fit = fit_weights(evidence, definition)
     if fit is None or fit.error > slack:
         return None

@@ -61,7 +61,7 @@ def loss_limit(evidence: Evidence, preference: Preference) -> float:
 
 
 def explain_loss(evidence: Evidence, preference: Preference) -> Explanation | None:
-    """Return what the step's loss is, by its gradients; None where no weights of its answers have them."""
+    """Return what the step's loss is, by its gradients; None if no weights of its answers have them."""
     definition = define_loss(evidence, preference)
     observed, value = evidence.observed_loss, preference.slopes.value
     is_value_right = is_near(value, observed, loss_limit(evidence, preference))
@@ -96,7 +96,7 @@ def _iter_explanations(
 
 
 def _explain_value(evidence: Evidence, definition: Definition, is_value_right: bool) -> Explanation:
-    """Return what the loss alone says, where the gradients were not seen."""
+    """Return what the loss alone says, if the gradients were not seen."""
     observed, value = evidence.observed_loss, definition.value or 0.0
     if is_value_right:
         return Explanation(definition)
@@ -107,7 +107,7 @@ def _explain_value(evidence: Evidence, definition: Definition, is_value_right: b
 
 
 def _explain_other_loss(evidence: Evidence, preference: Preference, slack: float) -> Explanation | None:
-    """Return that it is another loss with the same parameters; None where it is none."""
+    """Return that it is another loss with the same parameters; None if it is none."""
     for name in PREFERENCE_LOSSES:
         other = replace(preference, loss=name)
         if other.slopes == preference.slopes and other.averages_tokens == preference.averages_tokens:
@@ -216,7 +216,7 @@ def _explain_without_ends(evidence: Evidence, preference: Preference, slack: flo
 
 
 def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -> Explanation | None:
-    """Return what is wrong where the answers have weights of their own; None where no weights have these gradients."""
+    """Return what is wrong if the answers have weights of their own; None if no weights have these gradients."""
     fit = fit_weights(evidence, definition)
     if fit is None or not fit.error <= slack:
         return None

@@ -24,7 +24,7 @@ class ModelCall:
     options: Mapping[str, Any]
     hidden: Tensor | None
     description: Mapping[str, Any]  # attention, dtype, mode, patches: see the watcher's `describe.py`
-    places: Tensor | None = None  # where the tokens of each rank's slice stand, (ranks, tokens); None: a rank's own row
+    places: Tensor | None = None  # where the tokens of each rank's slice are, (ranks, tokens); None: a rank's own row
 
     @property
     def input_ids(self) -> Tensor:
@@ -152,7 +152,7 @@ def read_logs(folder: Path) -> list[Mapping[str, float]]:
 
 
 def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
-    """Return the rollouts of each step, those of all ranks; none where no driver made any.
+    """Return the rollouts of each step, those of all ranks; none if no driver made any.
 
     Ranks that share their rows are handed the same ones.
     """
@@ -167,6 +167,6 @@ def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
 
 
 def count_unstepped(folder: Path) -> int:
-    """Return how many losses a rank differentiated without ever taking a step; 0 where it took one."""
+    """Return how many losses a rank differentiated without ever taking a step; 0 if it took one."""
     documents = [json.loads(path.read_text()) for path in folder.glob("steps-*.json")]
     return max((document["unstepped"] for document in documents if not document["steps"]), default=0)

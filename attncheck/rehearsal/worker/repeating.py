@@ -1,4 +1,4 @@
-"""The task that compares two runs of a launch that asks for reproducible training: they must be alike to the bit."""
+"""The task that compares two runs of a launch that asks for reproducible training: they must be alike bit for bit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Run = tuple[Sequence[RankRecord], Sequence[StepRecord]]
 
 
 def compare_runs(first: Run, second: Run) -> CheckResult:
-    """Return whether two runs are alike, and where they part first: data, weights, forward, loss or gradients."""
+    """Return whether two runs are alike, and if they part first: data, weights, forward, loss or gradients."""
     ranks, steps = zip(first[0], second[0]), zip(first[1], second[1])
     if len(first[0]) != len(second[0]) or not first[0]:
         return CheckResult("repeat", "skipped", f"{len(first[0])} ranks took a step, then {len(second[0])}")
@@ -51,7 +51,7 @@ def compare_runs(first: Run, second: Run) -> CheckResult:
             violation = f"the first step is the same twice, step {number + 1} is not: {part}"
     gradients = sum(len(record.gradients) for record in first[0])
     notes = (
-        () if violation else (f"alike to the bit: {gradients} gradients of the first step, losses of {count} steps",)
+        () if violation else (f"alike bit for bit: {gradients} gradients of the first step, losses of {count} steps",)
     )
     return CheckResult("repeat", violations=(violation,) if violation else (), notes=notes)
 

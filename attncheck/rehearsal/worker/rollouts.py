@@ -46,7 +46,7 @@ def measure_log_probabilities(evidence: Evidence) -> Measure:
 
 
 def find_shifted_log_probabilities(evidence: Evidence) -> Iterator[str]:
-    """Yield that the framework's own log-probabilities are those of the tokens beside: a slip of one token."""
+    """Yield that the framework's own log-probabilities are those of the tokens alongside: a slip of one token."""
     given = {rollout.document: rollout.log_probabilities for rollout in evidence.rollouts[0]}
     pairs = [(piece, given[number]) for piece, number in _iter_rollouts(evidence, given)]
     for shift, text in ((1, "after"), (-1, "before")):
@@ -65,9 +65,9 @@ def _iter_rollouts(evidence: Evidence, given: dict[int, tuple[float, ...]]) -> I
 
 
 def _error(evidence: Evidence, piece: Piece, given: tuple[float, ...], shift: int = 0) -> float:
-    """Return the difference over the tokens of a response; infinity where there are more or fewer of them.
+    """Return the difference over the tokens of a response; infinity if there are more or fewer of them.
 
-    `shift` compares with the tokens beside.
+    `shift` compares with the tokens alongside.
     """
     labels, counts = piece.shift_labels(1)
     expected = -evidence.describe(piece).nll(labels)[counts]

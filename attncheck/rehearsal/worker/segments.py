@@ -2,7 +2,7 @@
 
 Every word of a document is one token (`vocabulary`); all other tokens are markup, which frameworks write each in their
 own way. A document is recognised by its words alone; of the markup between two documents, what the job itself
-takes for the border (where `position_ids` begin anew, `cu_seqlens`) decides, and the length of the markup before a
+takes for the border (where `position_ids` begin again, `cu_seqlens`) decides, and the length of the markup before a
 row's first document elsewhere.
 """
 
@@ -60,7 +60,7 @@ class DocumentIndex:
     def find_piece(self, words: Sequence[int]) -> tuple[int, int, int]:
         """Return (document, offset, length) of the longest piece of a document with which the words begin.
 
-        Document -1 where no document has such words, with the length 1.
+        Document -1 if no document has such words, with the length 1.
         """
         places = self._places.get(tuple(words[:SEED_WORDS]), [])
         lengths = [(self._match(words, number, offset), offset == 0, number, offset) for number, offset in places]
@@ -70,7 +70,7 @@ class DocumentIndex:
         return self._find_short_piece(words)
 
     def _find_short_piece(self, words: Sequence[int]) -> tuple[int, int, int]:
-        """Return the end of a document before another one begins, or the beginning of one where the words end."""
+        """Return the end of a document before another one begins, or the beginning of one if the words end."""
         for length in range(min(SEED_WORDS - 1, len(words)), 0, -1):
             following = tuple(words[length : length + SEED_WORDS])
             is_end = not following or len(following) < SEED_WORDS or following in self._places
@@ -142,9 +142,9 @@ def strip_padding(row: Sequence[int], padding: int | None) -> tuple[int, int]:
 
 
 def find_borders(tensors: Mapping[str, Tensor], row: int, seqlen: int) -> list[int]:
-    """Return the places of a row where the job begins a document, by cu_seqlens or positions that begin anew.
+    """Return the places of a row where the job begins a document, by cu_seqlens or positions that begin again.
 
-    Where a mask of (batch, seqlen) ends what is seen, padding begins, whichever token it is.
+    If a mask of (batch, seqlen) ends what is seen, padding begins, whichever token it is.
     """
     return sorted({*_find_document_borders(tensors, row, seqlen), *_find_mask_ends(tensors, row, seqlen)})
 

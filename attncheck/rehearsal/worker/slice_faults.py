@@ -14,14 +14,14 @@ from attncheck.rehearsal.worker.layouts import ORDER_TEXTS, ORDERS, Order, list_
 def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterator[tuple[str, Tensor]]:
     """Yield a fault in words, and which tokens see which under it: (seqlen, seqlen) bool.
 
-    `places` (ranks, tokens) is where each rank's tokens stand in the row, `documents` (seqlen,) the document of each.
+    `places` (ranks, tokens) is where each rank's tokens are in the row, `documents` (seqlen,) the document of each.
     """
     length = places.numel()
     holder, local = torch.empty(length, dtype=torch.long), torch.empty(length, dtype=torch.long)
     holder[places] = torch.arange(places.shape[0])[:, None].expand_as(places)
     local[places] = torch.arange(places.shape[1]).expand_as(places)
     same_rank, same_document = _equal(holder), _equal(documents)
-    before, here = causal(length), "its tokens do not see what stands on the ranks before: attention is over each rank"
+    before, here = causal(length), "its tokens do not see what rests on the ranks before: attention is over each rank"
     yield f"{here}'s slice alone", same_rank & before & same_document
     in_slice = same_rank & (local[:, None] >= local[None, :])
     yield f"{here}'s slice alone, in the order of its tokens", in_slice & same_document
@@ -39,7 +39,7 @@ def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterat
 
 
 def _assume_places(places: Tensor, order: Order) -> Tensor:
-    """Return for each token of a row where it would stand if the slices were in another order."""
+    """Return for each token of a row where it would be if the slices were in another order."""
     assumed = torch.empty(places.numel(), dtype=torch.long)
     assumed[places] = list_places(order, *places.shape)
     return assumed

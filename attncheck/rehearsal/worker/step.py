@@ -1,6 +1,6 @@
 """The first step as documents: each piece of a document that went in, where it stood, which of its tokens are targets.
 
-A target is a token whose prediction counts in the loss. Where labels go into the model (unshifted, -100 where nothing
+A target is a token whose prediction counts in the loss. Where labels go into the model (unshifted, -100 if nothing
 is to be learnt: transformers' convention) they say it; elsewhere the job's objective does.
 """
 
@@ -27,10 +27,10 @@ MIN_LEADING = 3  # tokens that end documents at the beginning of a row: no docum
 
 @dataclass(frozen=True)
 class Sliced:
-    """How the targets of a row are read that stands on several ranks, in slices."""
+    """How the targets of a row are read that rests on several ranks, in slices."""
 
     # The target of a slice's last token: the token that follows in the row, none, the slice's first if that is one,
-    # the slice's first where the token that follows in the row is one.
+    # the slice's first if the token that follows in the row is one.
     labels: Literal["whole", "lost", "rolled", "misplaced"] = "whole"
     rank: int = -1  # of the group's ranks, the one whose targets alone count; -1: all
 
@@ -72,7 +72,7 @@ class Piece:
 
     def _shift_in_slices(self, sliced: Sliced, places: Tensor) -> tuple[Tensor, Tensor]:
         row, span = self.call.input_ids[self.row], slice(self.segment.start, self.segment.stop)
-        following = torch.arange(1, len(row) + 1)  # where in the row the token stands that follows
+        following = torch.arange(1, len(row) + 1)  # where in the row the token is that follows
         if sliced.labels != "whole":
             ends = torch.full_like(places[:, :1], len(row)) if sliced.labels == "lost" else places[:, :1]
             following[places] = torch.cat([places[:, 1:], ends], 1)
@@ -100,7 +100,7 @@ class FirstStep:
     index: DocumentIndex
     objective: Objective
     padding: int | None
-    layout: Layout  # how rows are spread over ranks
+    layout: Layout  # how rows are spread across ranks
     first_tokens: bool = False  # whether a document's first token is a target, where labels do not say it
     leading: int = -1  # a token that pads where several of it begin a row, and may end documents; -1: none
     moved: int = 0  # tokens by which the targets of a row are moved, to see whether they were
@@ -118,7 +118,7 @@ class FirstStep:
         return tuple(piece for call in self.calls for piece in self._iter_pieces(call))
 
     def count_labels(self) -> dict[int, int]:
-        """Return how many labels go into each rank's model, a row's first token's too; where none do, the targets."""
+        """Return how many labels go into each rank's model, a row's first token's too; if none do, the targets."""
         counts = dict.fromkeys((call.rank for call in self.calls), 0)
         for call in self.calls if self.labels_enter else ():
             if "labels" in call.tensors:
@@ -183,7 +183,7 @@ class FirstStep:
     def expected_targets(self, segment: Segment, tokens: Sequence[int]) -> Tensor:
         """Return which of a piece's tokens after the first the objective makes targets: (tokens - 1) bool.
 
-        Of markup the one after an answer is a target, which ends it; all of it where whole documents are learnt.
+        Of markup the one after an answer is a target, which ends it; all of it if whole documents are learnt.
         """
         if self.objective.targets != "assistant" or segment.document < 0:
             return torch.ones(len(tokens) - 1, dtype=torch.bool)

@@ -103,7 +103,7 @@ class TruthModel:
     def _make_masks(self, visible: Tensor) -> Any:
         """Return the mask that lets a token see what is visible; a model with windows in some layers wants one of each.
 
-        transformers 5.17 models/gpt_oss/modeling_gpt_oss.py (`causal_mask_mapping`): a dictionary is taken as it is.
+        transformers 5.17 models/gpt_oss/modeling_gpt_oss.py (`causal_mask_mapping`): a dictionary is taken unchanged.
         """
         window = getattr(self.model.config, "sliding_window", None)
         kinds = set(getattr(self.model.config, "layer_types", None) or ())
@@ -217,7 +217,7 @@ class TruthModel:
                 setattr(module, name, value)
 
     def rate(self, name: str) -> float:
-        """Return the rate of a dropout, by its module or the number that a module holds; 0.0 where it has none."""
+        """Return the rate of a dropout, by its module or the number that a module holds; 0.0 if it has none."""
         module, _, attribute = name.rpartition(".")
         modules = dict(self.model.named_modules())
         held = modules.get(name), "p"

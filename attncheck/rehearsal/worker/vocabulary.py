@@ -16,7 +16,7 @@ from typing import Any
 
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
-FILE = "vocabulary.json"  # beside the documents, where the words are a user's tokenizer's
+FILE = "vocabulary.json"  # next to the documents, if the words are a user's tokenizer's
 # Nouns that chat templates and instructions do not have; most tokenizers that learnt English encode them as one token.
 NOUNS = """
     river stone water garden bridge horse table window winter summer forest island mountain silver golden iron paper
@@ -56,7 +56,7 @@ class Vocabulary:
         return " ".join(self.texts[word] for word in words)
 
     def save(self, folder: Path) -> None:
-        """Write the vocabulary beside the documents."""
+        """Write the vocabulary next to the documents."""
         content = {"texts": self.texts, "numbers": dict(self.numbers), "padding": self.padding}
         (folder / FILE).write_text(json.dumps(content))
 
@@ -68,7 +68,7 @@ MADE = Vocabulary(
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """Return the vocabulary of the documents in a folder: the made tokenizer's, where none is written there."""
+    """Return the vocabulary of the documents in a folder: the made tokenizer's, if none is written there."""
     if not (folder / FILE).exists():
         return MADE
     content = json.loads((folder / FILE).read_text())
@@ -111,7 +111,7 @@ def _list_markup(tokenizer: Any) -> Iterator[int]:
 
 
 def _scan_words(tokenizer: Any) -> Iterator[str]:
-    """Yield texts that are tokens of the vocabulary, where the nouns are not enough."""
+    """Yield texts that are tokens of the vocabulary, if the nouns are not enough."""
     for token in range(min(SCANNED_TOKENS, len(tokenizer))):
         text = tokenizer.decode([token]).strip()
         if SCANNED_WORD.fullmatch(text):
@@ -119,7 +119,7 @@ def _scan_words(tokenizer: Any) -> Iterator[str]:
 
 
 def _find_tokens(tokenizer: Any, text: str) -> set[int]:
-    """Return the tokens that a word is in its contexts; none where it is more than one token in any of them."""
+    """Return the tokens that a word is in its contexts; none if it is more than one token in any of them."""
     tokens: set[int] = set()
     for context in CONTEXTS:
         count = context.count("{0}")
@@ -131,7 +131,7 @@ def _find_tokens(tokenizer: Any, text: str) -> set[int]:
 
 
 def _check_sentence(tokenizer: Any, vocabulary: Vocabulary) -> None:
-    """Raise `WordsNotFound` where words beside other words are no longer the same tokens."""
+    """Raise `WordsNotFound` if words alongside other words are no longer the same tokens."""
     for words in (_order_words(1), _order_words(7)):
         text = f"{vocabulary.write(words[:12])}\n{vocabulary.write(words[12:])}"
         if vocabulary.read(encode(tokenizer, text)) != words:

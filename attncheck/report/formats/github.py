@@ -74,7 +74,7 @@ def _escape_property(text: str) -> str:
 
 
 def format_job_summary(report: Report, max_bytes: int = SUMMARY_BYTES) -> str:
-    """Return the report in Markdown for GITHUB_STEP_SUMMARY, cut after a line where it exceeds `max_bytes`."""
+    """Return the report in Markdown for GITHUB_STEP_SUMMARY, cut after a line if it exceeds `max_bytes`."""
     from attncheck.report.formats import markdown
 
     document = markdown.render(report, True)
@@ -89,7 +89,7 @@ def format_job_summary(report: Report, max_bytes: int = SUMMARY_BYTES) -> str:
 
 
 def _find_open_fence(text: str) -> str:
-    """Return the fence of the code block that `text` ends in, "" where it ends in none."""
+    """Return the fence of the code block that `text` ends in, "" if it ends in none."""
     fence = ""
     for line in text.splitlines():
         if not fence and line.startswith("```"):

@@ -1,7 +1,7 @@
 """The report as JUnit XML, in the dialect that GitHub's reporters, GitLab and Jenkins read.
 
 A suite for the rules, one for the stages of a gate, one for each backend or model that was measured. A rule is one test
-case, of the same name whether it passes or fails, so that a CI's history follows it; what it is about stands in the
+case, of the same name whether it passes or fails, so that a CI's history follows it; what it is about is in the
 message. Red is what fails a job by default and nothing else: a finding that is an error fails; a warning or a note
 passes, with its text in `system-out`; what could not be judged, is in the baseline, allowed or switched off is skipped
 with its reason. A verdict fails together with its finding, unless no error is left: then it is allowed, and skipped.

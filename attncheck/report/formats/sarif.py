@@ -3,7 +3,7 @@
 Rules that took part, each with its page; one result a finding, with the line of the user's files that causes it, and
 a fingerprint that survives edits around it. Findings of the baseline and allowed ones are there, suppressed. What could
 not be judged is a notification. Columns and offsets count Unicode code points. In messages "{0}" would be a placeholder
-(2.1.0, 3.11.5) and is written "{{0}}"; other braces are left as they are, which every reader shows right.
+(2.1.0, 3.11.5) and is written "{{0}}"; other braces are left unchanged, which every reader shows right.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _escape_message(text: str) -> str:
 
 
 def _make_invocation(report: Report, rule_indices: Mapping[str, int]) -> JsonObject:
-    """Return how the run went: unsuccessful where a check was lost on the way, whatever the answers are."""
+    """Return how the run went: unsuccessful if a check was lost on the way, whatever the answers are."""
     is_incomplete = any(question.outcome == "unanswered" for question in report.unanswered) or any(
         verdict.answer == "lost" for verdict in report.verdicts
     )
@@ -217,7 +217,7 @@ def _make_physical_location(location: SourceLocation) -> JsonObject:
 
 
 def _make_artifact_location(source: str) -> JsonObject:
-    """Return a file as a relative URI below the top of the checkout, an absolute one where it lies elsewhere."""
+    """Return a file as a relative URI below the top of the checkout, an absolute one if it lies elsewhere."""
     path = path_in_checkout(source)
     if path:
         return {"uri": quote(_escape_surrogates(path)), "uriBaseId": CHECKOUT_BASE_ID}
@@ -240,7 +240,7 @@ def _make_fixes(finding: Finding, launches: Iterable[LintedLaunch]) -> Iterator[
 
 
 def _edits_of_finding(finding: Finding, launch: LintedLaunch) -> Sequence[Edit]:
-    """Return the edits of a launch in the lines where a finding is located.
+    """Return the edits of a launch in the lines if a finding is located.
 
     A setting that is added has no line yet: it is left out here, and is in the corrected command.
     """

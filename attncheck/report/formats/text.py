@@ -66,7 +66,7 @@ VERDICT_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan", "ope
 
 
 def render(report: Report, verbose: bool) -> str:
-    """Return the report as text for standard output: wrapped for a terminal, coloured where that is wanted."""
+    """Return the report as text for standard output: wrapped for a terminal, coloured if that is wanted."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     is_coloured = wants_colours(is_terminal)
     width = min(MAX_WIDTH, shutil.get_terminal_size().columns) if is_terminal else MAX_WIDTH

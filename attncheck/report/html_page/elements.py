@@ -1,4 +1,4 @@
-"""Writes HTML elements. What is not `Markup`, made here, is text: it is escaped, wherever it stands."""
+"""Writes HTML elements. What is not `Markup`, made here, is text: it is escaped, wherever it is."""
 
 from __future__ import annotations
 

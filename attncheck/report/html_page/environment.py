@@ -22,7 +22,7 @@ def environment_section(report: Report) -> Markup:
 
 
 def _make_overview(report: Report) -> Markup:
-    """Return doctor's overview; its marks are judgements, and stand only where doctor judged."""
+    """Return doctor's overview; its marks are judgements, and are only where doctor judged."""
     is_judged = report.section(DoctorSection) is not None
     rows = (
         [row_head(item.title), *([cell(badge(item.mark))] * is_judged), cell(item.text, "text")]

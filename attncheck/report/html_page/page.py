@@ -1,7 +1,7 @@
 """Puts the page together: the verdict, the findings, what was measured, the environment, a text for a bug report.
 
 The page loads nothing and runs one script, its own: the policy in its head names both the script and the style by
-their digests, and forbids the rest. No data of the report stands in the script.
+their digests, and forbids the rest. No data of the report is in the script.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _describe_examined(report: Report) -> Iterator[str]:
 
 
 def _iter_sections(report: Report, verbose: bool) -> Iterator[tuple[str, str, Markup]]:
-    """Yield the sections of the page: id, title and content. The repair stands directly under the findings."""
+    """Yield the sections of the page: id, title and content. The repair is directly under the findings."""
     if measured_questions(report):
         lines = [clip(f"{question.name}: {question.reason}") for question in measured_questions(report)]
         content = element("section", element("h2", "Unanswered", id="unanswered"), bullet_list(lines))

@@ -105,7 +105,7 @@ def describe_device(section: BenchSection) -> Iterator[str]:
 
 
 def describe_clocks(clocks: Iterable[Clocks]) -> str:
-    """Return in words what the GPU's clocks did over all timings, "" where they were not read."""
+    """Return in words what the GPU's clocks did over all timings, "" if they were not read."""
     readings = [clock for clock in clocks if clock.sm_mhz_high]
     if not readings:
         return ""
@@ -175,7 +175,7 @@ def format_cells(timing: Timing) -> tuple[str, ...]:
 
 
 def _format_bits(timing: Timing) -> str:
-    """Return "same", or which tensors' bits changed, or how many tensors' where their names are too long."""
+    """Return "same", or which tensors' bits changed, or how many tensors' if their names are too long."""
     names = ",".join(timing.varied)
     return "same" if not names else names if len(names) <= 6 else f"{len(timing.varied)} vary"
 

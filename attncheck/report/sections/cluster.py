@@ -101,7 +101,7 @@ def describe_nodes(section: ClusterSection) -> str:
 
 
 def list_names(section: ClusterSection) -> Iterator[str]:
-    """Yield what the launcher calls the nodes that differ or are silent, where it has names that are no hosts."""
+    """Yield what the launcher calls the nodes that differ or are silent, if it has names that are no hosts."""
     if not section.names:
         return
     outlying = {node.node for node in section.silent}
@@ -139,7 +139,7 @@ def choose_facts(section: ClusterSection, verbose: bool) -> tuple[NodeFact, ...]
 
 
 def describe_subject(fact: NodeFact) -> str:
-    """Return what differs, with its kind where the subject alone does not say it."""
+    """Return what differs, with its kind if the subject alone does not say it."""
     if fact.kind in ("package", "torch", "variable") or fact.kind in fact.subject:
         return fact.subject
     return f"{fact.kind} {fact.subject}"
@@ -152,7 +152,7 @@ def describe_groups(fact: NodeFact, verbose: bool) -> str:
 
 
 def describe_rest(fact: NodeFact, shown: int) -> str:
-    """Return how many nodes have other values than those shown; "" where there are none."""
+    """Return how many nodes have other values than those shown; "" if there are none."""
     left = sum(group.count for group in fact.groups[shown:])
     return f" · other values on {left} node{'s' * (left > 1)}" if left else ""
 

@@ -69,7 +69,7 @@ def describe_outcome(section: DiffSection) -> str:
 
 
 def describe_subject(difference: StackDifference) -> str:
-    """Return what differs, with its kind where the subject alone does not say it."""
+    """Return what differs, with its kind if the subject alone does not say it."""
     if difference.kind in PACKAGE_KINDS or difference.kind in difference.subject:
         return difference.subject
     return f"{difference.kind} {difference.subject}"

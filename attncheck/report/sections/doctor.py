@@ -17,7 +17,7 @@ from attncheck.report.sections import SectionView
 
 Mark = Literal["ok", "-", "note", "warning", "error"]
 
-# Packages that get a line of their own where they are installed.
+# Packages that get their own line if they are installed.
 _PACKAGES = (
     "flash-attn",
     "flash-attn-3",

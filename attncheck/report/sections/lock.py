@@ -69,7 +69,7 @@ def describe_move(move: Move) -> str:
 
 
 def mark_move(report: Report, move: Move) -> str:
-    """Return the severity of a move's finding, "ok" where it is none."""
+    """Return the severity of a move's finding, "ok" if it is none."""
     findings = (*report.findings, *report.baselined, *report.allowed)
     return next((finding.severity for finding in findings if finding.code == move.code), "ok")
 

@@ -1,4 +1,4 @@
-"""Measurements over ranks next to parity and determinism: timings, growth of errors, the adapter, communication."""
+"""Measurements across ranks next to parity and determinism: timings, growth of errors, the adapter, communication."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def describe_run(run: PlanRun) -> str:
 
 def describe_device(measured_on: MeasuredOn) -> str:
     """Return the device that was trained on, in one line."""
-    emulated = "flash-attn's kernels are emulated over ranks; one device runs transformers' own attention"
+    emulated = "flash-attn's kernels are emulated across ranks; one device runs transformers' own attention"
     parts = [
         measured_on.name or measured_on.device,
         f"torch {measured_on.torch}" if measured_on.torch else "",

@@ -18,7 +18,7 @@ SEARCHED_SHARES = tuple(1 << power for power in range(6, 18))  # tokens a rank, 
 def draw_conclusions(
     question: Question, machine: Machine, rows: Sequence[Prediction], memory_bytes: int
 ) -> tuple[str, ...]:
-    """Return the answers in sentences; `memory_bytes` is a GPU's memory, 0 where it is not known."""
+    """Return the answers in sentences; `memory_bytes` is a GPU's memory, 0 if it is not known."""
     return (
         *_describe_fastest(question, rows),
         *_compare_ring_sizes(question, rows),
@@ -83,7 +83,7 @@ def _time_single(question: Question, machine: Machine) -> float:
 
 
 def _time_fastest(question: Question, machine: Machine) -> float:
-    """Return the milliseconds of the fastest scheme that runs, 0 where none does."""
+    """Return the milliseconds of the fastest scheme that runs, 0 if none does."""
     n, stride = question.ring_size, question.num_kv_heads
     times = [
         time_passes(machine, scheme, "forward_backward", question.share(n), n, stride * (scheme == LLAMA3)).ms

@@ -23,7 +23,7 @@ PAIRS: Mapping[BlockKind, float] = {
     "half_queries": 0.5,
     "shifted": 0.5,
 }
-# What stands in for a block that was not measured, and how much of its time.
+# What replaces a block that was not measured, and how much of its time.
 STAND_INS: Mapping[BlockKind, tuple[BlockKind, float]] = {
     "half_keys": ("full", 0.5),
     "half_queries": ("full", 0.5),

@@ -1,4 +1,4 @@
-"""The cluster that is asked about: GPUs in nodes, and what each can send within its node and beyond."""
+"""The cluster that is named: GPUs in nodes, and what each can send within its node and beyond."""
 
 import re
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ EXAMPLE = "nvlink=450,ib=50"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes of `gpus_per_node` GPUs; `outer` is None where there is one node only."""
+    """Nodes of `gpus_per_node` GPUs; `outer` is None if there is one node only."""
 
     gpus_per_node: int
     inner: LinkRate
@@ -54,5 +54,5 @@ def parse_links(text: str) -> tuple[LinkRate, ...]:
 
 
 def find_link(links: tuple[LinkRate, ...], names: tuple[str, ...]) -> LinkRate | None:
-    """Return the link that has one of these names, None where there is none."""
+    """Return the link that has one of these names, None if there is none."""
     return next((link for link in links if link.name in names), None)

@@ -90,7 +90,7 @@ class Question:
 
 
 def predict_all(question: Question, machine: Machine) -> tuple[Prediction, ...]:
-    """Return every scheme on the ring size that is asked for, with every stride, and on its halves."""
+    """Return every scheme on the ring size that is requested, with every stride, and on its halves."""
     rows = [
         predict_scheme(question, machine, scheme, passes, question.ring_size, stride)
         for passes in PASSES

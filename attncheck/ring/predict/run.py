@@ -1,4 +1,4 @@
-"""Measures blocks on one device, and links where they were not given, and reports what a ring would do."""
+"""Measures blocks on one device, and links if they were not given, and reports what a ring would do."""
 
 import glob
 import os
@@ -32,7 +32,7 @@ from attncheck.workers.ranks import RankRunner
 
 LENGTHS = {True: (1024, 2048, 4096, 8192, 16384), False: (64, 256)}  # tokens of a block, with a GPU and without
 LONGEST = {True: 32768, False: 512}  # a rank's own share is timed too, up to here
-SEQLENS = {True: 8192, False: 256}  # tokens a rank where no --seqlen is given
+SEQLENS = {True: 8192, False: 256}  # tokens a rank if no --seqlen is given
 MEASURED_ERROR = 0.1  # of a link's rate, from one pair of neighbours to all of a cluster
 KINDS: dict[str, tuple[BlockKind, ...]] = {
     "ring_flash_attn": ("full",),
@@ -53,7 +53,7 @@ class Request:
 
 
 def check_request(request: Request, ring_size: int, uses_gpu: bool) -> None:
-    """Raise `BadUsage` where a link is needed that can neither be measured here nor was given."""
+    """Raise `BadUsage` if a link is needed that can neither be measured here nor was given."""
     gpus_per_node = request.gpus_per_node or GPUS_PER_NODE
     if ring_size > gpus_per_node and find_link(request.links, OUTER_LINKS) is None:
         nodes = -(-ring_size // gpus_per_node)
@@ -100,7 +100,7 @@ def run(
     target: ExecutionTarget,
     report_progress: Callable[[str], None],
 ) -> Report:
-    """Return the report on what a ring would do. Raises `Unanswered` where no block could be timed."""
+    """Return the report on what a ring would do. Raises `Unanswered` if no block could be timed."""
     began = time.monotonic()
     report_progress("looking for backends")
     backend = choose_backend(target)
@@ -145,7 +145,7 @@ def make_machine(
 
 
 def choose_backend(target: ExecutionTarget) -> str:
-    """Return whose blocks to time: flash-attn's, or SDPA's copy of it where there is none."""
+    """Return whose blocks to time: flash-attn's, or SDPA's copy of it if there is none."""
     states = {state.name: state for state in discovery.list_backends(target)}
     has_flash = target.uses_gpu and "flash_attention_2" in states and not states["flash_attention_2"].missing
     return "flash_attention_2" if has_flash else "sdpa_flash"

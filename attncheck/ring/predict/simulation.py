@@ -17,7 +17,7 @@ from attncheck.ring.predict.schedules import Schedule, Transfer, Work
 # Share of a hidden exchange by which computing is longer: one number, chosen for the twelve rows of ring, zigzag and
 # stripe on four and on eight H200, forward and both passes, whose own values lie between 0 and 1.
 CONTENTION, MOST_CONTENTION = 0.4, 0.8
-# Launches of a step on a GPU's host: four steps forward and back took 4.5 to 7 ms on H200 whatever their length.
+# Launches of a step on a GPU's host: four steps forward and back took 4.5 to 7 ms on H200 regardless of their length.
 LAUNCH_MS: dict[Pass, float] = {"forward": 0.45, "backward": 0.95}
 
 
@@ -35,7 +35,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class PassTime:
-    """Milliseconds of a pass and their parts; `ms` is more than their sum where launching takes longer."""
+    """Milliseconds of a pass and their parts; `ms` is more than their sum if launching takes longer."""
 
     ms: float = 0.0
     compute_ms: float = 0.0

@@ -171,7 +171,7 @@ class _SilentRingComm:
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
 
     def send_recv_kv(self, k: Tensor, v: Tensor, *buffers: Any) -> tuple[Tensor, Tensor]:
-        """Return k and v as they are; copies of them where gradients (float32) are added to them."""
+        """Return k and v unchanged; copies of them where gradients (float32) are added to them."""
         return (k.clone(), v.clone()) if k.dtype == torch.float32 else (k, v)
 
     def wait(self) -> None:

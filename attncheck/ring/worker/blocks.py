@@ -12,7 +12,7 @@ SECONDS = {"cuda": (0.1, 0.2), "cpu": (0.1, 0.15)}  # of warming up and of measu
 
 
 def time_blocks(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Time each case of the message with its backend; `RATES_ITEM` stands for the device's plain work and memory."""
+    """Time each case of the message with its backend; `RATES_ITEM` represents the device's plain work and memory."""
     from attncheck.attention.device import describe_exception, is_out_of_memory, open_device
     from attncheck.measure.worker.device_rates import measure_rates
 

@@ -78,7 +78,7 @@ def describe_bytes(raw: bytes, position: int, turn: int, world_size: int) -> str
 
 
 def _describe_mark(raw: bytes, position: int, turn: int, world_size: int) -> str:
-    """Return in words which rank's fill pattern one mark, or its first bytes, carries; "" where it is no mark."""
+    """Return in words which rank's fill pattern one mark, or its first bytes, carries; "" if it is no mark."""
     mark = int.from_bytes(raw, "little")
     sender = mark % 4096 >> 2
     if mark & 3 not in TURNS or sender >= world_size:
@@ -127,7 +127,7 @@ def _contribution_at(index: int, rank: int, world_size: int, turn: int) -> int:
 
 
 def _explain_sums(positions: Sequence[int], values: Sequence[float], world_size: int, turn: int) -> str:
-    """Return the one mistake that explains all these wrong sums, "" where none does."""
+    """Return the one mistake that explains all these wrong sums, "" if none does."""
     if all(value in (UNWRITTEN_BYTE, -1) or value != value for value in values):
         return "nothing: it was never written"
     wrong_sums = list(values)

@@ -36,7 +36,7 @@ def position_ids(pieces: Sequence[Piece], device: Any) -> Tensor:
 
 
 def compute_logits(model: Any, row: PackedRow, pieces: Sequence[Piece]) -> Tensor:
-    """Return the logits of pieces of a row, each run by itself, in float32: `(tokens, vocabulary)`."""
+    """Return the logits of pieces of a row, each run on its own, in float32: `(tokens, vocabulary)`."""
     parts = []
     for piece in pieces:
         tokens, positions = row.tokens[None, piece[0] : piece[1]], position_ids([piece], row.tokens.device)[None]

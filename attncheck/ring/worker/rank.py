@@ -44,7 +44,7 @@ class RankContext:
             self.mailbox.post(document)
 
     def agree_on_reason(self, reason: str) -> str:
-        """Return the first reason against an item that any rank has, "" where none: all ranks must act alike.
+        """Return the first reason against an item that any rank has, "" if none: all ranks must act alike.
 
         Through the store, not by a collective of objects, which wants numpy.
         """
@@ -100,7 +100,7 @@ def _report_failure(error: BaseException, mailbox: Mailbox, context: RankContext
 
 
 def _exit_when_stdin_closes(folder: str) -> None:
-    """End when standard input does, and the launcher too: attncheck is gone, for whatever reason."""
+    """End when standard input does, and the launcher too: attncheck no longer exists, for whatever reason."""
     parent = os.getppid()
     while sys.stdin.buffer.read(1):
         pass

@@ -53,7 +53,7 @@ def rendezvous(
 
 
 def _open_store(rank: int, sequence: int, seconds: float) -> Any:
-    """Return the ranks' store: the elastic agent's where it lends its own, else one that rank 0 opens.
+    """Return the ranks' store: the elastic agent's if it lends its own, else one that rank 0 opens.
 
     Not by init_process_group's env://, whose store waits for all ranks and cannot say which is missing. `sequence`
     distinguishes the groups that one process of an outside launcher starts one after another.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attncheck.ring.worker.session import RankSession
 from attncheck.ring.worker.rank import RankContext, RankFailed
 
-# ring-flash-attn merges blocks in a torch.jit.script function (ring_flash_attn/utils.py), which is compiled anew after
+# ring-flash-attn merges blocks in a torch.jit.script function (ring_flash_attn/utils.py), which is compiled again after
 # its first calls: those have other bits than all later ones, in every process alike.
 WARM_UP_CALLS = 3
 
@@ -31,7 +31,7 @@ def parity(context: RankContext) -> None:
 
 
 def measure_case(session: RankSession, case: Case) -> Run:
-    """Return the run of a case by a scheme. Raises `RankFailed` where it raised here: peers wait in a collective."""
+    """Return the run of a case by a scheme. Raises `RankFailed` if it raised here: peers wait in a collective."""
     run = session.measure(case)
     if run.outcome in ("raised", "out_of_memory") and not session.import_error:
         raise RankFailed(run.reason)

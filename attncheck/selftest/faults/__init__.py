@@ -76,7 +76,7 @@ class Family:
 class Fault:
     """One fault to inject: every code of `codes` must be found, in a finding that holds all words of `mentions`.
 
-    `title` says what is injected, `imitates` the failure of the real world that it stands for, with its source.
+    `title` says what is injected, `imitates` the failure of the real world that it represents, with its source.
     """
 
     name: str

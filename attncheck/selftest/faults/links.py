@@ -47,7 +47,7 @@ RAISES = """
 
 
 def setup_communication(sandbox: Sandbox) -> None:
-    """Let two ranks communicate: on GPUs where there are two, else on the CPU."""
+    """Let two ranks communicate: on GPUs if there are two, else on the CPU."""
     if sandbox.gpus < 2:
         sandbox.environ["CUDA_VISIBLE_DEVICES"] = ""
     lanes = "static,device" if sandbox.gpus > 1 else "static"

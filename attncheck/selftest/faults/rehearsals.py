@@ -64,7 +64,7 @@ def change_script(before: str, after: str) -> SandboxAction:
 
 REHEARSAL = Family(
     "rehearsal",
-    "smoke of a script of one's own that is right",
+    "smoke of the user's own script that is right",
     setup_rehearsal,
     ("torch", "transformers"),
     heavy=True,
@@ -79,7 +79,7 @@ def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxA
 
 FAULTS = (
     make_fault("script-shifts-labels", "ATN431", "a collator that shifts labels, which the model shifts again",
-               "labels made for a loss of one's own", change_script(LABELS, LABELS + "    labels = labels.roll(-1)\n"),
+               "labels made for the user's own loss", change_script(LABELS, LABELS + "    labels = labels.roll(-1)\n"),
                "shifted"),
     make_fault("script-positions-missing", "ATN432", "a collator that packs and gives no position_ids",
                "packing in TRL before 0.23", change_script(POSITIONS, "}"), "documents before it"),

@@ -1,7 +1,7 @@
 """Context-parallel schemes damaged in one place: a plain one, and ring-flash-attn's own with its own messages.
 
 On machines with two GPUs the genuine schemes run flash-attn's real kernels over NCCL; elsewhere two gloo ranks run
-them with the kernels emulated, and the schedules, messages and merging are the genuine ones all the same.
+them with the kernels emulated, and the schedules, messages and merging are the genuine ones anyway.
 """
 
 import textwrap
@@ -18,7 +18,7 @@ def call(case):
 
 def refuse(case, device):
     if not device.ranks:
-        return "runs over ranks"
+        return "runs across ranks"
     if case.layout != "dense" or case.operands != "split" or case.heads_k_stride or case.windowed:
         return "takes plain dense rows only"
     return explain_indivisible("contiguous", case)

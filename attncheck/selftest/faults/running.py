@@ -23,7 +23,7 @@ EXEC_SCRIPT = (
     "import json, os, sys; environ = json.loads(sys.argv[1]); "
     "os.execve(sys.executable, [sys.executable, '-B', '-c', *sys.argv[2:]], environ)"
 )
-# Left out, as selftest is no rank of any group, and the check shall see what is injected alone.
+# Left out, as selftest is no rank of any group, and the check should see what is injected alone.
 RANK_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 LAUNCHER_PREFIXES = ("SLURM_", "TORCHELASTIC_", "OMPI_", "PMI_")
 
@@ -94,7 +94,7 @@ def start_check(sandbox: Sandbox) -> CheckProcess:
 
 
 def check_environment(sandbox: Sandbox, user_environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the check's variables: the user's own (none where the sandbox is hermetic), changed by the sandbox's."""
+    """Return the check's variables: the user's own (none if the sandbox is hermetic), changed by the sandbox's."""
     variables = {} if sandbox.hermetic else dict(user_environ)
     launcher = [name for name in variables if name in RANK_VARIABLES or name.startswith(LAUNCHER_PREFIXES)]
     variables = {name: value for name, value in variables.items() if name not in launcher}

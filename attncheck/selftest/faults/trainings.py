@@ -1,6 +1,6 @@
 """Trainings that leak, look ahead or learn wrongly: injected into transformers and torch, or set in the plan.
 
-A small model is trained for real by `attncheck smoke`. Where a fault is one of an implementation, it is injected into
+A small model is trained for real by `attncheck smoke`. If a fault is one of an implementation, it is injected into
 "sdpa" alone, as users' stacks have it, so that the eager reference stays right.
 """
 
@@ -245,7 +245,7 @@ FAULTS = (
           with_broken_sdpa("implementation", KEY_GRADIENT_LOST), "gradients"),
     make_fault("scale-off", PACKED, "ATN345", "sdpa with a scale one per cent too large",
           "a scale taken from another head size", with_broken_sdpa("implementation", SCALE)),
-    make_fault("becomes-eager", PACKED, "ATN340", "sdpa that runs eager attention in silence",
+    make_fault("becomes-eager", PACKED, "ATN340", "sdpa that runs eager attention silently",
           "a fallback that nobody is told of",
           with_broken_sdpa("what_ran", BECOMES_EAGER), "eager"),
     make_fault("checkpointing-changes", PACKED, "ATN343", "layers that compute something else when they are run again",

@@ -35,8 +35,8 @@ class SmokeCheck:
     `applies(plan)` returns "" or why the check does not apply. `worker` is the function that runs it, from a testbed
     to a result: as "module:function", which is imported only in a worker, or itself. It raises nothing that it can put
     into the result. `changes(plan, result)` yields changes of the plan that may fix a failed check, the most likely
-    first. `message(result)` is the finding's first line; with `names_errors` also where the model raised or its process
-    died under what the check is about. Elsewhere such errors are a finding of their own (ATN347).
+    first. `message(result)` is the finding's first line; with `names_errors` also if the model raised or its process
+    died under what the check is about. Elsewhere such errors are their own finding (ATN347).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Parallel equals single: a row cut over ranks trains as one device would train it."""
+"""Parallel equals single: a row cut across ranks trains as one device would train it."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ NEVER_ENTERED = "is never entered"
 
 def skip_in_worker(testbed: Testbed) -> CheckResult:
     """Return a skip: no single worker can run this check, `attncheck.smoke.over_ranks` does."""
-    return CheckResult("parallel", "skipped", "it runs over ranks")
+    return CheckResult("parallel", "skipped", "it runs across ranks")
 
 
 def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
@@ -50,7 +50,7 @@ def _needed_changes(plan: Plan, problems: str) -> Iterator[Change]:
 
 
 def _combine_changes(plan: Plan, needed: list[Change]) -> Change | None:
-    """Return all changes as one, None where there are fewer than two."""
+    """Return all changes as one, None if there are fewer than two."""
     if len(needed) < 2:
         return None
     combined = plan
@@ -61,7 +61,7 @@ def _combine_changes(plan: Plan, needed: list[Change]) -> Change | None:
 
 
 def format_shim(name: str) -> str:
-    """Return the lines of Python that put a name back where ring-flash-attn imports it from."""
+    """Return the lines of Python that put a name back if ring-flash-attn imports it from."""
     if name == knowledge.MOVED_SYMBOL:
         return knowledge.SHIM_CODE
     return (
@@ -73,13 +73,13 @@ def format_shim(name: str) -> str:
 def describe_failure(result: CheckResult) -> str:
     """Return what is wrong, in a line."""
     if result.outcome in UNMEASURED:
-        return f"training over ranks ends with an error: {deciding_reason(result)}"
-    return f"training over ranks is not what one device trains: {deciding_reason(result)}"
+        return f"training across ranks ends with an error: {deciding_reason(result)}"
+    return f"training across ranks is not what one device trains: {deciding_reason(result)}"
 
 
 CHECK = SmokeCheck(
     name="parallel",
-    title="training over ranks equals training on one",
+    title="training across ranks equals training on one",
     code="ATN540",
     order=80,
     applies=lambda plan: "" if plan.ring_size > 1 else "there is no ring",

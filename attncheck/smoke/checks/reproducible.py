@@ -1,4 +1,4 @@
-"""Two runs have the same bits, where the plan asks for that."""
+"""Two runs have the same bits, where the plan requests that."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What was asked for is what runs, in every attention layer."""
+"""What was requested is what runs, in every attention layer."""
 
 import re
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
 
 CHECK = SmokeCheck(
     name="what_ran",
-    title="what was asked for is what runs",
+    title="what was requested is what runs",
     code="ATN340",
     order=10,
     applies=lambda plan: "",
     worker="attncheck.smoke.worker.checks.what_ran:run",
-    message=lambda result: f"another attention runs than the one asked for: {deciding_reason(result)}",
+    message=lambda result: f"another attention runs than the one requested: {deciding_reason(result)}",
     changes=propose_changes,
 )

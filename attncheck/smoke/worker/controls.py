@@ -144,7 +144,7 @@ def _hold_to_repetition(comparison: Comparison, first: ModelRun, again: ModelRun
 
 
 def _excuse_loss(comparison: Comparison, loss_error: float) -> Comparison:
-    """Return the comparison without its gradients where the logits agree and the loss alone is wrong."""
+    """Return the comparison without its gradients if the logits agree and the loss alone is wrong."""
     logits, *rest = comparison.measures
     if logits.beyond or loss_error <= MAX_LOSS_ERROR:
         return comparison

@@ -26,7 +26,7 @@ def patch_model(model: nn.Module) -> None:
     """Apply liger to one model as Trainer does, for as long as the model lives, and to no other model.
 
     Modules that call a function which liger replaces in a modelling file get a `forward` whose globals have liger's.
-    Raises ImportError where liger-kernel is missing.
+    Raises ImportError if liger-kernel is missing.
     """
     with liger_patches.undo_on_exit() as list_assignments:
         liger_patches.build_patched("model", lambda: model)

@@ -15,7 +15,7 @@ CHUNK_ROWS = 256  # rows whose probabilities are held in float32 at a time
 
 
 def load_loss_function(name: str) -> LossFunction:
-    """Return the loss function that a plan names. Raises ImportError where its package is missing."""
+    """Return the loss function that a plan names. Raises ImportError if its package is missing."""
     if name == "chunked":
         return chunked_cross_entropy
     if name == "flash_attn":

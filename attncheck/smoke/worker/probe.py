@@ -1,7 +1,7 @@
 """Watches a model's forwards: what its routers choose, its logits, and the loss's gradient at them.
 
-Used where a comparison fails, to tell a fault of attention from two things that look like one in the gradients: a loss
-that is wrong by itself, and experts that rounding chose otherwise.
+Used if a comparison fails, to tell a fault of attention from two things that look like one in the gradients: a loss
+that is wrong on its own, and experts that rounding chose otherwise.
 """
 
 import math
@@ -81,7 +81,7 @@ def measure_loss_fault(forwards: Sequence[Forward], spots: Sequence[Spot], docum
     """Return how far the loss's gradient at the logits is from that of the mean loss over all predicted tokens.
 
     At the logits that the run itself made: (softmax less the label) over the number of predicted tokens, 0 at every
-    other token; so that nothing but labels, weights and the normalisation can differ. Relative, 0.0 where no gradient
+    other token; so that nothing but labels, weights and the normalisation can differ. Relative, 0.0 if no gradient
     was seen.
     """
     predicted_tokens = sum(max(0, len(document) - 1) for document in documents)
@@ -104,7 +104,7 @@ def measure_loss_fault(forwards: Sequence[Forward], spots: Sequence[Spot], docum
 def count_flips(
     actual: tuple[Sequence[Forward], Sequence[Spot]], expected: tuple[Sequence[Forward], Sequence[Spot]]
 ) -> list[int] | None:
-    """Return for each document at how many tokens two runs chose other experts; None where that cannot be compared."""
+    """Return for each document at how many tokens two runs chose other experts; None if that cannot be compared."""
     flips = []
     for (actual_owner, actual_span), (owner, span) in zip(actual[1], expected[1], strict=True):
         chosen = _document_choices(actual[0][actual_owner], actual_span)

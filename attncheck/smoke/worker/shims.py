@@ -10,7 +10,7 @@ from attncheck.core.plan import NO_CUDNN_SDPA, Plan
 
 @contextmanager
 def applied_shims(plan: Plan) -> Iterator[None]:
-    """Make a plan's repairs that are switches of torch; that of ring-flash-attn is made where it is imported."""
+    """Make a plan's repairs that are switches of torch; that of ring-flash-attn is made if it is imported."""
     was_enabled = torch.backends.cuda.cudnn_sdp_enabled()
     if NO_CUDNN_SDPA in plan.shims:
         torch.backends.cuda.enable_cudnn_sdp(False)

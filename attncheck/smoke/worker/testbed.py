@@ -92,12 +92,12 @@ class Testbed:
         )
 
     def quieten(self, model: nn.Module) -> nn.Module:
-        """Return the model, in evaluation mode where it is random in training mode: what is compared must repeat."""
+        """Return the model, in evaluation mode if it is random in training mode: what is compared must repeat."""
         return model.eval() if self.random_in_training else model
 
     @cached_property
     def random_in_training(self) -> str:
-        """How far the same documents, asked twice in training mode, differ; "" where they do not.
+        """How far the same documents, asked twice in training mode, differ; "" if they do not.
 
         In float32 with eager attention, of which nothing but random numbers differs by more than rounding.
         """
@@ -105,7 +105,7 @@ class Testbed:
 
     @cached_property
     def random_always(self) -> str:
-        """The same in evaluation mode: why nothing can be compared with this model; "" where it can."""
+        """The same in evaluation mode: why nothing can be compared with this model; "" if it can."""
         return self._ask_twice(training=False) if self.random_in_training else ""
 
     def _ask_twice(self, training: bool) -> str:
@@ -125,7 +125,7 @@ class Testbed:
         return f"random in {mode} mode: the same documents asked twice differ by {error:.2g}" * (error > FP32_LIMIT)
 
     def autocast_context(self, plan: Plan | None = None) -> Any:
-        """Return the context in which a plan computes: autocast where its precision is that, else none."""
+        """Return the context in which a plan computes: autocast if its precision is that, else none."""
         if (plan or self.plan).precision == "autocast":
             return torch.autocast(self.device.type, torch.bfloat16)
         return nullcontext()
@@ -180,7 +180,7 @@ class Testbed:
 
     @cached_property
     def implementation_reference(self) -> ModelRun:
-        """The documents one at a time in float32 under the plan's implementation; `reference` where that cannot run."""
+        """The documents one at a time in float32 under the plan's implementation; `reference` if that cannot run."""
         plan = self.plan.without_optimizations("fp32")
         try:
             return self.run_unpacked(self.build_model(plan), self.documents, plan)
@@ -191,7 +191,7 @@ class Testbed:
     def rounded_reference(self) -> ModelRun:
         """The same documents one at a time in the plan's precision and implementation: the error of rounding alone.
 
-        Where the implementation cannot run one document by itself, eager in the same precision.
+        If the implementation cannot run one document on its own, eager in the same precision.
         """
         try:
             return self.run_unpacked(self.build_model(), self.documents)
@@ -200,7 +200,7 @@ class Testbed:
 
     @cached_property
     def no_backward_reason(self) -> str:
-        """Why the plan's implementation has no backward on this device, "" where it has one."""
+        """Why the plan's implementation has no backward on this device, "" if it has one."""
         try:
             self.run_batch(self.build_model(), self.make_batch(self.make_rows()))
         except NotImplementedError as error:

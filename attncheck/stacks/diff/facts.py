@@ -17,7 +17,7 @@ UNCOMPARED_MODEL_FIELDS = ("source", "links", "accepts")  # the first is where i
 
 @dataclass(frozen=True)
 class StackFact:
-    """One fact of a side. `aliases` are the words by which a finding names it, beside its subject."""
+    """One fact of a side. `aliases` are the words by which a finding names it, next to its subject."""
 
     kind: str
     subject: str
@@ -61,7 +61,7 @@ def list_lock_facts(lock: Lock) -> Iterator[StackFact]:
 
 
 def _fact(kind: str, subject: str, fact: Fact[Any], aliases: tuple[str, ...] = ()) -> Iterator[StackFact]:
-    """Yield a fact as text; nothing where it is not known."""
+    """Yield a fact as text; nothing if it is not known."""
     if isinstance(fact, Known):
         value = fact.value
         text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

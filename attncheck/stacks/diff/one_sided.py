@@ -33,7 +33,7 @@ class OneSided:
 def compare_findings(a: StackSide, b: StackSide) -> OneSided:
     """Return the findings that only one side has: the rules run on both sides alike, and what their reports measured.
 
-    A lock has no findings, and nothing is one-sided beside it.
+    A lock has no findings, and nothing is one-sided next to it.
     """
     if a.snapshot is None or b.snapshot is None:
         return OneSided()
@@ -55,7 +55,7 @@ def compare_findings(a: StackSide, b: StackSide) -> OneSided:
 
 
 def list_one_sided(here: JudgedSide, there: JudgedSide) -> Iterator[tuple[Finding, str]]:
-    """Yield each finding of `here` that `there` lacks, with why it was not judged there; "" where it was."""
+    """Yield each finding of `here` that `there` lacks, with why it was not judged there; "" if it was."""
     keys_there = {make_key(finding) for finding in there.report.findings}
     for finding in here.report.findings:
         if make_key(finding) not in keys_there:
@@ -77,7 +77,7 @@ class JudgedSide:
 
 
 def judge_side(side: StackSide, needs: frozenset[Need]) -> JudgedSide:
-    """Return the rules' report on a side, with what its own report has beside that: measured, or about a launch."""
+    """Return the rules' report on a side, with what its own report has alongside that: measured, or about a launch."""
     assert side.snapshot is not None
     memory: RuleMemory[engine.RuleAnswer] = RuleMemory()
     judged = engine.run_rules(side.snapshot, needs, memory=memory)
@@ -95,7 +95,7 @@ def make_key(finding: Finding) -> Key:
 
 
 def _why_not_judged(finding: Finding, here: JudgedSide, there: JudgedSide) -> str:
-    """Return why the other side says nothing about a finding; "" where it was judged and does not have it."""
+    """Return why the other side says nothing about a finding; "" if it was judged and does not have it."""
     unseen = there.list_unseen(finding.code) - here.list_unseen(finding.code)
     if unseen:
         return f"nobody looked at {', '.join(sorted(unseen))} on the other side"

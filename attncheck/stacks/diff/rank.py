@@ -18,7 +18,7 @@ TIERS: tuple[Relation, ...] = ("named", "named", "stack", "other")  # named by a
 
 
 def rank_differences(a: StackSide, b: StackSide, findings: tuple[Finding, ...]) -> tuple[StackDifference, ...]:
-    """Return the facts that differ where both sides know them, the likeliest explanation first."""
+    """Return the facts that differ if both sides know them, the likeliest explanation first."""
     subjects = [_normalise(finding.subject) for finding in findings]
     texts = [_normalise("\n".join(_list_texts(finding))) for finding in findings]
     ranked = []
@@ -55,7 +55,7 @@ def _list_differences(a: StackSide, b: StackSide) -> Iterator[tuple[StackDiffere
 
 
 def _list_texts(finding: Finding) -> Iterator[str]:
-    """Yield what a finding says beside its subject; of commands only what they install, not their paths."""
+    """Yield what a finding says next to its subject; of commands only what they install, not their paths."""
     yield from (finding.message, *finding.evidence)
     for fix in finding.fixes:
         yield from (fix.title, *fix.installs, *fix.sets)
@@ -73,7 +73,7 @@ def _names(text: str, words: Iterable[str]) -> bool:
 
 
 def is_of_stack(kind: str, subject: str) -> bool:
-    """Return whether a fact is about what attention stands on."""
+    """Return whether a fact is about what attention rests on."""
     if kind in PACKAGE_KINDS:
         return is_watched(subject.replace("_", "-"))
     return kind in STACK_KINDS

@@ -26,7 +26,7 @@ class StackSide:
     report: Report | None = None
 
     def read(self, kind: str, subject: str) -> str | None:
-        """Return a fact as text; None where it is not known of this side."""
+        """Return a fact as text; None if it is not known of this side."""
         if (kind, subject) in self.facts:
             return self.facts[kind, subject].text
         if kind == "package":

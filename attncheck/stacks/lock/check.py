@@ -15,7 +15,7 @@ from attncheck.stacks.lock import judged, machine, measured, numbers, packages
 from attncheck.stacks.lock.judged import JudgedMove
 from attncheck.stacks.lock.make import list_packages, make_lock
 
-MAX_SUSPECTS = 5  # packages named beside a number that moved
+MAX_SUSPECTS = 5  # packages named alongside a number that moved
 
 
 def check_lock(

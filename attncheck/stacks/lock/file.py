@@ -13,7 +13,7 @@ MAX_BYTES = 16 << 20
 
 
 def write_lock(lock: Lock, path: str) -> None:
-    """Write a lock to `path`; where only the date differs from what is there, the file stays as it is."""
+    """Write a lock to `path`; if only the date differs from what is there, the file stays unchanged."""
     lock = clean(lock)
     if os.path.lexists(path):
         before = load_lock(path)  # a file that is no lock is not overwritten
@@ -26,7 +26,7 @@ def write_lock(lock: Lock, path: str) -> None:
 
 
 def load_lock(path: str) -> Lock:
-    """Return the lock in a file. Raises `BadUsage` where the file is missing, damaged, or of a newer attncheck."""
+    """Return the lock in a file. Raises `BadUsage` if the file is missing, damaged, or of a newer attncheck."""
     try:
         data = read_bounded(path, MAX_BYTES)
     except CannotRead as error:
@@ -54,4 +54,4 @@ def check_version(document: object, path: str) -> None:
             "update attncheck"
         )
     if type(version) is int and version < LOCK_SCHEMA:
-        raise BadUsage(f"{path} has lock schema {version}, which no attncheck wrote; write it anew: `attncheck lock`")
+        raise BadUsage(f"{path} has lock schema {version}, which no attncheck wrote; write it again: `attncheck lock`")

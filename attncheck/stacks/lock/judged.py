@@ -19,7 +19,7 @@ MEASURED_CODES = (ERROR_GREW, BACKEND_GONE, SPEED_LOST, BITS_VARY)
 
 @dataclass(frozen=True)
 class JudgedMove:
-    """A move, and the problem that its code names; None where it matters to nothing."""
+    """A move, and the problem that its code names; None if it matters to nothing."""
 
     move: Move
     problem: Problem | None = None

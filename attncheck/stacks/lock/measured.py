@@ -45,7 +45,7 @@ def _parity_sections(report: Report) -> Iterator[ParitySection | BenchSection]:
 
 
 def _worst_error(key: tuple[str, str, str, str], verdicts: list[Verdict]) -> Iterator[LockedError]:
-    """Yield the worst of one group; nothing where none of it was judged and something was not refused."""
+    """Yield the worst of one group; nothing if none of it was judged and something was not refused."""
     judged = [verdict for verdict in verdicts if is_judged(verdict)]
     if judged:
         answer = min((verdict.answer for verdict in judged), key=WORST_FIRST.index)

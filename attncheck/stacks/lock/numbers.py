@@ -123,7 +123,7 @@ def _compare_speeds(pairs: Iterable[tuple[LockedSpeed, LockedSpeed]]) -> Iterato
             message = f"{before.backend} takes {times:.2f} × the lock's time: {move.now}, was {move.before}"
             evidence = [f"{before.case}, {before.passes}, {before.mode}, on {before.gpu}"]
             if before.reference_ms and now.reference_ms:
-                evidence.append(f"a plain product of matrices beside it takes {slowdown:.2f} × its time of then")
+                evidence.append(f"a plain product of matrices next to it takes {slowdown:.2f} × its time of then")
             yield judged.harmful(judged.SPEED_LOST, move, Problem(message, tuple(evidence), (), before.backend))
         elif now.median_ms - now.interval_ms > SLOWER * (before.median_ms + before.interval_ms):
             reason = f"the whole GPU is {slowdown:.2f} × slower, its plain product of matrices too"

@@ -16,7 +16,7 @@ from attncheck.stacks.lock.judged import JudgedMove
 def restore_package(snapshot: Snapshot, locked: LockedPackage, force: bool = False) -> Fix:
     """Return how to install the lock's version of a package: a command where an index has it, else in words.
 
-    `force` lays down the same version anew.
+    `force` lays down the same version again.
     """
     title = f"go back to the lock's {locked.name} {locked.version}"
     if not locked.from_index:
@@ -55,7 +55,7 @@ def compare_packages(
 
 
 def _describe_difference(before: LockedPackage, now: LockedPackage) -> tuple[str, str] | None:
-    """Return both sides in words, None where they are the same as far as both are known."""
+    """Return both sides in words, None if they are the same as far as both are known."""
     if before.version != now.version:
         return before.version, now.version
     if before.wheel_tags and now.wheel_tags and before.wheel_tags != now.wheel_tags:
@@ -99,7 +99,7 @@ def _compare_python(locked: Lock, now: Lock, code: str, measured: str) -> Iterat
 
 
 def _describe_cuda(fact: Fact[str]) -> str:
-    """Return the CUDA that torch was built with, "none" for a build without; "" where that is not known."""
+    """Return the CUDA that torch was built with, "none" for a build without; "" if that is not known."""
     if isinstance(fact, Known):
         return fact.value
     return "none" if isinstance(fact, Absent) else ""

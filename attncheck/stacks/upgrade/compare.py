@@ -38,7 +38,7 @@ def compare_snapshots(
     """Return how the rules' findings on `after` differ from those on `before`: pure judging.
 
     `known` are findings on what is installed that the rules make with more facts than `before` has: none of them breaks
-    by an upgrade, and only what both have is called mended.
+    by an upgrade, and only what both have is called fixed.
     """
     needs = needs_of_profile(judging.profile, before) | needs_of_profile(judging.profile, after)
     old = judge_side(make_snapshot_side(before, "what is installed"), needs)
@@ -56,7 +56,7 @@ def compare_snapshots(
         if known and make_key(finding) not in known_keys:
             continue
         if reason:
-            not_judged.append(f"whether it mends {finding.code} ({finding.subject or finding.name}): {reason}")
+            not_judged.append(f"whether it fixes {finding.code} ({finding.subject or finding.name}): {reason}")
         else:
             mends.append(finding)
     breaks, mends = _replace_mended(breaks, mends)

@@ -41,7 +41,7 @@ def resolve_moves(
 def _resolve(
     python: str, requirements: Sequence[str], options: Sequence[str], report_progress: Callable[[str], None]
 ) -> tuple[ResolvedPackage, ...]:
-    """Return what the environment's pip would install; uv, where there is no pip that can tell."""
+    """Return what the environment's pip would install; uv, if there is no pip that can tell."""
     try:
         return resolve_with_pip(python, requirements, report_progress, options)
     except Unanswered:
@@ -84,12 +84,12 @@ def _explain_untried(name: str) -> str:
 
 
 def list_torch_moves(moves: Moves, packages: tuple[RequestedPackage, ...]) -> tuple[Finding, ...]:
-    """Return the finding that pip would move torch, where nobody named it."""
+    """Return the finding that pip would move torch, if nobody named it."""
     torch = next((change for change in moves.along if change.name == "torch"), None)
     if torch is None or not torch.before:
         return ()
     subject = " ".join(f"{package.name} {package.version}" for package in packages)
-    fix = Fix("hold it, and see what fits beside it", "manual", f"pip install --dry-run … torch=={torch.before}")
+    fix = Fix("hold it, and see what fits next to it", "manual", f"pip install --dry-run … torch=={torch.before}")
     message = f"pip would move torch {torch.before} to {torch.after} for {subject}"
     problem = Problem(message, ("pip install --dry-run",), (fix,), subject)
     return (engine.make_finding_by_code(MOVES_TORCH, problem),)

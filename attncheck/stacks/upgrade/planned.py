@@ -36,7 +36,7 @@ def _is_installed(before: Snapshot, package: RequestedPackage) -> bool:
 
 
 def describe_version(snapshot: Snapshot, name: str) -> str:
-    """Return the installed version of a package; "" where it is not installed, or not known."""
+    """Return the installed version of a package; "" if it is not installed, or not known."""
     installed = snapshot.package(name)
     return installed.value.version if isinstance(installed, Known) else ""
 

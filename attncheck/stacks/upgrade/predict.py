@@ -1,4 +1,4 @@
-"""Judges an upgrade without running it: from tables and metadata, and from the new code where its wheel is at hand."""
+"""Judges an upgrade without running it: from tables and metadata, and from the new code if its wheel is available."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -36,7 +36,7 @@ BUILDS_ALONE = ("torch", "triton", "flash-attn", "flash-attn-3", "flash-attn-4")
 def list_open_questions(
     before: Snapshot, packages: tuple[RequestedPackage, ...], basis: Basis, all_requirements: bool
 ) -> Iterator[str]:
-    """Yield in lines what is not known of an upgrade that stands on `basis`."""
+    """Yield in lines what is not known of an upgrade that rests on `basis`."""
     if basis == "tried":
         return
     for package in packages:
@@ -81,12 +81,12 @@ def _describe_table(package: RequestedPackage) -> str:
 
 
 def list_import_findings(known: tuple[Finding, ...], withheld: tuple[Finding, ...], changed: set[str]) -> Iterator[str]:
-    """Yield the findings on what is installed that a plan cannot judge, where they name what would move."""
+    """Yield the findings on what is installed that a plan cannot judge, if they name what would move."""
     keys = {make_key(finding) for finding in withheld}
     for finding in known:
         text = "\n".join((finding.subject, finding.message, *finding.evidence)).lower().replace("_", "-")
         if make_key(finding) not in keys and any(name in text for name in changed):
-            yield f"whether it mends {finding.code} ({finding.subject or finding.name}): an import or a build shows it"
+            yield f"whether it fixes {finding.code} ({finding.subject or finding.name}): an import or a build shows it"
 
 
 BUILD_FOR_OTHER_TORCH = "ATN923"
@@ -95,7 +95,7 @@ BUILD_FOR_OTHER_TORCH = "ATN923"
 def list_outdated_builds(
     before: Snapshot, planned: Snapshot, changed: Collection[str], findings: Collection[Finding]
 ) -> Iterator[Finding]:
-    """Yield a finding for each package with extensions for the torch that goes, where its minor version moves.
+    """Yield a finding for each package with extensions for the torch that goes, if its minor version moves.
 
     `findings` are the rules' on the plan: a package that one of them is about is left to it.
     """
@@ -139,9 +139,9 @@ class Prediction:
 def predict_upgrade(
     request: UpgradeRequest, before: Snapshot, judging: Judging, all_requirements: bool, read: Snapshot | None = None
 ) -> Prediction:
-    """Return what the new versions would break and mend: pure judging.
+    """Return what the new versions would break and fix: pure judging.
 
-    `read` is the environment with the wheels that are at hand, by the static lane. `all_requirements`: `before` holds
+    `read` is the environment with the wheels that are available, by the static lane. `all_requirements`: `before` holds
     what packages outside the attention stack require too.
     """
     packages = list_changes(before, request.packages)
@@ -200,12 +200,12 @@ def read_wheels(
     seconds: float,
     report_progress: Progress,
 ) -> Snapshot:
-    """Return the environment with the wheels that are at hand, as their files tell: nothing is imported or fetched.
+    """Return the environment with the wheels that are available, as their files tell: nothing is imported or fetched.
 
-    Raises `Unanswered` where they cannot be unpacked.
+    Raises `Unanswered` if they cannot be unpacked.
     """
     paths = [package.wheel.path for package in packages if package.wheel is not None]
     if not all(os.path.isfile(path) for path in paths):
-        raise Unanswered("a wheel is gone")
+        raise Unanswered("a wheel no longer exists")
     with package_overlay(python, paths, report_progress, options=OFFLINE) as folder:
         return collect_beside(python, str(folder), ("static",), model, before, seconds, report_progress)

@@ -26,7 +26,7 @@ class RequestedPackage:
 
     @property
     def requirement(self) -> str:
-        """What an installer is given: the wheel's path where there is one."""
+        """What an installer is given: the wheel's path if there is one."""
         return self.wheel.path if self.wheel is not None else f"{self.name}=={self.version}"
 
 
@@ -119,11 +119,11 @@ def _parse_package(word: str) -> RequestedPackage:
 
 
 def _parse_pin(specifier: SpecifierSet) -> str:
-    """Return the one release that a specifier names, "" where it names a range."""
+    """Return the one release that a specifier names, "" if it names a range."""
     clauses = list(specifier)
     if len(clauses) != 1 or clauses[0].operator not in ("==", "===") or clauses[0].version.endswith(".*"):
         return ""
     try:
         return str(Version(clauses[0].version))
     except InvalidVersion:
-        raise BadUsage(f"{clauses[0].version!r} is no version; write NAME==VERSION: {EXAMPLE}") from None
+        raise BadUsage(f"{clauses[0].version!r} is not a version; write NAME==VERSION: {EXAMPLE}") from None

@@ -1,4 +1,4 @@
-"""What packages require of one another, held against the environment as it would be."""
+"""What packages require of one another, compared with the environment as it would be."""
 
 from collections.abc import Collection, Iterator
 
@@ -43,7 +43,7 @@ def list_broken_requirements(
 
 
 def list_moved_along(planned: Snapshot, packages: tuple[RequestedPackage, ...]) -> Iterator[Finding]:
-    """Yield what the new versions require and the plan does not hold, torch in a finding of its own."""
+    """Yield what the new versions require and the plan does not hold, torch in its own finding."""
     for package in packages:
         if package.wheel is None:
             continue
@@ -84,7 +84,7 @@ def _list_distributions(snapshot: Snapshot) -> Iterator[Distribution]:
 
 
 def _is_met(snapshot: Snapshot, requirement: Requirement) -> bool | None:
-    """Return whether a requirement is met, None where that is not known."""
+    """Return whether a requirement is met, None if that is not known."""
     version = snapshot.version(requirement.name)
     if isinstance(version, Known):
         return is_version_allowed(requirement.specifier, version.value)

@@ -1,4 +1,4 @@
-"""Judges an upgrade, tries it where that is asked for, and makes the report."""
+"""Judges an upgrade, tries it if that is requested, and makes the report."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -55,13 +55,13 @@ def run_upgrade(
 def _predict(
     request: UpgradeRequest, before: Snapshot, settings: UpgradeSettings, report_progress: Progress
 ) -> Prediction:
-    """Return what is judged without a run: by the new code where its wheel is at hand, else by tables."""
+    """Return what is judged without a run: by the new code if its wheel is available, else by tables."""
     target = settings.target
     if target is None or not any(package.wheel is not None for package in request.packages):
         return predict_upgrade(request, before, settings.judging, target is not None)
     try:
         read = read_wheels(target.python, request.packages, request.model, before, target.seconds, report_progress)
-    except Unanswered as error:  # a wheel for another machine, which is a finding of its own
+    except Unanswered as error:  # a wheel for another machine, which is its own finding
         prediction = predict_upgrade(request, before, settings.judging, True)
         return replace(prediction, not_known=(str(error), *prediction.not_known))
     return predict_upgrade(request, before, settings.judging, True, read)

@@ -23,7 +23,7 @@ from attncheck.workers.execution import ExecutionTarget
 DOES_NOT_RUN = "ATN926"
 STAGES = ("imports", "parity", "smoke")
 PARITY_SECONDS = 180.0
-SMALL_MODELS = ("llama",)  # where none is named
+SMALL_MODELS = ("llama",)  # if none is named
 Progress = Callable[[str], None]
 Run = Callable[[ExecutionTarget], Report]
 
@@ -174,7 +174,7 @@ def _try_run(
 
 
 def _judge_lost_run(name: str, reason: str, run: Run, target: ExecutionTarget, outcome: TrialOutcome) -> None:
-    """Judge a run that gives no answer with the new versions: broken by them where it gives one without."""
+    """Judge a run that gives no answer with the new versions: broken by them if it gives one without."""
     try:
         run(target)
     except Unanswered:

@@ -15,7 +15,7 @@ from attncheck.stacks.upgrade.requests import RequestedPackage
 from attncheck.stacks.upgrade.wheels import WheelFile
 
 WHEEL_DOES_NOT_FIT = "ATN924"
-NEWEST_GLIBC = 99  # minor version; where glibc's is not known, every wheel's is accepted
+NEWEST_GLIBC = 99  # minor version; if glibc's is not known, every wheel's is accepted
 LEGACY_GLIBC = {"manylinux1": 5, "manylinux2010": 12, "manylinux2014": 17}  # PEP 600
 # In the versions of flash-attn's wheels (attncheck.doctor.knowledge.flash_attn_wheels).
 BUILD = re.compile(r"\+cu(?P<cuda>\d+)torch(?P<torch>\d+\.\d+)cxx11abi(?P<abi>true|false)", re.IGNORECASE)
@@ -45,7 +45,7 @@ def _list_platforms(host: Host) -> Iterator[str]:
 
 
 def _read_minor(version: str) -> int:
-    """Return the second number of a version, 0 where it has none."""
+    """Return the second number of a version, 0 if it has none."""
     match = re.match(r"\d+\.(\d+)", version)
     return int(match[1]) if match else 0
 
@@ -68,7 +68,7 @@ def list_misfits(planned: Snapshot, packages: tuple[RequestedPackage, ...]) -> I
 
 
 def _describe_misfit(wheel: WheelFile, planned: Snapshot, host_tags: frozenset[str]) -> str:
-    """Return why a wheel does not fit, "" where nothing shows that it does not."""
+    """Return why a wheel does not fit, "" if nothing shows that it does not."""
     host = planned.host
     if wheel.tags.isdisjoint(host_tags) and host.platform == "linux":  # other systems' names are not spelt out here
         glibc = f", glibc {host.glibc.value}" if isinstance(host.glibc, Known) else ""
@@ -83,7 +83,7 @@ def _describe_misfit(wheel: WheelFile, planned: Snapshot, host_tags: frozenset[s
 
 
 def _describe_other_build(version: str, planned: Snapshot) -> str:
-    """Return for which torch a version says that it is built, where that is not the one that would be there."""
+    """Return for which torch a version says that it is built, if that is not the one that would be there."""
     built = BUILD.search(version)
     if built is None or not isinstance(planned.torch, Known):
         return ""

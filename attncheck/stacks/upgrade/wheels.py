@@ -86,7 +86,7 @@ def _parse_file_name(path: str) -> tuple[str, str, frozenset[str]]:
 
 
 def _read_metadata(archive: zipfile.ZipFile, path: str) -> bytes:
-    """Return METADATA. Raises `BadUsage` where the archive has none, or one that is not reasonable."""
+    """Return METADATA. Raises `BadUsage` if the archive has none, or one that is not reasonable."""
     entries = [
         entry
         for entry in archive.infolist()

@@ -37,7 +37,7 @@ def main(out: int) -> None:
 
 
 def run_task(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Run the task of a message; where what it measures by is not installed, that is the answer."""
+    """Run the task of a message; if what it measures by is not installed, that is the answer."""
     try:
         load_task(message["task"])(message, send)
     except ModuleNotFoundError as error:
@@ -62,7 +62,7 @@ def die_with_parent() -> None:
 
 
 def _exit_when_stdin_closes(folder: str) -> None:
-    """End when standard input does: attncheck is gone, for whatever reason, and cannot clear up any more."""
+    """End when standard input does: attncheck no longer exists, for whatever reason, and cannot clear up any more."""
     while sys.stdin.buffer.read(1):
         pass
     if folder:

@@ -1,9 +1,8 @@
 """Landlock: the kernel denies every write outside some folders, for this process and all that it starts, for good.
 
-Source: Linux 6.18 Documentation/userspace-api/landlock.rst. Reading stays as it is. Landlock 3 (Linux 6.2) is the first
-that knows truncation; none knows calls that change metadata alone, which `metadata.py` covers. Version 6 also keeps
-signals from processes outside.
-"""
+Source: Linux 6.18 Documentation/userspace-api/landlock.rst. Reading stays unchanged. Landlock 3 (Linux 6.2) is the
+first that knows truncation; none knows calls that change metadata alone, which `metadata.py` covers. Version 6 also
+keeps signals from processes outside."""
 
 import ctypes
 import os

@@ -1,7 +1,7 @@
-"""A program of hostile acts, each in a process of its own. It runs in the sandbox and needs the standard library alone.
+"""A program of hostile acts, each in its own process. It runs in the sandbox and needs the standard library alone.
 
 Started as `acts.py PLAN`, a JSON file: `victims`, the folders of each act, as `ground.lay_victim` lays them; `job`, the
-folder that a rehearsal may write to; `targets`, what stands for the hub, the user's other processes and their terminal.
+folder that a rehearsal may write to; `targets`, what represents the hub, the user's other processes and their terminal.
 It prints a JSON object: of each act "" or the error that it met.
 """
 
@@ -49,7 +49,7 @@ def call(number: int, *arguments: Any) -> int:
 
 
 def check(result: int) -> None:
-    """Raise `OSError` where a function of libc failed."""
+    """Raise `OSError` if a function of libc failed."""
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
@@ -88,7 +88,7 @@ def map_shared(victim: Path, job: Path) -> None:
 
 
 def replace_with_new(victim: Path, job: Path) -> None:
-    """Put a file of one's own in the place of another."""
+    """Put the user's own file in the place of another."""
     write(victim / "new")
     os.replace(victim / "new", victim / PRECIOUS)
 
@@ -100,31 +100,31 @@ def exchange(victim: Path, job: Path) -> None:
 
 
 def move_in(victim: Path, job: Path) -> None:
-    """Rename a file of one's own over another's."""
+    """Rename the user's own file over another's."""
     write(job / "mine")
     os.rename(job / "mine", victim / PRECIOUS)
 
 
 def link_out(victim: Path, job: Path) -> None:
-    """Give another's file a name in one's own folder, and write by it."""
+    """Give another's file a name in the user's own folder, and write by it."""
     os.link(victim / PRECIOUS, job / f"hard-{os.getpid()}")
     write(job / f"hard-{os.getpid()}")
 
 
 def link_in(victim: Path, job: Path) -> None:
-    """Give one's own file a name in another's folder."""
+    """Give the user's own file a name in another's folder."""
     write(job / f"mine-{os.getpid()}")
     os.link(job / f"mine-{os.getpid()}", victim / "new")
 
 
 def write_through_link(victim: Path, job: Path) -> None:
-    """Write to one's own folder, where a link leads out."""
+    """Write to the user's own folder, where a link leads out."""
     os.symlink(victim / PRECIOUS, job / f"link-{os.getpid()}")
     write(job / f"link-{os.getpid()}")
 
 
 def write_through_folder_link(victim: Path, job: Path) -> None:
-    """Make files in a folder that a link stands for, as a trainer does in its output."""
+    """Make files in a folder that a link represents, as a trainer does in its output."""
     os.symlink(victim, job / f"folder-{os.getpid()}")
     os.makedirs(job / f"folder-{os.getpid()}" / "checkpoint-1")
 
@@ -204,7 +204,7 @@ def link_unnamed(victim: Path, job: Path) -> None:
 
 
 def open_by_structure(victim: Path, job: Path) -> None:
-    """Truncate by openat2, whose flags no filter of calls sees; by the older way where that is missing."""
+    """Truncate by openat2, whose flags no filter of calls sees; by the older way if that is missing."""
     how = struct.pack("QQQ", os.O_WRONLY | os.O_TRUNC, 0, 0)
     call(OPENAT2, AT_FDCWD, os.fsencode(victim / PRECIOUS), how, ctypes.c_size_t(len(how)))
 
@@ -538,7 +538,7 @@ WORLD: dict[str, Callable[[Targets], object]] = {
 
 
 def attempt(act: Callable[[], object]) -> str:
-    """Try an act in a process of its own; return "", or the error that it met."""
+    """Try an act in its own process; return "", or the error that it met."""
     reader, writer = os.pipe()
     pid = os.fork()
     if not pid:

@@ -89,7 +89,7 @@ def _describe(path: Path) -> str:
 
 @dataclass
 class Listener:
-    """A socket that stands for the hub, a tracker, or another program's door; `received` is what came."""
+    """A socket that represents the hub, a tracker, or another program's door; `received` is what came."""
 
     listening: socket.socket
     received: list[bytes] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """No act of a hostile launch changes, sends or touches anything outside its folder, in any isolation that is to be had.
 
-Without isolation each act does its damage (the control). What Landlock alone cannot deny stands in `LEFT_OPEN`.
+Without isolation each act does its damage (the control). What Landlock alone cannot deny is in `LEFT_OPEN`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEFT_OPEN = {
     *("tcp_loopback", "tcp_own_address", "tcp_raw_call", "udp_loopback", "udp_own_address", "unix_path"),
     *("hub_by_urllib", "tracker_by_urllib", "hub_by_curl", "bind_process"),
 }
-# What the kernel answers where an act cannot be done without isolation either: another user's right, an older kernel,
+# What the kernel answers if an act cannot be done without isolation either: another user's right, an older kernel,
 # a file system without the call, no such device, no typing into terminals.
 IMPOSSIBLE = (
     "PermissionError",

@@ -26,7 +26,7 @@ DEEP = "import os\nfor _ in range(1500):\n    os.mkdir('d'); os.chdir('d')\nopen
 MANY = "import os\nfor n in range(1000): open(os.environ['ATTNCHECK_WATCH'] + f'/denied-{n}', 'w').write('x')"
 WATCH, JOB = '"$ATTNCHECK_WATCH"', '"$ATTNCHECK_FOLDER"'
 PIPES = ("entered", "steps-0.json", "rank-0.pt", "denied-1", "watcher-failed", "data-parallel")
-# Each is a shell's command; $PRECIOUS is a folder that must stay as it is.
+# Each is a shell's command; $PRECIOUS is a folder that must stay unchanged.
 RECORDS = {
     "watch_is_a_link": f"rm -rf {WATCH}; ln -s $PRECIOUS {WATCH}",
     "watch_is_a_file": f"rm -rf {WATCH}; echo x > {WATCH}",

@@ -79,7 +79,7 @@ POSITIONS = {
     "function": f"train() {{{{\npython loop.py {OPTIONS} --out ckpt --name $1\n}}}}\ntrain {{}}",
     "continued": f"python loop.py {OPTIONS} \\\n  --out ckpt \\\n  --name {{}}",
 }
-# A value that is one only once it is expanded again, where no text of the launch's words is a command.
+# A value that is one only once it is expanded again, if no text of the launch's words is a command.
 SECOND = {
     "prompt": ("'$(touch canary)'", "${X@P}"),
     "indirect": ("'a[$(touch canary)]'", "${!X}"),

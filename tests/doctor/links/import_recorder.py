@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 DEADLINE = 30  # seconds for one module's own import
-# Heavy packages that consumers import first: held by every child where they can be imported at all.
+# Heavy packages that consumers import first: held by every child if they can be imported at all.
 LIGHT = "torch transformers transformers.modeling_utils transformers.trainer numpy triton accelerate"
 PRELOADED = """
     pandas datasets peft torch.distributed.fsdp torch.distributed.tensor ray tensordict modelscope rich.console
@@ -93,7 +93,7 @@ def classify_error(error: BaseException) -> tuple[str, str, str]:
 
 
 def describe_error(error: BaseException) -> Record:
-    """Return the record of a failed import: its first cause, and where that was raised."""
+    """Return the record of a failed import: its first cause, and if that was raised."""
     root = find_root(error)
     own = ("importlib", __file__)
     frames = [frame for frame in traceback.extract_tb(root.__traceback__) if not any(x in frame.filename for x in own)]

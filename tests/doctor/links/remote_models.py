@@ -247,7 +247,7 @@ MODELS = {
 
 
 def write_models(folder: Path) -> list[Path]:
-    """Write each of them as a file of its own, and return the files."""
+    """Write each of them as its own file, and return the files."""
     paths = [folder / f"{name}.py" for name in MODELS]
     for path in paths:
         path.write_text(MODELS[path.stem])

@@ -1,4 +1,4 @@
-"""Released wheels laid unpacked, each in a folder of its own, so that any releases stand side by side on a path."""
+"""Released wheels laid unpacked, each in its own folder, so that any releases are side by side on a path."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FLASH_ATTN_STUB = "flash-attn==stub"
 
 @dataclass(frozen=True)
 class Pair:
-    """A consumer's release, the transformers it stands beside, and what else is on the path: "name==version"."""
+    """A consumer's release, the transformers it is alongside, and what else is on the path: "name==version"."""
 
     consumer: str
     transformers: str
@@ -68,7 +68,7 @@ def lay_requirements(folder: Path, requirements: tuple[str, ...]) -> Path:
 
 
 def lay(requirement: str) -> Path:
-    """Return a folder that holds one release, and what goes with it where it is transformers."""
+    """Return a folder that holds one release, and what goes with it if it is transformers."""
     if requirement == FLASH_ATTN_STUB:
         return lay_stub_flash_attn(SITES / "flash-attn-stub")
     name, _, version = requirement.partition("==")
@@ -84,6 +84,6 @@ def lay_stub_flash_attn(folder: Path) -> Path:
 
 
 def list_sites(pair: Pair) -> list[Path]:
-    """Return the folders of a pair in the order in which they stand on the path."""
+    """Return the folders of a pair in the order in which they are on the path."""
     requirements = [pair.consumer, f"transformers=={pair.transformers}", *pair.companions]
     return [*map(lay, requirements), lay_requirements(SITES / "light-dependencies", tuple(LIGHT_DEPENDENCIES.split()))]

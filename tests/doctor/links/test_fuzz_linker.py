@@ -1,4 +1,4 @@
-"""The linker on damaged sources: whatever a file holds, it answers, and other files are read all the same."""
+"""The linker on damaged sources: whatever a file holds, it answers, and other files are read anyway."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_predictions_agree_with_real_imports(pair: Pair, tmp_path: Path) -> None
 # What prediction rightly leaves open: a name that the package itself puts back, one that is bound on GPU machines only.
 OPEN = {
     "axolotl==0.12.2 4.57.6": 1,  # axolotl.utils.schemas.validation sets is_flash_attn_greater_or_equal
-    "ring-flash-attn==0.1.6 4.51.3": 11,  # _flash_supports_window_size stands under `if flash_attn_func:`
+    "ring-flash-attn==0.1.6 4.51.3": 11,  # _flash_supports_window_size is under `if flash_attn_func:`
 }
 
 

@@ -65,7 +65,7 @@ def lay(site: Path, packages: dict[str, Files]) -> None:
 
 
 def link(site: Path, trl: Files, **others: Files) -> list[dict[str, Any]]:
-    """Return the records of a trl with these files beside transformers 5.0.0."""
+    """Return the records of a trl with these files next to transformers 5.0.0."""
     lay(site, {"transformers": TRANSFORMERS, "trl": {"__init__": "", **trl}, **others})
     installed = [{"name": name, "version": "5.0.0"} for name in ("transformers", "trl", *others)]
     return [record for found in link_distributions(installed, [str(site)]).values() for record in found]
@@ -79,8 +79,8 @@ def describe(record: dict[str, Any]) -> str:
 BREAKS: dict[str, tuple[str, str]] = {
     "a name that is gone": ("from transformers.cache_utils import HybridCache", "transformers.cache_utils:HybridCache"),
     "a name that the lazy package never had": ("from transformers import Gone", "transformers:Gone"),
-    "a module that is gone": ("import transformers.gone", "transformers.gone:"),
-    "a name of a module that is gone": ("from transformers.gone.more import x", "transformers.gone.more:"),
+    "a module that no longer exists": ("import transformers.gone", "transformers.gone:"),
+    "a name of a module that no longer exists": ("from transformers.gone.more import x", "transformers.gone.more:"),
     "a private name, which a star import leaves out": (
         "from transformers.utils import _hidden",
         "transformers.utils:_hidden",

@@ -1,4 +1,4 @@
-"""The truth about imports: recorded by importing, kept as JSON, and held against a prediction."""
+"""The truth about imports: recorded by importing, kept as JSON, and compared with a prediction."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def is_link_failure(record: Mapping[str, Any]) -> bool:
 
 
 def failing_package(record: Mapping[str, Any]) -> str:
-    """Return the package whose own file failed: another than the consumer where that could not be imported."""
+    """Return the package whose own file failed: another than the consumer if that could not be imported."""
     frames = record.get("frames") or [""]
     return str(frames[-1]).partition("/")[0]
 
@@ -94,7 +94,7 @@ def load_truth(name: str) -> Truth:
 
 
 def shorten_record(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record without what is not read again: all but the kind, where no name was missing."""
+    """Return a record without what is not read again: all but the kind, if no name was missing."""
     keys = ("kind", "provider", "name", "frames", "parent") if is_link_failure(record) else ("kind", "provider")
     return {key: record[key] for key in keys if record.get(key)}
 

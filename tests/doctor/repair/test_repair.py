@@ -1,4 +1,4 @@
-"""One repair for a whole report: no two fixes contradict each other, and the rules find what it mends no more."""
+"""One repair for a whole report: no two fixes contradict each other, and the rules find what it fixes no more."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def with_versions(*packages: str) -> Change:
 
 # Faults of packages, each a change of the recorded machine (on which ring-flash-attn is broken from the start: ATN140).
 FAULTS: dict[str, Change] = {
-    "einops is gone": without_einops,
-    "flash-attn and einops are gone": lambda x: s.without_packages(without_einops(x), "flash-attn"),
+    "einops no longer exists": without_einops,
+    "flash-attn and einops no longer exist": lambda x: s.without_packages(without_einops(x), "flash-attn"),
     "openrlhf pins 5.15.0": with_requirer("openrlhf", "0.11.2", "transformers==5.15.0"),
     "trl pins below 5": with_requirer("trl", "1.0.0", "transformers<5", "datasets>=3"),
     "kernels are old": with_versions("kernels==0.9.1"),
@@ -75,7 +75,7 @@ FAULTS: dict[str, Change] = {
     "torch is a CPU build": lambda x: s.with_torch(x, version="2.13.0+cpu", cuda=s.Absent(), hip=s.Absent()),
     "torch is old": lambda x: s.with_torch(x, version="2.4.0+cu124", cuda=s.Known("12.4")),
     "vllm wants another torch": with_requirer("vllm", "0.29.0", "torch==2.12.0"),
-    "triton is gone": lambda x: s.without_packages(x, "triton"),
+    "triton no longer exists": lambda x: s.without_packages(x, "triton"),
     "torchvision is old": with_requirer("torchvision", "0.24.0", "torch==2.9.0"),
     "deterministic without cuBLAS": lambda x: s.with_env(x, FLASH_ATTENTION_DETERMINISTIC="1"),
     "verl on a release it excludes": with_requirer("verl", "0.9.1", "transformers!=5.6.0,<5.11,>=5.5.3"),

@@ -1,4 +1,5 @@
-"""A repair is resolved by uv and tried in a folder beside the environment, only when asked, and nothing is changed."""
+"""A repair is resolved by uv and tried in a folder alongside the environment, only when asked, and nothing is
+changed."""
 
 from __future__ import annotations
 
@@ -191,7 +192,7 @@ def test_an_index_without_the_packages_is_one_line(
 ) -> None:
     put_uv_on_path(tmp_path / "bin", monkeypatch, "echo 'No solution found' >&2; exit 1")
     trial = run_doctor(python, "--try-packages")["repair"]["trial"]  # type: ignore[index]
-    assert "cannot be installed beside the environment" in trial and "\n" not in trial
+    assert "cannot be installed next to the environment" in trial and "\n" not in trial
 
 
 def test_a_report_without_a_judge_is_left_alone() -> None:

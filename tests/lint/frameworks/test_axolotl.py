@@ -136,7 +136,7 @@ SDPA = "attn_implementation: sdpa\nsample_packing: true\n"
 LLAMA3 = RING + "ring_attn_func: varlen_llama3\n"
 CUT_ON = CUT + "cut_cross_entropy: true\n"
 PROBLEM_CASES = [  # version, settings, consequence, a fragment of the message, and valid settings
-    ("0.19.0", BOOLEAN_PACKING + "attn_implementation: sdpa\n", "refuses", "beside flash_attention", NAMED),
+    ("0.19.0", BOOLEAN_PACKING + "attn_implementation: sdpa\n", "refuses", "alongside flash_attention", NAMED),
     ("0.19.0", "attn_implementation: flash\n", "refuses", "'flash'", NAMED),
     ("0.16.1", "attn_implementation: eager\nflash_attention: true\n", "replaces", "eager is loaded", BOOLEAN_PACKING),
     ("0.16.1", "sdp_attention: true\nflash_attention: true\n", "refuses", "at once", BOOLEAN_PACKING),
@@ -182,7 +182,7 @@ def test_objections(version: str, more: str, consequence: str, fragment: str, va
     if problem.sets:
         fixed = parse_launch(rewrite_config(more, version, dict(problem.sets)), "yaml")
         again = FRAMEWORK.read(fixed, version, snapshots.with_model(snapshots.h200()))
-        assert find_problem(again, consequence, fragment) is None, "its own settings do not mend it"
+        assert find_problem(again, consequence, fragment) is None, "its own settings do not fix it"
 
 
 OLD_RING = BOOLEAN_PACKING + "sequence_parallel_degree: 2\nmicro_batch_size: 2\n"
@@ -193,7 +193,7 @@ GRPO_LIGER = "rl: grpo\ntrl: {use_liger_loss: true}\nflash_attention: true\nsequ
 @pytest.mark.parametrize(
     ("more", "fragment", "since", "until"),
     [
-        ("flash_attention: true\nattn_implementation: sdpa\n", "beside flash_attention", "0.12.0", ""),
+        ("flash_attention: true\nattn_implementation: sdpa\n", "alongside flash_attention", "0.12.0", ""),
         ("flash_attention: true\nattn_implementation: sdpa\n", "is loaded", "0.12.0", "0.17.0"),
         ("attn_implementation: flash\n", "'flash'", "0.17.0", ""),
         ("sdp_attention: true\nflash_attention: true\n", "at once", "0.8.1", "0.17.0"),
@@ -424,7 +424,7 @@ def _fixing_sets(row: tuple[str, str, str, str, str], version: str) -> dict[str,
 
 
 def test_the_corpus_is_taken_by_axolotls_own_schema_after_correction() -> None:
-    """Old files, brought to the newest release: refused or warned of before where we say so, taken after."""
+    """Old files, brought to the newest release: refused or warned of before if we say so, taken after."""
     version = "0.19.0"
     before, after, jobs = [], [], []
     for path in CORPUS_FILES:

@@ -1,4 +1,4 @@
-"""EasyR1: launches as its examples and forks write them, written anew after hiyouga/EasyR1 examples/*.sh."""
+"""EasyR1: launches as its examples and forks write them, written again after hiyouga/EasyR1 examples/*.sh."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_settings_are_written_where_they_stand() -> None:
     ("word", "is_refused"),
     [
         ("worker.actor.pading_free=true", True),
-        ("worker.actor.global_batch_size_per_device=1", False),  # init=False: OmegaConf takes it all the same
+        ("worker.actor.global_batch_size_per_device=1", False),  # init=False: OmegaConf takes it anyway
         ("worker.actor.model.override_config.rope_theta=1", False),  # any key goes into a dict
         ("worker.actor.padding_free=true", False),
     ],

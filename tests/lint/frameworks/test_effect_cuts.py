@@ -49,7 +49,7 @@ IDLE_DEFAULTS = {
     "swanlab_mode": "SwanLab is off",
     "swanlab_project": "SwanLab is off",
     "swanlab_email_language": "SwanLab is off",
-    "use_swanlab": "axolotl's plugin alone reads it, and the cut sets it where that is loaded",
+    "use_swanlab": "axolotl's plugin alone reads it, and the cut sets it if that is loaded",
     "otel_metrics_host": "use_otel_metrics is off",
     "logger.wandb.project": "no key of Weights & Biases is given",
     "logger.wandb.run_name": "no key of Weights & Biases is given",
@@ -72,7 +72,7 @@ def cut_wholly(
     """Return how a launch is cut, what is left of it, and its command with its file as one text."""
     sources = {path: Source(path, content, "yaml") for path, content in files.items()}
     source = Source(name or ("run.sh" if kind == "shell" else "x.yaml"), text, kind)
-    (read,) = read_launches(s.laptop(), source, lambda name: Absent("not here"), sources.get)
+    (read,) = read_launches(s.laptop(), source, lambda name: Absent("not available here"), sources.get)
     made = cutting.make_materials(read, STAGE, 30, False, 2, full_model)
     made = dataclasses.replace(made, trust_remote_code=trust_remote_code)
     cut = cutting.cut_job(read, made)
@@ -147,7 +147,7 @@ def test_a_number_or_a_switch_is_no_place(name: str, kind: str, value: str) -> N
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_somebody_says_of_every_setting_what_it_does(framework: str) -> None:
-    """A setting that can hold a place, or whose name sounds so, has an effect, is cut, or stands in the list."""
+    """A setting that can hold a place, or whose name sounds so, has an effect, is cut, or is in the list."""
     assert list_unclassified(list(walk_fields(framework)), list_cut_names(framework)) == [], (
         f"say in {effect_fields.HARMLESS.name} why they write and send nothing, or cut them"
     )
@@ -166,7 +166,7 @@ def test_a_new_setting_that_nobody_knows_is_found(planted: Field) -> None:
 
 
 def test_the_list_of_harmless_settings_is_of_settings_that_there_are() -> None:
-    """No name stands in it that no framework has, or whose words say that it does something."""
+    """No name is in it that no framework has, or whose words say that it does something."""
     names = {field.listed_name for framework in FRAMEWORKS for field in walk_fields(framework) if not field.effect}
     assert sorted(set(load_harmless("tables")) - names) == []
 
@@ -180,7 +180,7 @@ def test_somebody_says_it_of_the_settings_in_the_wheels(framework: str) -> None:
 
 
 def test_somebody_says_it_of_the_installed_training_arguments() -> None:
-    """transformers' own dataclass, where it is installed: a release that attncheck does not know yet too."""
+    """transformers' own dataclass, if it is installed: a release that attncheck does not know yet too."""
     transformers = pytest.importorskip("transformers")
     fields = [
         Field(field.name, effect_fields.read_kind(str(field.type)))
@@ -286,7 +286,7 @@ OPTIONS = """--overwrite --clean --log_file /precious/log.txt --exp_dir=/preciou
 
 
 def test_a_script_of_ones_own_keeps_its_inputs_and_loses_its_effects() -> None:
-    """Places lead into the throwaway folder, each under a name of its own; no value is in what is said."""
+    """Places lead into the throwaway folder, each under its own name; no value is in what is said."""
     kept = "--input_dir /in --log_level info --save_steps 5 --pad_token x --no_wandb --resume_download"
     _, effects, text = cut_wholly(SCRIPT.format(options=f"{' '.join(OPTIONS.split())} {kept}"))
     assert SENTINEL not in text and text.rstrip().endswith(
@@ -333,7 +333,7 @@ def test_what_a_script_does_by_default_is_set(tmp_path: Path) -> None:
 
 
 def test_remote_code_and_adapters_stay_where_they_are_allowed() -> None:
-    """Of a launch whose model is its own its adapter fits; its code is trusted where the user says so."""
+    """Of a launch whose model is its own its adapter fits; its code is trusted if the user says so."""
     text = launches.TRL.replace("--packing", "--trust_remote_code --model_init_kwargs '{\"trust_remote_code\": true}'")
     assert "remote" not in cut_wholly(text)[2]
     assert cut_wholly(text, trust_remote_code=True)[2].count("trust_remote_code") == 2
@@ -344,7 +344,7 @@ def test_remote_code_and_adapters_stay_where_they_are_allowed() -> None:
 
 
 def test_a_launchers_own_logs_are_kept_in() -> None:
-    """torchrun's --log-dir is no option of the script."""
+    """torchrun's --log-dir is not an option of the script."""
     text = launches.VERL.replace("--standalone", "--standalone --log-dir /precious --redirects 3")
     assert f"--log-dir {STAGE}/job/output/log_dir --redirects 3" in cut_wholly(text)[2]
 
@@ -365,7 +365,7 @@ def test_tables_of_a_file_are_cut_inside(text: str) -> None:
 
 
 def test_a_key_that_cannot_be_taken_out_is_no_rehearsal() -> None:
-    """An alias stands for a table somewhere else: what it sets is not left to chance."""
+    """An alias represents a table somewhere else: what it sets is not left to chance."""
     for text in ("base: &base\n  hub_model_id: mine\nother:\n  <<: *base\n", "a: &x mine\nhub_token: *x\n"):
         with pytest.raises(Unanswered, match=r"hub_(model_id|token) may write or send, and cannot be taken out"):
             cut_wholly(f"{launches.AXOLOTL}{text}", "yaml")

@@ -124,7 +124,7 @@ NO_FLASH = without_packages(FLASH, "flash-attn")
         ("flash_attn: fa2", NO_FLASH, "without flash-attn", "", ""),
         ("", with_model(FLASH, model_type="gpt_oss"), "load_and_register_kernel", "0.9.4", ""),
         ("packing: true", FLASH, "gives a mask of ones", "", ""),
-        # Positions beside the mask of ones, which flash attention reads, came with 0.9.3.
+        # Positions alongside the mask of ones, which flash attention reads, came with 0.9.3.
         ("packing: true\nflash_attn: fa2\nper_device_train_batch_size: 1", FLASH, "gives a mask of ones", "", "0.9.3"),
         ("stage: pt", FLASH, "stage pt joins texts", "", ""),
         ("stage: dpo\nneat_packing: true", FLASH, "neat_packing in stage dpo", "", ""),

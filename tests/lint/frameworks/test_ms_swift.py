@@ -91,7 +91,7 @@ def test_what_a_plan_is() -> None:
     plan = read_command_job(FLASH_PACKING + " --per_device_train_batch_size 2 --use_liger_kernel true").plan
     assert (plan.attn_implementation, plan.packing, plan.precision) == ("flash_attention_2", "position_ids", "bf16")
     assert (plan.batch, plan.max_length, plan.liger, plan.gradient_checkpointing) == (1, 4096, True, True)
-    assert plan.accumulation == 8, "16 rows to a step where none is written"
+    assert plan.accumulation == 8, "16 rows to a step if none is written"
     padded = read_command_job(" --padding_side left --gradient_checkpointing false").plan
     assert (padded.packing, padded.padding_side, padded.gradient_checkpointing) == ("padding", "left", False)
     assert read_command_job("", command=COMMAND.replace("bfloat16", "float32")).plan.precision == "fp16"
@@ -226,7 +226,7 @@ def test_objections(
     assert problem.evidence[0].startswith("ms-swift ") and problem.location.source == "command line" and problem.sets
     assert find_problem(read_command_job(valid, version, command, **model), consequence, fragment) is None
     fixed = read_command_job("", version, rewrite_command(more, version, dict(problem.sets), command, **model), **model)
-    assert find_problem(fixed, consequence, fragment) is None, "its own settings do not mend it"
+    assert find_problem(fixed, consequence, fragment) is None, "its own settings do not fix it"
 
 
 WINDOWED = {**TWO_KV_HEADS, "sliding_window": Known(4096)}
@@ -255,8 +255,8 @@ WINDOWED = {**TWO_KV_HEADS, "sliding_window": Known(4096)}
         (COMMAND, FLASH_PACKING, "packing with qwen3_next", QWEN3_NEXT, "3.8.0", ""),
         (COMMAND, FLASH_PACKING, "carry their state", QWEN3_5, "3.8.0", "4.2.0"),
         (COMMAND, FLASH_PACKING, "flash-linear-attention is not installed", QWEN3_5, "4.3.1", ""),
-        ("swift sft --config c.yaml", "", "is no option before", {}, "3.8.0", "3.10.0"),
-        ("swift sft --config c.yaml", "", "is no option since", {}, "4.1.0", ""),
+        ("swift sft --config c.yaml", "", "is not an option before", {}, "3.8.0", "3.10.0"),
+        ("swift sft --config c.yaml", "", "is not an option since", {}, "4.1.0", ""),
     ],
 )  # fmt: skip
 def test_objections_hold_in_their_releases_alone(

@@ -73,7 +73,7 @@ def read_script(path: Path) -> Source:
 
 @cache
 def unpack_wheel(version: str) -> Path:
-    """Return the folder with a release's command lines, out of its wheel; skips where there is no index to ask."""
+    """Return the folder with a release's command lines, out of its wheel; skips if there is no index to ask."""
     folder = CACHE / f"openrlhf-{version}"
     if not (folder / "openrlhf" / "cli").is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -117,14 +117,14 @@ PROBLEM_CASES: list[tuple[str, str, str, str, str]] = [
      f"{SFT} --ds.packing_samples --ds.attn_implementation flash_attention_3"),
     ("hub", f"{SFT} --ds.packing_samples --ds.attn_implementation kernels-community/vllm-flash-attn3", "replaces",
      "vllm-flash-attn3 by flash_attention_2", f"{SFT} --ds.attn_implementation kernels-community/vllm-flash-attn3"),
-    ("one row", f"{SFT} --train.micro_batch_size 1 --ds.packing_samples", "ignores", "lays nothing together",
+    ("one row", f"{SFT} --train.micro_batch_size 1 --ds.packing_samples", "ignores", "packs nothing",
      f"{SFT} --ds.packing_samples"),
     ("4 bits", f"{SFT} --ds.load_in_4bit --ds.param_dtype fp16", "refuses", "without bf16", f"{SFT} --ds.load_in_4bit"),
     ("tensor parallel", f"{SFT} --ds.tensor_parallel_size 2 --ds.param_dtype fp16", "refuses", "2 without bf16",
      f"{SFT} --ds.tensor_parallel_size 2"),
     ("batch", f"{SFT} --train.batch_size 100 --train.micro_batch_size 3", "refuses", "is no multiple of",
      f"{SFT} --train.batch_size 96 --train.micro_batch_size 3"),
-    ("small batch", f"{SFT} --train.batch_size 4 --train.micro_batch_size 2", "refuses", "4 is no multiple",
+    ("small batch", f"{SFT} --train.batch_size 4 --train.micro_batch_size 2", "refuses", "4 is not a multiple",
      f"{SFT} --train.batch_size 8 --train.micro_batch_size 2"),
     ("ring's batch", f"{SFT} --ds.packing_samples --ds.ring_attn_size 2 --train.batch_size 2", "refuses",
      "× 2 ranks that share a row", f"{SFT} --ds.packing_samples --ds.ring_attn_size 2 --train.batch_size 4"),
@@ -209,7 +209,7 @@ def test_what_the_framework_does_with_settings(name: str, text: str, consequence
 PROBLEM_RANGES = [
     ("ring", " without --", "0.5.4", ""),
     ("packing", "sdpa by flash_attention_2", "", ""),
-    ("one row", "lays nothing together", "", ""),
+    ("one row", "packs nothing", "", ""),
     ("4 bits", "without bf16", "", ""),
     ("tensor parallel", "2 without bf16", "0.7.4", ""),
     ("batch", "is no multiple of", "", ""),

@@ -1,4 +1,4 @@
-"""Releases of a framework that fail beside a release of another package: said with the command that mends it."""
+"""Releases of a framework that fail alongside a release of another package: said with the command that fixes it."""
 
 from __future__ import annotations
 

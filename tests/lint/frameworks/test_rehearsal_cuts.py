@@ -133,13 +133,13 @@ def cut_text(
     files: Mapping[str, str] = MappingProxyType({}),
     **packages: str,
 ) -> tuple[JobCut, cutting.CutLaunch]:
-    """Return how a launch is cut, and what would run; `files` are those beside it, `packages` what is installed."""
+    """Return how a launch is cut, and what would run; `files` are those next to it, `packages` what is installed."""
     name = "run.sh" if kind == "shell" else "x.yaml"
     snapshot = s.laptop()
     for package, version in packages.items():
         snapshot = s.with_package(snapshot, package, version)
     sources = {path: Source(path, content, "yaml") for path, content in files.items()}
-    (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not here"), sources.get)
+    (read,) = read_launches(snapshot, Source(name, text, kind), lambda name: Absent("not available here"), sources.get)
     materials = cutting.make_materials(read, STAGE, 30, uses_gpu, processes, full_model, real_data)
     cut = cutting.cut_job(read, materials)
     return cut, cutting.cut_launch(read, cut, {}, STAGE, materials)
@@ -283,7 +283,7 @@ def test_openrlhf_has_a_step_of_as_many_rows_as_its_ranks_take() -> None:
 
 
 def test_openrlhf_dpo_takes_pairs_and_the_model_as_reference() -> None:
-    """The keys are our own; a reference of its own becomes the small model, which is said."""
+    """The keys are our own; its own reference becomes the small model, which is said."""
     cut, launch = cut_text(OPENRLHF_DPO)
     assert cut.form == "preference" and "--data.prompt_key prompt" in launch.command
     assert "--data.chosen_key chosen --data.rejected_key rejected" in launch.command and "ref." not in launch.command
@@ -317,7 +317,7 @@ def test_openrlhf_multiturn_takes_messages() -> None:
 
 
 def test_verl_reads_parquet_on_a_cpu_of_its_own() -> None:
-    """Its data are Parquet; FSDP 2 stands for FSDP 1; a row is over as many ranks as there are processes."""
+    """Its data are Parquet; FSDP 2 represents FSDP 1; a row is over as many ranks as there are processes."""
     cut, launch = cut_text(VERL)
     assert "--nnodes=1 --nproc_per_node=2" in launch.command and f"model.path={STAGE}/model" in launch.command
     assert f"data.train_files={STAGE}/data/train.parquet" in launch.command
@@ -530,7 +530,7 @@ def test_a_gpu_keeps_what_needs_one(text: str) -> None:
 
 
 def test_the_emulated_flash_attn_is_laid_as_a_package(tmp_path: Path) -> None:
-    """Its files stand where an installed flash-attn's do, its distribution beside it."""
+    """Its files are where an installed flash-attn's do, its distribution next to it."""
     from attncheck.rehearsal import execution
 
     execution._lay_flash_attn(tmp_path)

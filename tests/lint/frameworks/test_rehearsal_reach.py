@@ -42,7 +42,7 @@ def test_a_configuration_alone_is_started_by_its_framework() -> None:
 
 
 def test_a_configuration_keeps_what_its_framework_takes() -> None:
-    """Keys of a program of the user's own go, old names are new ones, and what is set goes by those."""
+    """Keys of the user's own program go, old names are new ones, and what is set goes by those."""
     keys = (
         "dataset_mixer:\n  a/b: 1.0\nsystem_prompt: hey\nmax_seq_length: 4096\nuse_liger: true\ntorch_dtype: bfloat16\n"
     )

@@ -101,9 +101,7 @@ def test_argparse_takes_beginnings_and_hyphens() -> None:
 def test_a_switch_without_a_default_needs_a_value() -> None:
     job = read_job(SFT_COMMAND + "--bf16 --packing")
     assert [
-        (problem.message.split(" stands")[0], problem.sets)
-        for problem in job.problems
-        if problem.consequence == "refuses"
+        (problem.message.split(" is")[0], problem.sets) for problem in job.problems if problem.consequence == "refuses"
     ] == [("--bf16", {"bf16": "true"})]
     assert read_job(SFT_COMMAND + "--bf16 --packing", "0.18.2").problems[0].consequence == "wrong", (
         "a plain bool until 0.18"
@@ -230,10 +228,10 @@ FLASH = f"{SFT_COMMAND} --packing --attn_implementation flash_attention_2"
         ("trl dpo --model_name_or_path a/b --padding_free", h200(), "does nothing in DPO", "0.29.1", ""),
         ("python trl/scripts/sft.py --model_name_or_path a/b", h200x2(), "nn.DataParallel", "1.15.0", ""),
         (f"{GRPO_COMMAND} --num_generations 1", h200(), "at least 2", "0.15.2", ""),
-        (f"{GRPO_COMMAND} --num_generations 4", h200(), "1 steps = 6 is no multiple", "0.15.2", ""),
-        (f"{GRPO_COMMAND} --num_generations 4 --gradient_accumulation_steps 2", h200(), "is no multiple", "0.15.2",
+        (f"{GRPO_COMMAND} --num_generations 4", h200(), "1 steps = 6 is not a multiple", "0.15.2", ""),
+        (f"{GRPO_COMMAND} --num_generations 4 --gradient_accumulation_steps 2", h200(), "is not a multiple", "0.15.2",
          "0.17.0"),
-        (f"{GRPO_COMMAND} --num_generations 4".replace("grpo", "rloo"), h200(), "is no multiple", "0.22.2", ""),
+        (f"{GRPO_COMMAND} --num_generations 4".replace("grpo", "rloo"), h200(), "is not a multiple", "0.22.2", ""),
         (FLASH, HYBRID, "by position_ids alone", "0.19.1", "1.16.0"),
         (f"{SFT_COMMAND} --use_liger_kernel", h200(), "patches layers only", "1.15.0", ""),
     ],
@@ -329,7 +327,7 @@ def test_the_corpus_is_read(path: Path) -> None:
         assert not again.unknown_settings and job.plan.max_length > 0
 
 
-# The real parser, out of the wheel: prints what it leaves over of each argv, null where it refuses them.
+# The real parser, out of the wheel: prints what it leaves over of each argv, null if it refuses them.
 PARSER_SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -428,7 +426,7 @@ def test_trainers_are_recognised(command: str, trainer: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "python train_sft.py --use_liger True",  # after 2U1/Qwen2-VL-Finetune, a trainer of its own
+        "python train_sft.py --use_liger True",  # after 2U1/Qwen2-VL-Finetune, its own trainer
         "python train_dpo.py",  # nothing but the name says so
         "python sft_then_dpo.py",  # either
         "python train_dpo.py --beta 0.1 --stage dpo",  # LLaMA-Factory's

@@ -29,7 +29,7 @@ from tests.lint.frameworks.ranges import check_range
 CORPUS = Path(__file__).parents[2] / "data" / "launch" / "verl"
 SCRIPTS = sorted(CORPUS.glob("*.sh"))
 RELEASES = ("0.9.1", "0.4.1")
-# Each composes in a Hydra of its own, which takes seconds.
+# Each composes in its own Hydra, which takes seconds.
 NEWEST_QUICKLY = [RELEASES[0], *(pytest.param(release, marks=pytest.mark.nightly) for release in RELEASES[1:])]
 PPO = "python3 -m verl.trainer.main_ppo"
 SFT = "torchrun --nnodes=1 --nproc_per_node=8 -m verl.trainer.sft_trainer"
@@ -76,7 +76,7 @@ def names_now(text: str, version: str = "0.9.1") -> dict[str, tuple[str, ...]]:
 
 @pytest.fixture(scope="session")
 def hydra_environ() -> dict[str, str]:
-    """Return the environment in which Hydra can be imported; it is installed once beside the wheels."""
+    """Return the environment in which Hydra can be imported; it is installed once alongside the wheels."""
     if importlib.util.find_spec("hydra") is not None:
         return dict(os.environ)
     folder = wheels.CACHE.parent / "hydra-1.3"
@@ -115,11 +115,11 @@ def compose_with_hydra(hydra_environ: dict[str, str], jobs: list[list[Any]]) -> 
 
 
 def hydra_job(launch: Launch, version: str, folder: str) -> list[Any]:
-    """Return a launch as a job for Hydra; one without a configuration where the release has no such module."""
+    """Return a launch as a job for Hydra; one without a configuration if the release has no such module."""
     release = tables.find_release(version)
     inputs = parse_hydra_inputs(launch)
     module_config = release.config_of_module(inputs.module)
-    # Shell variables stand for something without signs of Hydra's grammar.
+    # Shell variables represent something without signs of Hydra's grammar.
     overrides = [re.sub(r"\$\{?\w+\}?", "x", override.text) for override in inputs.overrides]
     return [folder, (inputs.config_name or module_config) if module_config else "no such module", overrides]
 
@@ -385,7 +385,7 @@ def test_batches_that_verl_asserts(old: str, new: str, part: str) -> None:
     problems = find_problems(VALID.replace(old, new))
     assert any(part in problem.message and problem.consequence == "refuses" for problem in problems), problems
     for problem in problems:
-        if problem.sets:  # what is advised mends it
+        if problem.sets:  # what is advised fixes it
             remaining = find_problems(write_settings(VALID.replace(old, new), "0.9.1", problem.sets))
             assert problem.message not in [other.message for other in remaining]
 

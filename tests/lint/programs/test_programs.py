@@ -13,7 +13,7 @@ from attncheck.lint.programs.program import Entry, read_program
 from tests.lint.programs.trees import find_nothing, read_script, write_tree
 
 # after hiyouga/EasyR1 verl/workers/actor/config.py: fields that only the program sets are in the structured
-# configuration all the same, and OmegaConf takes them from the command line
+# configuration anyway, and OmegaConf takes them from the command line
 FIELDS = """
     from dataclasses import dataclass, field
     from typing import ClassVar

@@ -1,4 +1,5 @@
-"""Programs of one's own around a ring: each omission is said, and the program that leaves nothing out is silent."""
+"""Programs of the user's own around a ring: each omission is said, and the program that leaves nothing out is
+silent."""
 
 from __future__ import annotations
 

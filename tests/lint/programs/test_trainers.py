@@ -24,7 +24,7 @@ TRAINER = "from transformers import HfArgumentParser, Trainer, TrainingArguments
 
 
 def read_tree(folder: Path, files: dict[str, str], command: str) -> list[Launch]:
-    """Return the launches of a script beside a program."""
+    """Return the launches of a script alongside a program."""
     write_tree(folder, {**files, "run.sh": command + "\n", ".git/HEAD": ""})
     source = read_source(str(folder / "run.sh"))
     return launches.find_launches(source, make_file_reader((source,)))

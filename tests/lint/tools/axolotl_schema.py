@@ -2,8 +2,8 @@
 
     python axolotl_schema.py WHEEL < list of configurations as JSON  ->  list of [refusal or "", what it logged] as JSON
 
-Run in a process of its own: every module that is neither Python's own, pydantic's nor axolotl's is replaced by names
-that stand for anything and are false.
+Run in its own process: every module that is neither Python's own, pydantic's nor axolotl's is replaced by names
+that represent anything and are false.
 """
 
 from __future__ import annotations

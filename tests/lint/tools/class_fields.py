@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-Row = tuple[str, Any]  # the annotation, and the default where it is a plain value
+Row = tuple[str, Any]  # the annotation, and the default if it is a plain value
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Package:
     def find_class(
         self, module: str, name: str, visited: frozenset[str] = frozenset()
     ) -> tuple[str, ast.ClassDef] | None:
-        """Return the module that really defines a class, and its definition; None where another package does."""
+        """Return the module that really defines a class, and its definition; None if another package does."""
         if module not in self.texts:
             self.foreign.add(f"{module}.{name}")
             return None

@@ -19,7 +19,7 @@ from tests.wheels import Wheel
 NAMES = Path(__file__).parents[3] / "attncheck" / "lint" / "names"
 COLUMNS = ["first release", "last release", "kind", "default", "choices"]
 REQUIRED_PACKAGES = ("transformers", "accelerate", "torch", "trl", "peft", "flash-attn", "liger-kernel", "deepspeed")
-Row = list[Any]  # kind, default, choices where there are any
+Row = list[Any]  # kind, default, choices if there are any
 
 
 def list_wheels(directory: Path, name: str) -> dict[str, Wheel]:

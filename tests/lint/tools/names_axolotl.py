@@ -69,7 +69,7 @@ def plugin_fields(package: Package) -> Iterator[tuple[str, list[Any]]]:
 
 
 def read_requirements(metadata: str, packages: Iterable[str]) -> dict[str, list[Any]]:
-    """Return name -> [what METADATA requires of it]; an extra's requirement where it is the only one."""
+    """Return name -> [what METADATA requires of it]; an extra's requirement if it is the only one."""
     specifiers: dict[str, list[Any]] = {}
     for text in email.message_from_string(metadata).get_all("Requires-Dist") or ():
         try:

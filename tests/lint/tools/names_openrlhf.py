@@ -4,7 +4,7 @@
     python tests/lint/tools/names_openrlhf.py DIRECTORY_OF_WHEELS
 
 For every release and every trainer the `if __name__ == "__main__"` block of `cli/train_*.py` is cut at
-`parser.parse_args()` and run: its parser is asked for its options, so that names made in loops are found too. The
+`parser.parse_args()` and run: its parser is requested its options, so that names made in loops are found too. The
 first-line requirements of METADATA on what attention depends on are kept with the releases.
 """
 

@@ -6,7 +6,7 @@
 Which dataclasses a script takes (scripts/*.py, before 0.13 commands/scripts/*.py) and their fields, without those that
 come from transformers' TrainingArguments; and the configurations of trainers whose scripts are examples, in trl.trainer
 or trl.experimental. What `trl sft` does not know goes to `accelerate launch` (cli/commands/training.py:58-71 of
-1.16.0): its options stand under "launcher", with "switch" for those without value.
+1.16.0): its options are under "launcher", with "switch" for those without value.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ SearchPathPlugin: Any = importlib.import_module("hydra.plugins.search_path_plugi
 OmegaConf: Any = importlib.import_module("omegaconf").OmegaConf
 
 
-class SharedSearchPath(SearchPathPlugin):  # type: ignore[misc]  # Hydra may be missing where this is only checked
+class SharedSearchPath(SearchPathPlugin):  # type: ignore[misc]  # Hydra may be missing if this is only checked
     """Adds verl's own configurations to the search path, as its experimental ones ask for in their `hydra` key."""
 
     root = ""
@@ -81,7 +81,7 @@ def read_defaults(folder: Path, name: str) -> list[Any]:
 
 
 def read_own_leaves(folder: Path, name: str) -> dict[str, Any]:
-    """Return the leaves that stand in a configuration's own file."""
+    """Return the leaves that are in a configuration's own file."""
     raw = OmegaConf.to_container(OmegaConf.load(folder / f"{name}.yaml"), resolve=False)
     assert isinstance(raw, dict)
     return dict(iter_leaves({key: value for key, value in raw.items() if key not in ("defaults", "hydra")}))

@@ -1,1 +1,1 @@
-"""Attention that is wrong on purpose: what parity and determinism must catch, and correct emulations beside it."""
+"""Attention that is wrong on purpose: what parity and determinism must catch, and correct emulations next to it."""

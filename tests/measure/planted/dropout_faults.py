@@ -129,7 +129,7 @@ DROPOUT_FAULTS = (
              backward_masks=lambda self, kept: (kept, kept.roll(1, 1), kept)),
     _planted("dropout_of_next_row_in_dq", "dq with the dropout mask of the next query",
              backward_masks=lambda self, kept: (kept.roll(1, 2), kept, kept)),
-    _planted("dropout_drawn_again", "backward draws a mask of its own", backward_masks=_drawn_again),
+    _planted("dropout_drawn_again", "backward draws its own mask", backward_masks=_drawn_again),
     _planted("dropout_not_scaled", "what is kept is not divided by the share kept", scaled=lambda self, kept: kept),
     _planted("dropout_delta_of_p", "D = rowsum(P·dP), with P as it was before dropout and dP without it",
              delta=lambda self, dp, p, dout, out: (p * dp).sum(-1, keepdim=True) * (1.0 - self.rate)),

@@ -1,4 +1,4 @@
-"""Correct attention kernels in plain torch, which round where a FlashAttention-class kernel rounds.
+"""Correct attention kernels in plain torch, which round if a FlashAttention-class kernel rounds.
 
 Scores, running maximum and sums are float32; P and dS are rounded to the io dtype before their matmul, as are the
 results; D = rowsum(dO·O) takes the rounded O; the backward is written by hand. Every step is a method, so that a
@@ -160,7 +160,7 @@ class Kernel:
         return out / total.masked_fill(total == 0.0, 1.0), self.log_sum(self.subtracted(top), total)
 
     def subtracted(self, top: Tensor) -> Tensor:
-        """Return what is subtracted from the scores: their maximum so far, 0 where no key was seen."""
+        """Return what is subtracted from the scores: their maximum so far, 0 if no key was seen."""
         return top.masked_fill(top == -math.inf, 0.0)
 
     def exp(self, x: Tensor) -> Tensor:
@@ -335,7 +335,7 @@ class Float64Inside(Kernel):
         return replace(work, q=work.q.double(), k=work.k.double(), v=work.v.double(), dout=work.dout.double())
 
     def rounded(self, x: Tensor) -> Tensor:
-        """Return x as it is."""
+        """Return x unchanged."""
         return x
 
 

@@ -33,7 +33,7 @@ def _as(mask: Tensor, case: Case) -> Tensor:
 
 
 def _moved(bound: str, low: int, high: int) -> Altered:
-    """Return what moves the diagonals where the causal mask, the left or the right side of a window binds."""
+    """Return what moves the diagonals if the causal mask, the left or the right side of a window binds."""
 
     def altered(case: Case, mask: Tensor) -> Tensor:
         left, right = case.window_size
@@ -140,7 +140,7 @@ def _clipped(case: Case, mask: Tensor) -> Tensor:
 
 
 def _after_empty(case: Case, mask: Tensor) -> Tensor:
-    """Return the mask of a kernel for which a document begins where the one before the empty one began."""
+    """Return the mask of a kernel for which a document begins if the one before the empty one began."""
     documents = list(iter_segments(case))
     for before, empty, after in zip(documents, documents[1:], documents[2:]):
         if case.layout == "packed" and empty.k_start == empty.k_stop:
@@ -186,7 +186,7 @@ PLACES: tuple[Row, ...] = (
     ("one_query_row_sees_one_more", "a mask wrong in the middle query row only", _tail_row),
     ("one_head_sees_the_next_key", "causal mask off by one in the last head only", _one_head),
     ("one_batch_row_sees_the_next_key", "causal mask off by one in the last batch row only", _one_batch_row),
-    ("remainder_1_dropped", "last key lost where the length is a multiple of 64 plus 1", _remainder),
+    ("remainder_1_dropped", "last key lost if the length is a multiple of 64 plus 1", _remainder),
 )
 LAYOUTS: tuple[Row, ...] = (
     ("right_padding_attended", "padding on the right attended", _padding_attended("right_padded")),

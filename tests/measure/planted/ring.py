@@ -35,7 +35,7 @@ class Ring(Kernel):
         return list(range(self.world))
 
     def piece(self, work: Work, rank: int, step: int) -> Work | None:
-        """Return the work of one rank at one step, None where its keys are not seen."""
+        """Return the work of one rank at one step, None if its keys are not seen."""
         rows, keys = self.shards(work.q.shape[2])[rank], self.shards(work.k.shape[2])[self.source(rank, step)]
         piece = self.fetched(work, rank, step, work.rows(rows).keys(keys))
         return piece if bool(piece.mask.any()) else None
@@ -71,7 +71,7 @@ class Ring(Kernel):
         return out - self.weight(lse, new_lse) * (out - new), self.merged_lse(lse, new_lse)
 
     def weight(self, lse: Tensor, new: Tensor) -> Tensor:
-        """Return the share of the new part; 0 where neither saw a key."""
+        """Return the share of the new part; 0 if neither saw a key."""
         return torch.sigmoid(new - lse).nan_to_num(0.0)
 
     def merged_lse(self, lse: Tensor, new: Tensor) -> Tensor:

@@ -165,7 +165,7 @@ MERGE = (
     _ring("merge_lse_head_order", "LSE of the head before",
           lambda c: ring_case(c) and c.num_heads > 1, merge=_head_order),
     _ring("merge_lse_stale", "LSE stays that of the first block", merged_lse=lambda self, lse, new: lse),
-    _ring("merge_exp_overflow", "log(1 + exp(x)) overflows where block LSEs are 90 apart",
+    _ring("merge_exp_overflow", "log(1 + exp(x)) overflows if block LSEs are 90 apart",
           _overflows, merged_lse=_overflowing),
 )  # fmt: skip
 SCHEDULE = (

@@ -114,7 +114,7 @@ def _lost(case: Case) -> bool:
 
 
 def _fault(name: str, family: str, what: str, applies: Callable[[Case], bool]) -> Fault:
-    """Return a fault of the kernel, planted only where it applies."""
+    """Return a fault of the kernel, planted only if it applies."""
 
     def run(inputs: Inputs, deterministic: bool) -> Outputs:
         return run_triton(inputs, deterministic, name if applies(inputs.case) else "")

@@ -1,6 +1,6 @@
 """Plants a fault in an installed package while it is imported: ATTNCHECK_TEST_PLANT is "module\\nold text\\nnew text".
 
-The package on disk stays as it is. This is a user's own `sitecustomize`, which the watcher's hands on to.
+The package on disk stays unchanged. This is a user's own `sitecustomize`, which the watcher's hands on to.
 """
 
 import os

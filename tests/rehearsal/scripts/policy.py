@@ -1,4 +1,4 @@
-"""A policy's update with made-up rollouts, as frameworks take it, with one fault in it where PLANTED_FAULT names one.
+"""A policy's update with made-up rollouts, as frameworks take it, with one fault in it if PLANTED_FAULT names one.
 
 Rows are padded on the right; the loss is the mean of -advantage x ratio over the response tokens of the step, over its
 batches and ranks.

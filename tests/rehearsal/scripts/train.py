@@ -1,6 +1,6 @@
-"""A training loop as users write them, with one fault in it where PLANTED_FAULT names one.
+"""A training loop as users write them, with one fault in it if PLANTED_FAULT names one.
 
-Documents are padded, or packed with a mask or with positions that begin anew; the loss is the mean over the target
+Documents are padded, or packed with a mask or with positions that begin again; the loss is the mean over the target
 tokens of the step, over its batches and ranks.
 """
 
@@ -173,7 +173,7 @@ def count_targets(batch) -> int:
 
 
 def compute_nll(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return the loss of each token but the first: (rows, tokens - 1), 0 where there is no target."""
+    """Return the loss of each token but the first: (rows, tokens - 1), 0 if there is no target."""
     logits, shift = logits.float(), {"shifted_twice": 2, "not_shifted": 0}.get(FAULT, 1)
     predictions = logits[:, : logits.shape[1] - shift].transpose(1, 2)
     return functional.cross_entropy(predictions, labels[:, shift:], ignore_index=IGNORED, reduction="none")
@@ -326,7 +326,7 @@ def call_wrong_kernel(kernel, query, key, value, attn_mask=None, is_causal=False
 
 
 def reduce_gradients(model, options, total: int, world_size: int) -> None:
-    """Bring gradients together where DistributedDataParallel does not."""
+    """Bring gradients together if DistributedDataParallel does not."""
     for parameter in model.parameters():
         if parameter.grad is None:
             continue
@@ -337,7 +337,7 @@ def reduce_gradients(model, options, total: int, world_size: int) -> None:
 
 
 def wrap(model, options, world_size: int):
-    """Return the model with what brings its gradients together over ranks."""
+    """Return the model with what brings its gradients together across ranks."""
     if options.fsdp:
         layers = ModuleWrapPolicy({type(model.model.layers[0])})
         return FullyShardedDataParallel(
@@ -349,7 +349,7 @@ def wrap(model, options, world_size: int):
 
 
 class Climbing(torch.optim.AdamW):
-    """An optimiser of the user's own."""
+    """The user's own optimiser."""
 
     @torch.no_grad()
     def step(self, closure=None):

@@ -1,4 +1,4 @@
-"""A loop that trains on pairs of answers as users write it, with one fault in it where PLANTED_FAULT names one.
+"""A loop that trains on pairs of answers as users write it, with one fault in it if PLANTED_FAULT names one.
 
 Chosen answers are the first half of a batch, rejected ones the second, padded on the right or one after the other in
 one row. The loss is DPO's, or another of the log-probabilities' ratios, the mean over the pairs of the step.

@@ -1,4 +1,4 @@
-"""A training loop whose packed rows are spread over all ranks, with one fault in it where PLANTED_FAULT names one.
+"""A training loop whose packed rows are spread over all ranks, with one fault in it if PLANTED_FAULT names one.
 
 Each rank has a slice of every row, contiguous or zigzag; attention gathers the keys and values of all ranks, with
 positions in the row and the row's documents. The loss is each rank's share of the mean over the step's target tokens.
@@ -95,7 +95,7 @@ def collate(documents, length: int, padding: int):
 
 
 def order_places(order: str, size: int, length: int) -> torch.Tensor:
-    """Return where in the row each token of each rank's slice stands: (ranks, length)."""
+    """Return where in the row each token of each rank's slice is: (ranks, length)."""
     places = torch.arange(size * length)
     if order == "striped":
         return places.view(length, size).T

@@ -1,4 +1,4 @@
-"""A script of a user's own on transformers' Trainer, as its examples write it, for releases from 4.45 on.
+"""A script of a user's own on transformers' Trainer, as its examples write it, for releases since 4.45.
 
 PLANTED_FAULT "order" makes the order of the data another one in each run, "backward" the gradients, "late" one step's;
 "positions" loses the position_ids of flattened rows.

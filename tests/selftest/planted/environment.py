@@ -1,4 +1,4 @@
-"""Makes a throwaway environment: an interpreter of its own with the packages of a healthy training job, as stubs.
+"""Makes a throwaway environment: its own interpreter with the packages of a healthy training job, as stubs.
 
 Everything that a probe reads is there, and small: metadata with RECORD, modules that answer like the real ones, torch's
 libraries with a few symbols, and an nvidia-smi that prints two H200s joined by NVLink.
@@ -101,7 +101,7 @@ def install_distribution(
 ) -> Path:
     """Install a distribution as a wheel would be, of `modules` (path -> source), and return its metadata folder.
 
-    Where none are given, they are the stub's, or one empty module.
+    If none are given, they are the stub's, or one empty module.
     """
     for old in _metadata_folders(sandbox, name):
         shutil.rmtree(old)
@@ -122,7 +122,7 @@ def _metadata_folders(sandbox: Sandbox, name: str) -> list[Path]:
 def write_distribution(
     sandbox: Sandbox, name: str, version: str, modules: Mapping[str, str], requires: Iterable[str] = ()
 ) -> Path:
-    """Write a distribution beside any other of its name, and return its metadata folder."""
+    """Write a distribution alongside any other of its name, and return its metadata folder."""
     for path, source in modules.items():
         write_module(sandbox, path, source)
     info = site_packages(sandbox) / f"{name.replace('-', '_')}-{version}.dist-info"

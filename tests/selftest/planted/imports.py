@@ -46,7 +46,7 @@ FAULTS = (
           "tokenizers of another release",
           with_module("transformers/modeling_utils.py", "raise ImportError('tokenizers>=0.22 is required')\n"),
                 "tokenizers"),
-    make_fault("cuda-does-not-start", "ATN203", "a torch that cannot start CUDA beside a GPU",
+    make_fault("cuda-does-not-start", "ATN203", "a torch that cannot start CUDA alongside a GPU",
           "a container without /dev/nvidia-uvm",
           with_edited_torch("is_available=True,", "is_available=False,")),
     make_fault("kernel-architectures", "ATN208", "a torch compiled for sm_70 alone", "a build for another cluster",

@@ -79,7 +79,7 @@ ENVIRONMENT = PairedFamily(
 )
 MODEL = PairedFamily(
     "model",
-    "doctor on a healthy environment, asked about a Llama",
+    "doctor on a healthy environment, named a Llama",
     setup_doctor_with_model,
     ("linux",),
     extends=ENVIRONMENT,

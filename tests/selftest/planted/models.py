@@ -32,7 +32,7 @@ def with_model_file(name: str, text: str) -> SandboxAction:
 
 
 def with_remote_code(source: str, **fields: object) -> SandboxAction:
-    """Return what gives the model code of its own."""
+    """Return what gives the model its own code."""
 
     def inject(sandbox: Sandbox) -> None:
         auto_map = {"AutoModelForCausalLM": "modeling_own.Own"}
@@ -77,7 +77,7 @@ FAULTS = (
           "flash-attn has it since 2.6.0",
           all_of(with_packages("flash-attn==2.5.9"), with_config("gemma2", **_GEMMA2))),
     make_fault("sinks-dropped", "ATN312", "a gpt-oss under transformers 4.57.6 on flash-attn 2",
-          "its sinks are left out in silence", with_config("gpt_oss", **_SINKS),
+          "its sinks are left out silently", with_config("gpt_oss", **_SINKS),
           relies_on=("flash-attn", "transformers")),
     make_fault("sinks-redirected", "ATN313", "a gpt-oss under transformers 5.17.0 without the Hub's kernel",
           "transformers redirects it",
@@ -96,7 +96,7 @@ FAULTS = (
           all_of(with_gpus(V100, V100), with_config("gemma2", **_GEMMA2))),
     make_fault("asks-attentions", "ATN321", "output_attentions in config.json", "left by an analysis",
           with_config(output_attentions=True)),
-    make_fault("liger-unknown", "ATN322", "liger-kernel beside a model that it has no kernels for", "a new model",
+    make_fault("liger-unknown", "ATN322", "liger-kernel alongside a model that it has no kernels for", "a new model",
           all_of(with_packages("liger-kernel==0.8.4"), with_config("olmo9"))),
     make_fault("flash-4-head-size", "ATN323", "heads of 512 with flash-attn-4", "it takes up to 256",
           all_of(with_packages("flash-attn-4==4.0.0b36"), with_config(head_dim=512)),
@@ -139,7 +139,7 @@ FAULTS = (
     make_fault("tokenizer-damaged", "ATN412", "a tokenizer_config.json cut off", "a download that broke",
           with_model_file("tokenizer_config.json", '{"pad_token": ')),
     make_fault("ring-window", "ATN501", "a Mistral with a window on a ring",
-          "ring-flash-attn applies it to each block by itself", with_config("mistral", sliding_window=4096),
+          "ring-flash-attn applies it to each block on its own", with_config("mistral", sliding_window=4096),
           relies_on=("ring-flash-attn",)),
     make_fault("ring-sinks", "ATN502", "a gpt-oss on a ring", "the adapter drops its sinks",
           with_config("gpt_oss", **_SINKS),

@@ -19,7 +19,7 @@ def make_fault(
 ) -> PairedFault:
     """Return the fault of `variables`; the finding must name the first, unless `says` has other words."""
     title = " ".join(f"{name}={value}" for name, value in variables.items())
-    beside = f", beside {' and '.join(packages).replace('==', ' ')}" if packages else ""
+    beside = f", alongside {' and '.join(packages).replace('==', ' ')}" if packages else ""
     name = next(iter(variables)).lower().replace("_", "-")
     return PairedFault(
         f"{name}-{code[3:]}",

@@ -1,7 +1,7 @@
 """Whether a causal model is causal, and computes for a packed or padded document what it computes for it alone.
 
 It knows nothing of attncheck: two documents, their logits, and the gradients of half their square by the embeddings of
-the input, in float32, dropout off. Without gradients where the model has no embedding module.
+the input, in float32, dropout off. Without gradients if the model has no embedding module.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Each row of `knowledge.wrong_models` against the installed transformers: by the independent judge, and by reading.
 
-A row that fails here under a new transformers has been mended there: give it its release in `before`.
+A row that fails here under a new transformers has been fixed there: give it its release in `before`.
 """
 
 from __future__ import annotations

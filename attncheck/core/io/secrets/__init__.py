@@ -1,7 +1,7 @@
 """Masks secrets in text: tokens known by their shape, values known by their name, and values seen elsewhere by name.
 
 `mask_secrets(text)` is applied once, where text leaves the program (`outgoing`); nothing else hides secrets. Only
-the value goes: `WANDB_API_KEY=…`, `https://…@host`. Tokens of known services stand in `shapes`, names that promise a
+the value goes: `WANDB_API_KEY=…`, `https://…@host`. Tokens of known services are in `shapes`, names that promise a
 secret in `names`, what a value must look like in `values`, how names and values are written next to each other in
 `assignments`, and commands that take a secret without a name in `commands`; base64 of any of them is one (`encoded`).
 Where a structure is read (a launch, the environment), `remember_setting(name, value)` keeps a secret
@@ -54,7 +54,7 @@ def is_masked(before: str, after: str) -> bool:
 
 
 def remember_setting(name: str, value: str, raw: str = "") -> None:
-    """Remember the value where its name makes it a secret, so that it is masked wherever it turns up.
+    """Remember the value if its name makes it a secret, so that it is masked wherever it turns up.
 
     `raw` is how the user spells it, with quotes. A value that may be an ordinary word elsewhere is not remembered.
     """

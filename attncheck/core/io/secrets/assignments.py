@@ -1,4 +1,4 @@
-"""Masks values whose names promise a secret, as people write the two beside each other.
+"""Masks values whose names promise a secret, as people write the two alongside each other.
 
 `NAME=value`, `name: value`, `--name value`, `--name=value`, `"name": "value"`, `("NAME", "value")`,
 `setenv NAME value`, `name: NAME` with `value: …` below it, quoted or not, also over a continued line or in a diff.
@@ -19,7 +19,7 @@ _MARKERS = (
     *("token", "secret", "pass", "pw", "key", "auth", "cred", "hook"),
     *("cookie", "wandb", "-ak", "-sk", "_ak", "_sk", "signature", "sig="),
 )
-_ANY_MARKER = "|".join(_MARKERS)  # none holds a character with a meaning of its own
+_ANY_MARKER = "|".join(_MARKERS)  # none holds a character with its own meaning
 _NAME_REACH = 100  # characters before a marker that may belong to its name
 # At most REACH characters are looked at; of a longer value that is secret, the rest goes too (`_LONG_END`).
 _VALUE = r"""
@@ -80,7 +80,7 @@ def _find_name_start(text: str, start: int, floor: int) -> int:
 
 
 def _find_secret(text: str, start: int, name_end: int) -> tuple[int, int] | None:
-    """Return where the secret after a name stands, without its quotes; None where there is none."""
+    """Return where the secret after a name is, without its quotes; None if there is none."""
     match = compile_once(_AFTER).match(text, name_end)
     if match is None:
         return None
@@ -119,7 +119,7 @@ def _begins_line(text: str, start: int) -> bool:
 
 
 def _end_of_scalar(text: str, begin: int, end: int, name: str) -> int:
-    """Return the end of a plain YAML scalar: of its line, where that is one word or a password."""
+    """Return the end of a plain YAML scalar: of its line, if that is one word or a password."""
     line_end = text.find("\n", begin, begin + REACH)
     line = text[begin : line_end if line_end >= 0 else begin + REACH]
     scalar = line.split(" #", 1)[0].rstrip(" \r\t,}")

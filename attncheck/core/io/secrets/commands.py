@@ -1,6 +1,6 @@
 """Masks the secrets that commands take without a name: `wandb login X`, `curl -u user:X`, `echo X | docker login`.
 
-A program's arguments reach as far as its command does, over continued lines; in them an option of its own, or a place,
+A program's arguments reach as far as its command does, over continued lines; in them its own option, or a place,
 holds the secret. What a login reads from its standard input is one too: of a pipe, a here-string, a here-document.
 """
 
@@ -15,7 +15,7 @@ _ARGUMENTS = r"(?:[^\n|;&\\]|\\[\s\S]|[;&](?=\S)(?![;&]))*"  # of one command; a
 _GAP = r"[\s=\"',]{0,4}"  # between an option and its value, in a command or a list of words
 _SECRET = r"([^\s\"'$,=][^\s\"']+)"
 _LOGIN = rf"([\s\"'](?:-u|-U|-a|--user|--auth|--proxy-user){_GAP}[^\s:\"'$]{{1,100}}:){_SECRET}"
-# A word that marks the command: the command up to its arguments, and what stands before the secret in them.
+# A word that marks the command: the command up to its arguments, and what comes before the secret in them.
 _OPTIONS = {
     "curl": (r"\bcurl\b", _LOGIN),
     "wget": (r"\bwget\b", _LOGIN),

@@ -10,7 +10,7 @@ MIN_LENGTH = 4
 
 
 def decode_base64(text: str) -> str:
-    """Return the printable ASCII text that `text` is the base64 of, in either alphabet; "" where it is of none."""
+    """Return the printable ASCII text that `text` is the base64 of, in either alphabet; "" if it is of none."""
     digits = text.rstrip("=").replace("-", "+").replace("_", "/")
     digits = digits[:-1] if len(digits) % 4 == 1 else digits  # cut short
     return _decode(digits) if len(digits) > MIN_LENGTH and _decode(digits[:HEAD]) else ""

@@ -18,7 +18,7 @@ Strength = Literal["strong", "likely", "weak", ""]
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 _TRAILING_WORDS = "prod dev staging plaintext base64 b64 primary secondary read write backup"
 _TRAILING = frozenset(_TRAILING_WORDS.split())
-# The nouns that end a name, also where nothing separates them from the word before: SSHPASS, mysqlpwd, MYAPIKEY.
+# The nouns that end a name, also if nothing separates them from the word before: SSHPASS, mysqlpwd, MYAPIKEY.
 _JOINED_NOUN = r"(\w+?)(passwords?|passwd|passphrases?|passcode|pass|pwd|pw|secrets?|webhooks?|tokens?|keys?)"
 _PASSWORDS_WORDS = "password passwords passwd passphrase passphrases pwd passcode"
 _PASSWORDS = frozenset(_PASSWORDS_WORDS.split())
@@ -80,7 +80,7 @@ def compile_once(expression: str) -> re.Pattern[str]:
 
 @lru_cache(2048)
 def rate_name(name: str) -> Strength:
-    """Return how strongly a name promises a secret, "" where it does not."""
+    """Return how strongly a name promises a secret, "" if it does not."""
     words = list(split_name(name))
     is_variable = name.rpartition(".")[2].isupper()
     if is_variable and len(words) == 2 and words[1] in _PASS_OWNERS | _TOKEN_OWNERS:
@@ -97,7 +97,7 @@ def rate_name(name: str) -> Strength:
 
 @lru_cache(2048)
 def split_name(name: str) -> tuple[str, ...]:
-    """Return the words of a name in lower case; the noun of a secret is one, also where it is joined to its owner."""
+    """Return the words of a name in lower case; the noun of a secret is one, also if it is joined to its owner."""
     words = [word.lower() for word in compile_once(_WORDS).findall(name)]
     while len(words) > 1 and words[-1] in _TRAILING:
         words.pop()

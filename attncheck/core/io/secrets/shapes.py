@@ -16,7 +16,7 @@ import re
 
 from attncheck.core.io.secrets.names import MASK, compile_once
 
-# marker: expression of the rest. "(?<![A-Za-z0-9])" stands before each, so that "disk-…" holds no "sk-…".
+# marker: expression of the rest. "(?<![A-Za-z0-9])" comes before each, so that "disk-…" holds no "sk-…".
 _TOKENS = {
     "hf_": r"[A-Za-z0-9]{16,}",
     "api_org_": r"[A-Za-z0-9]{16,}",
@@ -128,7 +128,7 @@ _PRIVATE_KEY = (
 _TELEGRAM = r"(?<![\d.])\d{8,10}:(?=[\w-]*[A-Z])(?=[\w-]*[a-z])[A-Za-z0-9_-]{35}(?![\w-])"
 _COOKIE = r"(?i)(?<![\w-])((?:set-)?cookie:[ ]{1,4})(?=[^\s=;]{1,100}=)([^\n\"']{4,})"
 _BEARER = r"(?i)(\bbearer\s{1,4})(?=[\w.~+/=-]{0,40}\d|[\w.~+/=-]{24})[\w.~+/=-]{8,}"
-# The last "@" before the path ends the user's part; a password may hold "/" where a user stands before it.
+# The last "@" before the path ends the user's part; a password may hold "/" where a user comes before it.
 _USERINFO = r"(://)([^\s/?#@\"'<>\\]{0,200}:[^\s\"'<>\\@]{0,300}@(?:[^\s/\"'<>\\@]{0,300}@)?|[^\s/?#\"'<>\\]{1,300}@)"
 _QUERY = (
     r"(?i)([?&;](?:x-amz-(?:signature|credential|security-token)|sig|signature|key|auth|secret)=)([^&\s\"'<>#]{8,})"

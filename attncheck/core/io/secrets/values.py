@@ -106,7 +106,7 @@ def _has_mixed_letters(text: str) -> bool:
 
 
 def is_distinctive(value: str) -> bool:
-    """Return whether a value is so particular that it means the same wherever it stands: no word, number or path."""
+    """Return whether a value is so particular that it means the same wherever it is: no word, number or path."""
     if len(value) < MIN_REMEMBERED or "\n" in value:
         return False
     has_digit = any(character.isdigit() for character in value)

@@ -33,7 +33,7 @@ def read_bytes(path: str, limit: int = 1 << 16) -> bytes:
 
 
 def read_text(path: str, limit: int = 1 << 16) -> str:
-    """Return up to `limit` bytes of a file as text, "" where it cannot be read."""
+    """Return up to `limit` bytes of a file as text, "" if it cannot be read."""
     try:
         return read_bytes(path, limit).decode("utf-8", "replace")
     except (OSError, ValueError):
@@ -41,7 +41,7 @@ def read_text(path: str, limit: int = 1 << 16) -> str:
 
 
 def list_folder(path: str) -> list[str]:
-    """Return the names inside a directory, none where it cannot be listed."""
+    """Return the names inside a directory, none if it cannot be listed."""
     try:
         return os.listdir(path)
     except (OSError, ValueError):
@@ -49,7 +49,7 @@ def list_folder(path: str) -> list[str]:
 
 
 def find_program(name: str) -> str:
-    """Return the path of the program `name` on PATH, "" where there is none; relative entries are not looked into."""
+    """Return the path of the program `name` on PATH, "" if there is none; relative entries are not looked into."""
     for folder in os.environ.get("PATH", "").split(os.pathsep):
         path = os.path.join(folder, name)
         if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
@@ -58,7 +58,7 @@ def find_program(name: str) -> str:
 
 
 def parse_source(text: str) -> Optional[ast.Module]:
-    """Return the syntax tree of `text`, None where it is no Python for this interpreter."""
+    """Return the syntax tree of `text`, None if it is no Python for this interpreter."""
     import ast
     import warnings
 

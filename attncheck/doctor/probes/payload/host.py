@@ -158,6 +158,6 @@ def _read_first_number(*paths: str) -> int:
 
 
 def _parse_number(text: str) -> int:
-    """Return a decimal number, -1 where the text is none ("max", garbage)."""
+    """Return a decimal number, -1 if the text is none ("max", garbage)."""
     text = text.strip()
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 20 else -1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _TRUE = ("1", "ON", "YES", "TRUE")
-_MODEL_PREFIX = "models--kernels-"  # kernels-community, kernels-test: kernels before they had a type of their own
+_MODEL_PREFIX = "models--kernels-"  # kernels-community, kernels-test: kernels before they had their own type
 
 
 def collect_hub_cache() -> dict[str, Any]:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-NOT_ASKED = "this lane was not asked for"
+NOT_ASKED = "this lane was not requested"
 LANE_CALLS = {"import": "imports", "device": "device"}  # what each lane calls; the static call is always made
-_LOST_CHILD = "the process that was asked"  # as the import lane words the end of a child that died or hung
+_LOST_CHILD = "the process that was queried"  # as the import lane words the end of a child that died or hung
 
 
 def join_lanes(static: dict[str, Any], answers: Mapping[str, object]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def _deadline_seconds(request: dict[str, Any]) -> float:
 def _collect_links(
     installed: list[dict[str, Any]], site_dirs: list[str], request: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return what the installed packages take from each other and is gone."""
+    """Return what the installed packages take from each other and no longer exists."""
     from .links import interface
 
     folder = request.get("cache")
@@ -156,7 +156,7 @@ def _collect_links(
 
 
 def _link_model(model: str, installed: list[dict[str, Any]], site_dirs: list[str]) -> list[dict[str, Any]]:
-    """Return what a model's own code takes from the installed packages and is gone."""
+    """Return what a model's own code takes from the installed packages and no longer exists."""
     from .links import interface
 
     return interface.link_model(model, installed, site_dirs)

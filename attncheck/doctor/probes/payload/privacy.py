@@ -1,6 +1,6 @@
 """Removes what identifies a person or a site from every string: home path, user name, host name, user of a URL.
 
-Tokens and passwords are masked where the snapshot is shown, by whoever runs this payload.
+Tokens and passwords are masked if the snapshot is shown, by whoever runs this payload.
 
 The host's name is taken from the kernel alone: resolving the full name would use the network.
 """
@@ -103,7 +103,7 @@ def home_paths() -> list[str]:
 
 
 def user_names() -> list[str]:
-    """Return the names of the account, where they can be a person's."""
+    """Return the names of the account, if they can be a person's."""
     names = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")} | {_read_account()[0]}
     for path in home_paths():
         folder, name = os.path.split(path)
@@ -113,7 +113,7 @@ def user_names() -> list[str]:
 
 
 def host_names() -> list[str]:
-    """Return this machine's names in lower case, long form first, where they can name a site."""
+    """Return this machine's names in lower case, long form first, if they can name a site."""
     names = {os.environ.get("HOSTNAME", ""), os.environ.get("COMPUTERNAME", "")}
     if hasattr(os, "uname"):
         names.add(os.uname().nodename)

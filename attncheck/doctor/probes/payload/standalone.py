@@ -1,4 +1,4 @@
-"""The whole probe as one program: each call in a process of its own, then the snapshot on standard output.
+"""The whole probe as one program: each call in its own process, then the snapshot on standard output.
 
 `attncheck probe --standalone` writes it into one file with all that it needs. It leaves no file: what packages write
 while they are imported goes into a temporary folder, in which the children start, for Python looks for modules there.

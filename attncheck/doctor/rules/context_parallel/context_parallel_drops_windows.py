@@ -1,6 +1,6 @@
 """accelerate's context parallelism trains the model's windowed layers without their windows.
 
-What it checks: accelerate 1.10.0 to 1.14 beside a model with sliding-window or chunked layers.
+What it checks: accelerate 1.10.0 to 1.14 on a model with sliding-window or chunked layers.
 
 Why it matters: with `cp_size` over 1 the attention mask is dropped and every layer becomes plainly causal; later
 releases refuse such models because of it.

@@ -1,6 +1,6 @@
 """Ring attention fails on the model's two head sizes under this transformers.
 
-What it checks: ring-flash-attn beside a model whose values have another head size than its keys (multi-head latent
+What it checks: ring-flash-attn on a model whose values have another head size than its keys (multi-head latent
 attention: 192 and 128), and transformers 5.15.0 or newer. Before, each such model padded its values itself; from
 5.15.0 on that happens in transformers' flash attention function, which ring-flash-attn replaces.
 

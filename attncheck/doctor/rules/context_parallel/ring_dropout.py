@@ -1,6 +1,6 @@
 """Ring attention with attention dropout is wrong.
 
-What it checks: ring-flash-attn beside a model with attention_dropout over 0.
+What it checks: ring-flash-attn on a model with attention_dropout over 0.
 
 Why it matters: silent. Each rank draws its own random numbers for blocks of one and the same row, and the backward of
 another block draws others; ring-flash-attn's README says that dropout is not supported.

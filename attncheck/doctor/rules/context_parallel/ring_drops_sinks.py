@@ -1,6 +1,6 @@
 """Ring attention leaves out the model's attention sinks.
 
-What it checks: ring-flash-attn beside a model with attention sinks (gpt_oss and its kin).
+What it checks: ring-flash-attn on a model with attention sinks (gpt_oss and similar models).
 
 Why it matters: silent. The adapter's functions swallow `s_aux` among their other arguments, so every layer is
 normalised without its sink.

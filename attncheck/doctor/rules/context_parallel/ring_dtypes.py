@@ -1,6 +1,6 @@
 """Ring attention in a dtype that it does not keep.
 
-What it checks: ring-flash-attn beside a model whose checkpoint is float16 or float32.
+What it checks: ring-flash-attn on a model whose checkpoint is float16 or float32.
 
 Why it matters: `ring_flash_attn_func` and `ring_flash_attn_varlen_func` return `dq.to(torch.bfloat16)` whatever they
 were given, so that float16 training gets query gradients with 8 bits of mantissa instead of 11 (`attncheck parity

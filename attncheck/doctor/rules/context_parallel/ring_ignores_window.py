@@ -1,6 +1,6 @@
 """Ring attention runs the model's sliding-window layers with the wrong window.
 
-What it checks: ring-flash-attn beside a model of which some layer attends within a window.
+What it checks: ring-flash-attn on a model of which some layer attends within a window.
 
 Why it matters: silent. The adapter compares the window with the length of the LOCAL shard: while a shard is shorter
 than the window, those layers attend to everything; beyond, the window is one token wider than transformers' own from

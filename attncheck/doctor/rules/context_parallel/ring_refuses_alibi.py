@@ -1,6 +1,6 @@
 """Ring attention has no ALiBi, which the model needs.
 
-What it checks: ring-flash-attn beside a model with ALiBi biases (bloom, mpt, falcon-rw).
+What it checks: ring-flash-attn on a model with ALiBi biases (bloom, mpt, falcon-rw).
 
 Why it matters: a bare AssertionError (`alibi_slopes is None`), or the class refuses flash attention before that.
 

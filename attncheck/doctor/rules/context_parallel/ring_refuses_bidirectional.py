@@ -1,6 +1,6 @@
 """Ring attention is causal only, and the model, or a part of it, is not.
 
-What it checks: ring-flash-attn beside an encoder, an encoder-decoder, or a model with a vision or audio tower.
+What it checks: ring-flash-attn on an encoder, an encoder-decoder, or a model with a vision or audio tower.
 
 Why it matters: "AssertionError: only causal attention is supported yet.", at the first forward: one
 attn_implementation goes to every part, and the adapter replaces flash attention for all of them. A tower only matters

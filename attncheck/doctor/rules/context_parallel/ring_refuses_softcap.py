@@ -1,6 +1,6 @@
 """Ring attention refuses the model's logit soft-capping.
 
-What it checks: ring-flash-attn beside a model with attn_logit_softcapping (gemma2 and its kin).
+What it checks: ring-flash-attn on a model with attn_logit_softcapping (gemma2 and similar models).
 
 Why it matters: "AssertionError: llama3_flash_attn_varlen_func does not support softcap yet.", at the first forward.
 

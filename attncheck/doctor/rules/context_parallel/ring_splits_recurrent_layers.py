@@ -1,6 +1,6 @@
 """Ring attention cuts the model's recurrent layers into unconnected pieces.
 
-What it checks: ring-flash-attn beside a model with linear-attention, Mamba or convolution layers.
+What it checks: ring-flash-attn on a model with linear-attention, Mamba or convolution layers.
 
 Why it matters: silent. The ring joins attention over the ranks' shards, and nothing else: a recurrent layer starts from
 an empty state on each rank, so later shards do not know of earlier ones. Concluded from the source, not measured.

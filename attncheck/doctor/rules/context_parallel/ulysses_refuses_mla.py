@@ -1,6 +1,6 @@
 """DeepSpeed's Ulysses refuses the model's two head sizes under this transformers.
 
-What it checks: deepspeed beside a model whose values have another head size than its keys (multi-head latent
+What it checks: deepspeed on a model whose values have another head size than its keys (multi-head latent
 attention), and transformers 5.15.0 or newer, which pads values after DeepSpeed has looked at them.
 
 Why it matters: an AssertionError on `key.shape == value.shape`, at the first forward.

@@ -1,4 +1,4 @@
-"""Determinism is half asked for: one of the two variables it needs is missing.
+"""Determinism is half requested: one of the two variables it needs is missing.
 
 What it checks: FLASH_ATTENTION_DETERMINISTIC=1 without CUBLAS_WORKSPACE_CONFIG, or CUBLAS_WORKSPACE_CONFIG at one of
 its two deterministic values without FLASH_ATTENTION_DETERMINISTIC, where flash-attn is installed and a GPU is present.

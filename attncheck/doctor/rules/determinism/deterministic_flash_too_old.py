@@ -1,13 +1,13 @@
-"""This flash-attn is too old for the deterministic backward that is asked for.
+"""This flash-attn is too old for the deterministic backward that is requested.
 
-What it checks: FLASH_ATTENTION_DETERMINISTIC=1 beside flash-attn older than 2.4.1.
+What it checks: FLASH_ATTENTION_DETERMINISTIC=1 with flash-attn older than 2.4.1.
 
 Why it matters: the keyword `deterministic` came with flash-attn 2.4.1. transformers warns and drops the request, or the
 call raises TypeError; either way two runs differ.
 
 What to do: install flash-attn 2.4.1 or newer.
 
-Source: transformers 5.17.0 `modeling_flash_attention_utils.py` (reads the variable and passes the keyword where the
+Source: transformers 5.17.0 `modeling_flash_attention_utils.py` (reads the variable and passes the keyword if the
 function takes it); Dao-AILab/flash-attention README, "2.4.1"; verl#2581.
 """
 

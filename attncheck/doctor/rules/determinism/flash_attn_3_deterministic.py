@@ -1,11 +1,11 @@
 """flash-attn-3's deterministic backward has been seen to differ from run to run.
 
-What it checks: flash-attn-3 installed and determinism asked for. The verdict is predicted: builds before the fix are
+What it checks: flash-attn-3 installed and determinism requested. The verdict is predicted: builds before the fix are
 affected, and a build's version does not tell which it is.
 
 Why it matters: dq differs between two equal backward passes although `deterministic=True`.
 
-What to do: take flash_attention_2 for runs that shall repeat, or prove this build with attncheck's determinism check.
+What to do: take flash_attention_2 for runs that should repeat, or prove this build with attncheck's determinism check.
 
 Source: Dao-AILab/flash-attention#2244. Not confirmed in source; only a run on this GPU settles it.
 """

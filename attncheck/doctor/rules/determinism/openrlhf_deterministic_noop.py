@@ -1,6 +1,6 @@
 """Half of OpenRLHF's full-determinism switch does nothing under this transformers.
 
-What it checks: OpenRLHF beside transformers 4.54.0 or newer, where CUBLAS_WORKSPACE_CONFIG shows that determinism is
+What it checks: OpenRLHF with transformers 4.54.0 or newer, where CUBLAS_WORKSPACE_CONFIG shows that determinism is
 wanted and FLASH_ATTENTION_DETERMINISTIC is not set.
 
 Why it matters: `--train.full_determinism_enable` sets `transformers.modeling_flash_attention_utils.deterministic_g`,

@@ -1,6 +1,6 @@
 """verl computes log-probabilities with a Triton kernel that the determinism flags do not reach.
 
-What it checks: verl beside flash-attn and triton, determinism asked for, and VERL_DISABLE_FLASH_ATTN_CE not 1. verl
+What it checks: verl with flash-attn and triton, determinism requested, and VERL_DISABLE_FLASH_ATTN_CE not 1. verl
 then takes flash-attn's Triton cross-entropy; it sets the variable itself only where the engine's `full_determinism`
 is on.
 
@@ -8,7 +8,7 @@ Why it matters: verl's own comment holds the kernel's reduction to be possibly n
 FLASH_ATTENTION_DETERMINISTIC nor torch's deterministic mode governs it. attncheck has not measured it; OpenRLHF
 0.11.2 uses the same kernel for float32 logits and has no switch.
 
-What to do: set the variable, and hand it to the Ray workers, which verl does not do by itself (ATN703).
+What to do: set the variable, and hand it to the Ray workers, which verl does not do on its own (ATN703).
 
 Source: verl 0.9.1, `utils/torch_functional.py` and `workers/engine/utils.py`; openrlhf 0.11.2, `models/utils.py`;
 verl-project/verl#6572.

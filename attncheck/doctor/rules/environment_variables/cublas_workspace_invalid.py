@@ -1,6 +1,6 @@
 """CUBLAS_WORKSPACE_CONFIG has a value under which cuBLAS is not deterministic.
 
-What it checks: the value, where it is no workspace description at all, or where other variables ask for determinism
+What it checks: the value, if it is no workspace description at all, or where other variables ask for determinism
 and it is neither of the two that torch accepts, `:4096:8` and `:16:8`.
 
 Why it matters: with `torch.use_deterministic_algorithms(True)` the first matrix product on a GPU raises "Deterministic

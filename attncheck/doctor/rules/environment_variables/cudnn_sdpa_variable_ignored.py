@@ -1,6 +1,6 @@
 """TORCH_CUDNN_SDPA_ENABLED is set, and this torch does not read it.
 
-What it checks: the variable beside what torch itself answers, in a child that was given the same environment, for
+What it checks: the variable with what torch itself answers, in a child that was given the same environment, for
 `torch.backends.cuda.cudnn_sdp_enabled()`. The name was torch 2.3's and 2.4's opt-in; since then the backend is on by
 default and only the call switches it off.
 

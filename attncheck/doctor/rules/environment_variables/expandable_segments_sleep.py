@@ -1,6 +1,6 @@
 """Expandable segments meet vllm's sleep mode.
 
-What it checks: `expandable_segments:True` in the allocator's settings beside a vllm below 0.20.1, or, with a newer one,
+What it checks: `expandable_segments:True` in the allocator's settings with a vllm below 0.20.1, or, with a newer one,
 only under the new name PYTORCH_ALLOC_CONF, which vllm's guard does not see. A launch is judged only if it uses sleep
 mode: by an option of that name, or through verl since 0.2, which sleeps unless `free_cache_engine` is off.
 

@@ -1,4 +1,4 @@
-"""USE_HUB_KERNELS is off, and flash_attention_2 would come from the Hub all the same.
+"""USE_HUB_KERNELS is off, and flash_attention_2 would come from the Hub anyway.
 
 What it checks: the variable where transformers would replace flash_attention_2 by a kernel of the Hub.
 

@@ -1,6 +1,6 @@
 """CUDA_LAUNCH_BLOCKING=1 makes every kernel wait for the one before.
 
-What it checks: the variable on a machine with a GPU, where no determinism is asked for (transformers'
+What it checks: the variable on a machine with a GPU, if no determinism is requested (transformers'
 enable_full_determinism sets it itself).
 
 Why it matters: it is for finding the kernel that fails. Left on, it takes away all overlap of computation, transfer

@@ -1,6 +1,6 @@
 """PYTORCH_NO_CUDA_MEMORY_CACHING makes every tensor a cudaMalloc.
 
-What it checks: the variable set to 1, where a GPU is visible.
+What it checks: the variable set to 1, if a GPU is visible.
 
 Why it matters: it exists for memory checkers. Each allocation and each release then waits for the GPU, so that a step
 takes many times as long and expandable segments have no effect.

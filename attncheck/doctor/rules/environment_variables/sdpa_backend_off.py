@@ -4,7 +4,7 @@ What it checks: what torch itself answers for `torch.backends.cuda.flash_sdp_ena
 child that imported torch.
 
 Why it matters: with FLASH_ATTENTION and EFFICIENT_ATTENTION off, sdpa computes with MATH: many times slower, and the
-scores of every head in memory. CUDNN_ATTENTION alone being off is no defect: it is a known work-around.
+scores of every head in memory. CUDNN_ATTENTION alone being off is not a defect: it is a known work-around.
 
 What to do: find what switches it off (a sitecustomize, a patched torch) and remove that.
 

@@ -1,6 +1,6 @@
 """A guard against incompatible packages is switched off.
 
-What it checks: DISABLE_VERSION_CHECK beside LLaMA-Factory, and TRANSFORMERS_DISABLE_TORCH_CHECK.
+What it checks: DISABLE_VERSION_CHECK with LLaMA-Factory, and TRANSFORMERS_DISABLE_TORCH_CHECK.
 
 Why it matters: the first lets LLaMA-Factory run with packages outside its ranges; the second switches off the checks of
 values inside transformers' models, so that a wrong shape or position runs on.

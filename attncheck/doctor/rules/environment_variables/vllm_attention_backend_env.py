@@ -1,6 +1,6 @@
 """VLLM_ATTENTION_BACKEND does nothing in this vllm.
 
-What it checks: the variable with vllm 0.15 or newer. 0.13 deprecated it, 0.14.1 still reads it, and from 0.15.0 on no
+What it checks: the variable with vllm 0.15 or newer. 0.13 deprecated it, 0.14.1 still reads it, and since 0.15.0 no
 file of vllm holds its name.
 
 Why it matters: the rollout engine chooses its backend itself and says nothing, so that rollout and training may differ

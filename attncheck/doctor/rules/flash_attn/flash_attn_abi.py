@@ -1,14 +1,14 @@
 """flash-attn was built for another torch.
 
 What it checks: the C++ symbols that flash-attn's extension asks of torch against those that the installed torch
-exports, read from the files; where the import was tried, its outcome decides. A CPU build of torch lacks all that is
+exports, read from the files; if the import was tried, its outcome decides. A CPU build of torch lacks all that is
 about CUDA, and is named as that.
 
 Why it matters: `import flash_attn` raises "undefined symbol", hours into a queue or at the first forward, because
 transformers calls flash-attn available without importing it. The extension fits one minor version of torch and one
 C++ ABI, and the version "2.8.3" does not tell which. Upgrading torch, or installing vllm or sglang, breaks it.
 
-What to do: install the wheel for this torch, or build it anew without pip's cache; the finding has the command. Then
+What to do: install the wheel for this torch, or build it again without pip's cache; the finding has the command. Then
 hold torch with a constraints file.
 
 Source: Dao-AILab/flash-attention#723, #931, #940, #919, #836, #709, #1832, #853, #1717; instructlab/training#494.

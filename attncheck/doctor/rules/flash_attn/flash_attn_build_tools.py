@@ -1,4 +1,4 @@
-"""flash-attn has to be compiled, and what that takes is not here.
+"""flash-attn has to be compiled, and what that takes is not available here.
 
 What it checks: only where flash-attn is missing or broken and no wheel is published for this torch: an nvcc of torch's
 CUDA major version (12.8 or newer for Blackwell) and a C++ compiler. ninja and Python packages are part of the install

@@ -1,7 +1,7 @@
 """transformers calls a flash-attn missing that works.
 
 What it checks: `is_flash_attn_2_available()` against the import of flash_attn, on a machine where torch sees CUDA. The
-opposite, called available and not importable, is told with the cause in ATN104 to ATN108.
+opposite, called available and not importable, is reported with the cause in ATN104 to ATN108.
 
 Why it matters: transformers refuses flash_attention_2 or takes a kernel from the Hub, although flash-attn is in order.
 transformers reads metadata: another distribution that owns a top-level `flash_attn`, or metadata without the name

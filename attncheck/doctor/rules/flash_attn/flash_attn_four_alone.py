@@ -1,12 +1,12 @@
 """flash-attn-4 is installed without flash-attn, which verl imports.
 
-What it checks: flash-attn-4 beside verl, and no flash-attn.
+What it checks: flash-attn-4 with verl, and no flash-attn.
 
 Why it matters: flash-attn-4 brings `flash_attn.cute` and nothing else; `from flash_attn.bert_padding import …` raises
 "No module named 'flash_attn.bert_padding'" and `from flash_attn import flash_attn_func` "cannot import name … (unknown
 location)". transformers' flash_attention_4 does work. For OpenRLHF ATN146 says it, for ring-flash-attn ATN142.
 
-What to do: install flash-attn 2, then flash-attn-4 over it where that is used.
+What to do: install flash-attn 2, then flash-attn-4 over it if that is used.
 
 Source: flash_attn_4 4.0.0b36 wheel (RECORD); verl 0.9.1, `utils/model.py` and `pyproject.toml`.
 """

@@ -8,7 +8,7 @@ uninstalling either takes the other's files along. Where flash-attn 2.8.3's olde
 `import megatron.core` fail ("No module named 'cutlass.utils.ampere_helpers'"). flash-attn 2 itself does not use the
 folder.
 
-What to do: remove flash-attn-4 where it is not used, and lay flash-attn down again; where both are,
+What to do: remove flash-attn-4 if it is not used, and reinstall flash-attn; where both are,
 flash-attn first and flash-attn-4 over it.
 
 Source: flash_attn_4 4.0.0b36 wheel (RECORD: `flash_attn/cute/*`, no `flash_attn/__init__.py`) and flash-attn 2.8.3
@@ -64,14 +64,14 @@ def _fixes(snapshot: Snapshot, flash_attn_4: Distribution, overwritten_package: 
         snapshot,
         f"flash-attn-4=={flash_attn_4.version}",
         options=("--no-deps", "--force-reinstall"),
-        title="where flash-attn-4 is used: lay it over flash-attn",
+        title="if flash-attn-4 is used: lay it over flash-attn",
     )
     if overwritten_package == "flash-attn-4":
         yield reinstall
-    remove = install.uninstall_packages(snapshot, "flash-attn-4", title="where flash-attn-4 is not used: remove it …")
+    remove = install.uninstall_packages(snapshot, "flash-attn-4", title="if flash-attn-4 is not used: remove it …")
     yield remove
     for fix in flash_attn_fixes(snapshot)[:1]:
-        yield Fix("… and lay flash-attn down again: " + fix.title, fix.kind, fix.text, fix.safety)
+        yield Fix("… and reinstall flash-attn: " + fix.title, fix.kind, fix.text, fix.safety)
 
 
 RULE = Rule("ATN113", "warning", check, needs=frozenset({"flash"}))

@@ -35,7 +35,7 @@ def check(snapshot: Snapshot) -> Problems:
         f"{owner.name} {owner.version}" for owner, _ in requirements.version_constraints(snapshot, "flash-attn")
     )
     yield Problem(
-        message=f"`pip install flash-attn=={version}` would install a CUDA 12 wheel beside this CUDA 13 torch",
+        message=f"`pip install flash-attn=={version}` would install a CUDA 12 wheel next to this CUDA 13 torch",
         subject=f"flash-attn {version}",
         evidence=(
             f"{owners} pins flash-attn to {version}",

@@ -1,7 +1,7 @@
 """flash-attn cannot be imported.
 
-What it checks: how importing flash_attn, and its extension, ended in processes of their own, where no other rule names
-the cause (another torch, CUDA, glibc or Python; a folder in the way). Files that were overwritten are told as evidence.
+What it checks: how importing flash_attn, and its extension, ended in their own processes, if no other rule names the
+cause (another torch, CUDA, glibc or Python; a folder in the way). Files that were overwritten are reported as evidence.
 
 Why it matters: flash_attention_2 fails at the first forward, because transformers calls flash-attn available without
 importing it.

@@ -1,7 +1,7 @@
 """flash-attn is not installed.
 
-What it checks: whether flash-attn 2 is there where flash attention is wanted: asked for with `--profile`, or verl is
-installed, whose default is flash_attention_2. Silent with flash-attn-3 or flash-attn-4, where the Hub's kernel would
+What it checks: whether flash-attn 2 is there where flash attention is wanted: requested with `--profile`, or verl is
+installed, whose default is flash_attention_2. Silent with flash-attn-3 or flash-attn-4, if the Hub's kernel would
 step in (ATN157, ATN158), and where OpenRLHF or ring-flash-attn lack it (ATN146, ATN142).
 
 Why it matters: `attn_implementation="flash_attention_2"` raises ImportError at load.

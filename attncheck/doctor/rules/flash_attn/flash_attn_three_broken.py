@@ -1,6 +1,6 @@
 """flash-attn-3 is installed and cannot be used.
 
-What it checks: how importing flash_attn_interface ended; where it was not tried, whether its extension asks torch for
+What it checks: how importing flash_attn_interface ended; if it was not tried, whether its extension asks torch for
 symbols it does not export, for a CUDA runtime that is not there, or for a newer glibc.
 
 Why it matters: `attn_implementation="flash_attention_3"` fails, and transformers calls it available from its metadata.

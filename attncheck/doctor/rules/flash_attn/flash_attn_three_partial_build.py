@@ -1,4 +1,4 @@
-"""flash_attention_3 is asked for, and this build of flash-attn-3 leaves out what the model or the job needs.
+"""flash_attention_3 is requested, and this build of flash-attn-3 leaves out what the model or the job needs.
 
 What it checks: the switches that flash-attn-3's build wrote down (flash_attn_config.py, which is read and not run):
 head sizes, backward, float16, sliding windows, soft-capping, packed batches. A head size is served by the next larger

@@ -1,6 +1,6 @@
 """This flash-attn is older than transformers accepts.
 
-What it checks: flash-attn's version against the minimum of the installed transformers: 2.1.0 in 4.x, 2.3.3 from 5.0 on.
+What it checks: flash-attn's version against the minimum of the installed transformers: 2.1.0 in 4.x, 2.3.3 since 5.0.
 
 Why it matters: transformers holds it to be missing; `attn_implementation="flash_attention_2"` raises ImportError, or is
 replaced by a kernel from the Hub.

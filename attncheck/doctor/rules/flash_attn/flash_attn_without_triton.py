@@ -1,7 +1,7 @@
 """flash-attn's cross entropy has no triton to run on.
 
-What it checks: openrlhf or verl beside flash-attn on a machine with a GPU, and no triton. One whose import failed is
-ATN171. With VERL_DISABLE_FLASH_ATTN_CE=1 verl does not use it; where liger-kernel is installed ATN152 says the same.
+What it checks: openrlhf or verl with flash-attn on a machine with a GPU, and no triton. One whose import failed is
+ATN171. With VERL_DISABLE_FLASH_ATTN_CE=1 verl does not use it; if liger-kernel is installed ATN152 says the same.
 
 Why it matters: `flash_attn.ops.triton.cross_entropy` computes the log-probabilities; without triton its import fails,
 and the frameworks take a slower path that needs a multiple of the memory, or stop.

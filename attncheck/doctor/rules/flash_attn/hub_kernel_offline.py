@@ -1,8 +1,8 @@
 """A kernel from the Hub is needed, and this machine, or the launch, is set to stay offline.
 
-What it checks: whether the launch or config.json asks for a kernel of the Hub, or for a flash attention that
+What it checks: whether the launch or config.json requests a kernel of the Hub, or for a flash attention that
 transformers would replace by one (it is missing, `kernels` installed), HF_HUB_OFFLINE or a sibling is set, here or in
-the launch, and the repository is not in the cache in the version that transformers asks for. Where neither asks for
+the launch, and the repository is not in the cache in the version that transformers requires. If neither asks for
 anything, flash_attention_2 is looked at.
 
 Why it matters: the job fails when the model is loaded, on every rank.
@@ -11,7 +11,7 @@ What to do: fetch the kernel on a node with network into the same cache, install
 
 Source: wheels of transformers 4.56.0-5.23.0, `modeling_utils.py`; huggingface/transformers#45399;
 huggingface/kernels#327. The command was run with kernels 0.12.3, 0.15.2, 0.16.1 and 0.17.2, without a network: it gets
-as far as the download, where from 0.15 on a call without version or revision raises ValueError.
+as far as the download, where since 0.15 a call without version or revision raises ValueError.
 """
 
 from attncheck.doctor.fixes import install
@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
         ),
         fixes=(
             install.set_attn_implementation(snapshot, "sdpa"),
-            Fix("fetch it where there is a network, into the same cache", "command", download, "safe"),
+            Fix("fetch it if there is a network, into the same cache", "command", download, "safe"),
         ),
         locations=locate_variables(snapshot, *OFFLINE_VARIABLES),
     )

@@ -1,6 +1,6 @@
 """flash_attention_2 would be a kernel downloaded from the Hub, not flash-attn.
 
-What it checks: whether transformers (4.56 or newer), asked for flash_attention_2 with flash-attn missing and a
+What it checks: whether transformers (4.56 or newer), requested flash_attention_2 with flash-attn missing and a
 `kernels` it accepts installed, would fetch `kernels-community/flash-attn2` at load.
 
 Why it matters: it is another build with its own version, numerics and defects, it needs the network, and patches that

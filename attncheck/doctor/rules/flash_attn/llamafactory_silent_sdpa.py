@@ -1,4 +1,4 @@
-"""LLaMA-Factory would run sdpa in silence where `flash_attn: fa2` is asked for.
+"""LLaMA-Factory would run sdpa silently if `flash_attn: fa2` is requested.
 
 What it checks: LLaMA-Factory without flash-attn.
 
@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     version = need(snapshot.package("llamafactory"), "llamafactory").version
     yield Problem(
-        message=f"LLaMA-Factory {version} turns `flash_attn: fa2` into sdpa in silence: flash-attn is not installed",
+        message=f"LLaMA-Factory {version} turns `flash_attn: fa2` into sdpa silently: flash-attn is not installed",
         subject=f"llamafactory {version}",
         evidence=("static lane: no distribution flash-attn",),
         fixes=(

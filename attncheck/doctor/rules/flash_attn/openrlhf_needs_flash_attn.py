@@ -1,9 +1,9 @@
 """OpenRLHF is installed without flash-attn.
 
-What it checks: whether flash-attn is there where openrlhf is; where `openrlhf.models` was imported, its outcome
+What it checks: whether flash-attn is there where openrlhf is; if `openrlhf.models` was imported, its outcome
 decides.
 
-Why it matters: `openrlhf.models` imports flash_attn whatever attention is asked for, so OpenRLHF stops with "No module
+Why it matters: `openrlhf.models` imports flash_attn whatever attention is requested, so OpenRLHF stops with "No module
 named 'flash_attn'" with sdpa, without packing and without a GPU too.
 
 What to do: install the flash-attn it pins (2.8.3), even if it will not be used.
@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
     )
     yield Problem(
         message=f"OpenRLHF {openrlhf.version} cannot start: flash-attn is not installed, and it imports it "
-        "whatever attention is asked for",
+        "whatever attention is requested",
         subject=f"openrlhf {openrlhf.version}",
         evidence=(evidence,),
         fixes=install_flash_attn_package(snapshot),

@@ -1,6 +1,6 @@
-"""verl's value model asks for flash_attention_2, and flash-attn is not installed.
+"""verl's value model requests flash_attention_2, and flash-attn is not installed.
 
-What it checks: verl without flash-attn, where no kernel of the Hub would stand in either.
+What it checks: verl without flash-attn, if no kernel of the Hub would be in either.
 
 Why it matters: verl loads a critic or reward model with `attn_implementation="flash_attention_2"` written into its
 code, so that it stops with "FlashAttention2 has been toggled on, but it cannot be used" although sdpa was set for the

@@ -1,7 +1,7 @@
 """sdpa's cuDNN kernel can return NaN gradients on this GPU.
 
 What it checks: a visible GPU of sm_90, torch 2.11 to 2.13 with a cuDNN newer than 9.15.0 (which sdpa then tries first)
-and nothing that switches that kernel off. Silent where flash-attn is installed and importable and no model asks for
+and nothing that switches that kernel off. Silent if flash-attn is installed and importable and no model requests
 sdpa: such a job does not take sdpa's kernels. The kernel itself has not been run here.
 
 Why it matters: with an explicit attention mask, a length of 64 modulo 128 and a row whose logsumexp is below -88.7, the

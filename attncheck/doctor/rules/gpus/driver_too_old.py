@@ -2,7 +2,7 @@
 
 What it checks: the driver's version against the minimum of torch's CUDA major version. Within one major version a
 newer CUDA runs on an older driver (minor-version compatibility); across majors it does not. Where torch was imported
-and CUDA started all the same (NVIDIA's cuda-compat package does that on data-centre GPUs), nothing is said.
+and CUDA started anyway (NVIDIA's cuda-compat package does that on data-centre GPUs), nothing is reported.
 
 Why it matters: `torch.cuda.is_available()` turns False with no more than a warning, or the first CUDA call raises
 "The NVIDIA driver on your system is too old". pip pulls a newer CUDA major in silently when it upgrades torch.

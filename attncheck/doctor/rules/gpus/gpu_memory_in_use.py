@@ -1,6 +1,6 @@
 """A visible GPU's memory is partly taken before the job starts.
 
-What it checks: the free memory of every visible GPU. Reported where more than 15 % and more than 2 GiB are taken: a
+What it checks: the free memory of every visible GPU. Reported if more than 15 % and more than 2 GiB are taken: a
 desktop, the driver's own reserve and attncheck's tiny kernel stay below. GPUs in MIG mode are left out.
 
 Why it matters: the job runs out of memory although it fitted before; the culprit is usually a process of an earlier

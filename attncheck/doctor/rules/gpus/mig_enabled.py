@@ -1,6 +1,6 @@
 """A visible GPU is in MIG mode, where GPUs cannot talk to one another directly.
 
-What it checks: the MIG mode of every visible GPU, where the job needs several GPUs to pass keys and values around.
+What it checks: the MIG mode of every visible GPU, if the job needs several GPUs to pass keys and values around.
 
 Why it matters: a CUDA process sees one MIG device only, MIG devices have neither NVLink nor peer-to-peer access, and
 NCCL needs one device per rank. Ring attention over them fails or is slow.

@@ -1,11 +1,11 @@
 """Two visible GPUs cannot read each other's memory.
 
-What it checks: torch was asked `can_device_access_peer` for every pair of visible GPUs.
+What it checks: torch was queried `can_device_access_peer` for every pair of visible GPUs.
 
 Why it matters: NCCL then copies through the host's memory. Ring attention passes keys and values to a neighbour at
 every step, and becomes slower than one GPU when that is not hidden behind the computing.
 
-What to do: keep the ring inside a group of GPUs that reach each other; on a machine of one's own, see whether PCIe
+What to do: keep the ring inside a group of GPUs that reach each other; on the user's own machine, see whether PCIe
 access control (ACS), the IOMMU or a hypervisor switches peer access off. GeForce cards since the RTX 40 have none.
 
 Source: ring-flash-attention README ("NVLink between GPUs are required for high performance"); NVIDIA NCCL User Guide,

@@ -1,12 +1,12 @@
-"""nvidia-smi is installed beside a GPU and does not work.
+"""nvidia-smi is installed next to a GPU and does not work.
 
-What it checks: nvidia-smi (NVML, its library, where it is missing) was asked under a deadline; it failed
+What it checks: nvidia-smi (NVML, its library, if it is missing) was asked under a deadline; it failed
 ("Driver/library version mismatch", "couldn't communicate with the NVIDIA driver"), hung or printed nothing, although
 /proc, /dev or the PCI bus show a GPU.
 
 Why it matters: nvidia-smi and CUDA talk to the same driver. After an update of the driver's packages without a reboot
 the kernel still holds the old module, and every new CUDA process fails; a hung nvidia-smi is how a GPU that has fallen
-off the bus shows. Where torch started CUDA all the same, only tools that call nvidia-smi (accelerate does) suffer, and
+off the bus shows. Where torch started CUDA anyway, only tools that call nvidia-smi (accelerate does) suffer, and
 the finding is milder.
 
 What to do: reboot, or reload the driver's kernel modules, so that kernel module and libraries are of one version.

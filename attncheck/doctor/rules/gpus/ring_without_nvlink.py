@@ -41,7 +41,7 @@ def _is_nvlink(link: Link) -> bool:
 
 
 def _fixes(links: tuple[Link, ...]) -> tuple[Fix, ...]:
-    """Return the setting that uses the largest group of GPUs joined pairwise by NVLink, where there is one."""
+    """Return the setting that uses the largest group of GPUs joined pairwise by NVLink, if there is one."""
     nvlink_pairs = {(link.first, link.second) for link in links if _is_nvlink(link)}
     best: list[int] = []
     for first in sorted({gpu for pair in nvlink_pairs for gpu in pair}):

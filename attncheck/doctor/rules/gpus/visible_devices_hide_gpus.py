@@ -4,7 +4,7 @@ What it checks: the entries of CUDA_VISIBLE_DEVICES against the GPUs that are th
 entry that names no GPU, so that it and all that follow are hidden; an entry that is repeated hides everything.
 
 Why it matters: `torch.cuda.is_available()` is False, or ranks die with "invalid device ordinal". Inside a container or
-a Slurm step GPUs are numbered anew from 0, so that a number copied from outside is often wrong.
+a Slurm step GPUs are numbered again from 0, so that a number copied from outside is often wrong.
 
 What to do: unset the variable, or name GPUs that exist.
 

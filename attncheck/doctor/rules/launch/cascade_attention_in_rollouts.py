@@ -1,6 +1,6 @@
 """vLLM may roll out with cascade attention, which has given wrong log-probabilities outside Hopper.
 
-What it checks: a launch of reinforcement learning beside a vllm from 0.8 to 0.17, on GPUs that are not sm_90, without
+What it checks: a launch of reinforcement learning with a vllm from 0.8 to 0.17, on GPUs that are not sm_90, without
 `disable_cascade_attn`.
 
 Why it matters: silent. Prompts that share a prefix, as the samples of a group do, go through cascade attention; users

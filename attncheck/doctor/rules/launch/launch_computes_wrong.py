@@ -1,4 +1,4 @@
-"""The framework goes on with these settings and computes something else, without a word.
+"""The framework goes on with these settings and computes something else, silently.
 
 What it checks: combinations of settings, model and versions under which the framework's own code is known to compute
 attention (or recurrent state) over the wrong tokens: packing that gives a model's recurrent layers no boundaries,

@@ -1,9 +1,9 @@
-"""The launch asks for bfloat16 and the GPUs have none.
+"""The launch requests bfloat16 and the GPUs have none.
 
 What it checks: the launch's precision against the compute capability of the GPUs that the job would see.
 
 Why it matters: below sm_80 torch emulates bfloat16 through float32, slowly; `torch.cuda.is_bf16_supported()` says True
-all the same, which is what frameworks ask.
+anyway, which is what frameworks ask.
 
 What to do: float16 with loss scaling, where the framework trains in it; or newer GPUs.
 

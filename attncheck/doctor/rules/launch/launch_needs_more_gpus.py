@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
     required = need(job.gpus, "the number of GPUs that the launch takes")
     is_under_ray = job.reinforcement and job.framework in RAY_FRAMEWORKS
     if is_under_ray and job.framework != "verl":
-        raise MissingFact("how many nodes the Ray cluster has stands in no launch")
+        raise MissingFact("how many nodes the Ray cluster has is in no launch")
     if isinstance(snapshot.devices, Absent):
         return  # no GPU at all: other rules report it
     need(snapshot.devices, "the list of GPUs")
@@ -51,7 +51,7 @@ def check(snapshot: Snapshot) -> Problems:
             ),
         ),
         subject=describe_job(job),
-        # which GPUs are numbered so stands in no launch, nor what joins a cluster of several nodes
+        # which GPUs are numbered so is in no launch, nor what joins a cluster of several nodes
         predicted=isinstance(setting, Known) or (job.reinforcement and job.nodes > 1),
         locations=locate_variables(snapshot, gpus.VISIBLE_DEVICES) or (job.location,),
     )

@@ -1,7 +1,7 @@
 """Something in the launch could only be known by running it.
 
 What it checks: words of the launch that depend on the user's environment or on a command's output, files that it names
-and that are not here, and what was taken as its default for want of a value.
+and that are not available here, and what was taken as its default for want of a value.
 
 Why it matters: what is not known is not judged, and a clean answer does not cover it.
 

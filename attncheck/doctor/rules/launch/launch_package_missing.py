@@ -1,10 +1,10 @@
 """The launch uses a package that is not installed.
 
-What it checks: what the framework imports whatever its settings, flash-attn 2, 3 or 4 where the launch asks for it,
+What it checks: what the framework imports regardless of its settings, flash-attn 2, 3 or 4 if the launch requests it,
 `kernels` for a kernel of the Hub, ring-flash-attn for its ring and liger-kernel for its kernels, against what is
 installed.
 
-Why it matters: OpenRLHF cannot even be imported without flash-attn, whatever implementation is asked for; other
+Why it matters: OpenRLHF cannot even be imported without flash-attn, whatever implementation is requested; other
 frameworks stop when the model is loaded, or go on with another implementation.
 
 What to do: install it as the finding says; or, where the framework allows it, ask for another implementation.
@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Problems:
     for module in job.imports:
         if isinstance(snapshot.package(module), Absent) and not can_import(snapshot, module):
             yield _missing_package_problem(
-                snapshot, job, module.replace("_", "-"), "it is imported whatever the settings", ()
+                snapshot, job, module.replace("_", "-"), "it is imported with any settings", ()
             )
     implementation = effective_attn_implementation(job)
     is_from_hub = KERNEL_NAME.fullmatch(implementation)
@@ -44,7 +44,7 @@ def check(snapshot: Snapshot) -> Problems:
     is_missing = bool(package) and isinstance(snapshot.package(package), Absent)
     is_reported = package.replace("-", "_") in job.imports
     if is_missing and not is_reported and not _is_provided_elsewhere(snapshot, implementation, package):
-        yield _missing_package_problem(snapshot, job, package, f"it asks for {implementation}", (_use_sdpa(job),))
+        yield _missing_package_problem(snapshot, job, package, f"it requires {implementation}", (_use_sdpa(job),))
     uses_ring = job.scheme == "llama3" and job.plan.ring_size > 1 and "ring_flash_attn" not in job.imports
     if uses_ring and isinstance(snapshot.package("ring-flash-attn"), Absent):
         yield _missing_package_problem(
@@ -52,7 +52,7 @@ def check(snapshot: Snapshot) -> Problems:
         )
     if job.plan.liger and isinstance(snapshot.package("liger-kernel"), Absent):
         yield _missing_package_problem(
-            snapshot, job, "liger-kernel", "it asks for its kernels", (change_settings("or without", {"liger": "off"}),)
+            snapshot, job, "liger-kernel", "it requires its kernels", (change_settings("or without", {"liger": "off"}),)
         )
     used = [*job.imports, package, "ring-flash-attn" * uses_ring, "liger-kernel" * job.plan.liger]
     for name in filter(None, used):

@@ -1,13 +1,13 @@
 """The launch packs documents, and nothing in it keeps them apart.
 
-What it checks: how the framework packs (positions that begin anew, cu_seqlens, a mask), the implementation that will
+What it checks: how the framework packs (positions that begin again, cu_seqlens, a mask), the implementation that will
 run, and the version of transformers, against what that version separates documents by.
 
-Why it matters: tokens attend to the documents before theirs in the row. The loss falls all the same.
+Why it matters: tokens attend to the documents before theirs in the row. The loss falls anyway.
 
 What to do: a flash implementation, a newer transformers, or no packing; `attncheck smoke` measures the leak.
 
-Source: masking_utils.find_packed_sequence_indices in the transformers wheels from 4.53.1 on; before, only
+Source: masking_utils.find_packed_sequence_indices in the transformers wheels since 4.53.1; before, only
 modeling_flash_attention_utils.py read the positions.
 """
 

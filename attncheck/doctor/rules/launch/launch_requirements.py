@@ -1,6 +1,6 @@
 """What is installed is not what this release of the launch's framework requires.
 
-What it checks: the requirements of the framework's release in whose names the launch is read, where that release is
+What it checks: the requirements of the framework's release in whose names the launch is read, if that release is
 not the one installed (ATN147 reads those of an installed one), against the versions installed or named for the target.
 
 Why it matters: frameworks patch private code of the very version they pin.

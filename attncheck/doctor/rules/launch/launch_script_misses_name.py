@@ -1,11 +1,12 @@
 """A script of the launch takes a name that an installed package no longer has.
 
-What it checks: the script that the launch starts, and the files beside it that it imports, are read, not run: what they
-take from transformers, trl, peft, flash_attn and the others is looked up in the installed source: imports with their
-guards, attributes of modules and classes, and the arguments of calls (`TrainingArguments(evaluation_strategy=…)`).
+What it checks: the script that the launch starts, and the files next to it that it imports, are read, not run: what
+they take from transformers, trl, peft, flash_attn and the others is looked up in the installed source: imports with
+their guards, attributes of modules and classes, and the arguments of calls
+(`TrainingArguments(evaluation_strategy=…)`).
 
-Why it matters: the job stops with ImportError, AttributeError or TypeError: at once where the script imports it, after
-the model was loaded where a function does.
+Why it matters: the job stops with ImportError, AttributeError or TypeError: at once if the script imports it, after
+the model was loaded if a function does.
 
 What to do: write the name that the installed release has, or install one of the time of the script.
 

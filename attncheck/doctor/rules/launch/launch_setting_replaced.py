@@ -2,7 +2,7 @@
 
 What it checks: the launch's settings against the places in the framework's source that overwrite them.
 
-Why it matters: what trains is not what was asked for. A line of warning in a long log is all that says so, where
+Why it matters: what trains is not what was requested. A line of warning in a long log is all that says so, if
 there is one at all: OpenRLHF puts flash_attention_2 in the place of sdpa as soon as samples are packed.
 
 What to do: write what really runs, or change what makes the framework replace it.

@@ -1,9 +1,9 @@
 """A setting of the launch is not known to this version of the framework.
 
 What it checks: every option, override and key of the launch against the names that the program which it starts takes:
-read in its source, beside the launch or installed, else in the table of the release that is installed or named. An
-error says that the parser refuses the name; a name that nothing at hand takes, and nothing shows to be refused, is one
-warning, and the launch keeps it.
+read in its source, next to the launch or installed, else in the table of the release that is installed or named. An
+error says that the parser refuses the name; a name that nothing available takes, and nothing shows to be refused, is
+one warning, and the launch keeps it.
 
 Why it matters: frameworks rename settings without keeping the old names: OpenRLHF renamed every flag in 0.10.2. The job
 stops at once, or, where a parser drops what it does not know (axolotl's), runs without the setting: a warning.
@@ -54,7 +54,7 @@ def _dropped_problems(job: Job, settings: list[UnknownSetting]) -> Problems:
     for group in (*([unknown] for unknown in settings if unknown.now or unknown.near), nameless):
         if group:
             yield Problem(
-                message=f"{job.framework} {job.version} drops {_list_names(group)} without a word"
+                message=f"{job.framework} {job.version} drops {_list_names(group)} silently"
                 + _describe_replacement(group[0]),
                 evidence=tuple(dict.fromkeys((_describe_history(job, group[0]), group[0].dropped))),
                 fixes=_fixes(group[0]),
@@ -65,12 +65,12 @@ def _dropped_problems(job: Job, settings: list[UnknownSetting]) -> Problems:
 
 
 def _unproven_problem(job: Job, settings: list[UnknownSetting]) -> Problem:
-    """Return one problem about all names that nothing at hand takes, and nothing shows to be refused."""
+    """Return one problem about all names that nothing available takes, and nothing shows to be refused."""
     names = f"{settings[0].name} is" if len(settings) == 1 else f"{len(settings)} names are"
     return Problem(
         message=f"{names} not among those of {job.framework} {job.version}: {_list_names(settings)}",
         evidence=(
-            "the code that will run was not read to its end: it may take them; they are left as they are",
+            "the code that will run was not read to its end: it may take them; they are left unchanged",
             *([", ".join(unknown.name for unknown in settings)] if len(settings) > MAX_NAMES_SHOWN else []),
         ),
         subject=describe_job(job),
@@ -135,7 +135,7 @@ def _describe_history(job: Job, unknown: UnknownSetting) -> str:
 
 
 def _format_release(job: Job, since: str) -> str:
-    """Return a release with its package's name, the framework's where `since` names none."""
+    """Return a release with its package's name, the framework's if `since` names none."""
     return since if " " in since else f"{job.framework} {since}"
 
 

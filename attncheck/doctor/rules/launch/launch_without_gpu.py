@@ -5,7 +5,7 @@ What it checks: a launch of a framework that trains on CUDA devices against a ma
 Why it matters: on a login node or a laptop this is as it should be, and then the launch is to be judged for the machine
 that will run it; on a node that should have GPUs, it is the driver or the container.
 
-What to do: `attncheck lint --target h100x8`, or `attncheck doctor` where there should be GPUs.
+What to do: `attncheck lint --target h100x8`, or `attncheck doctor` if there should be GPUs.
 
 Source: none of the frameworks trains on a CPU; each stops when it places its first tensor.
 """
@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=(_gpu_evidence(snapshot),),
         fixes=(
             Fix("judge the launch for the machine it will run on", "advice", "attncheck lint --target h100x8 …"),
-            Fix("where there should be GPUs", "advice", "attncheck doctor"),
+            Fix("if there should be GPUs", "advice", "attncheck doctor"),
         ),
         subject=describe_job(job),
         predicted=True,

@@ -4,7 +4,7 @@ What it checks: an SFT launch that asks for several rows to a device, pads them 
 
 Why it matters: transformers unpads queries, keys and values and pads the result in every layer, which costs what the
 kernel saves on short rows; and every other layer computes on the padding. Users who switch flash attention on for speed
-see none. Correct all the same: a note.
+see none. Correct anyway: a note.
 
 What to do: pack, or flatten the batch (`padding_free`), so that the rows hold no padding; compare the speed.
 

@@ -11,7 +11,7 @@ What to do: let the framework measure and correct it. A mean difference beyond 0
 to a defect, not to rounding.
 
 Source: verl 0.9.1, trainer/config/algorithm.py (`RolloutCorrectionConfig`) and trainer/ppo/rollout_corr_helper.py
-("Ensure rollout worker is configured to calculate_log_probs=true"), its settings from 0.6.0 on; trl 0.23.0 and 1.16.0,
+("Ensure rollout worker is configured to calculate_log_probs=true"), its settings since 0.6.0; trl 0.23.0 and 1.16.0,
 trainer/grpo_config.py (on by default); openrlhf 0.11.2, cli/train_ppo_ray.py; vllm-project/vllm#22103. That the release
 takes the settings is linted (tests/lint/test_rollouts.py); their effect needs a run.
 """
@@ -54,7 +54,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_correction(job: Job) -> Mapping[str, str] | None:
-    """Return the settings that switch the correction on, None where it is on, or the release has none."""
+    """Return the settings that switch the correction on, None if it is on, or the release has none."""
     if weighs_by_rollout(job):
         return None
     ranges = CORRECTIONS.get(job.framework, ())

@@ -10,7 +10,7 @@ and that importance sampling multiplies into the gradient.
 What to do: train on rollouts of the whole distribution: top_p 1, no top_k, no min_p. Sample as you like in evaluation.
 
 Source: trl 1.16.0, trainer/grpo_trainer.py and generation/vllm_generation.py (`logprobs_mode="processed_logprobs"`:
-after top_p and top_k) beside trainer/utils.py (`selective_log_softmax` over the whole vocabulary); verl 0.9.1,
+after top_p and top_k) alongside trainer/utils.py (`selective_log_softmax` over the whole vocabulary); verl 0.9.1,
 workers/config/rollout.py; huggingface/trl#6789, #4772. The correction is linted again (tests/lint/test_rollouts.py).
 """
 

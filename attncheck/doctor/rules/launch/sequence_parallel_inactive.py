@@ -1,4 +1,4 @@
-"""Sequence parallelism is asked for and will not take place with this implementation.
+"""Sequence parallelism is requested and will not take place with this implementation.
 
 What it checks: the implementations in which the framework's ring or Ulysses is hooked in, against the one that will
 run.

@@ -1,12 +1,12 @@
-"""A package goes on without something of the attention stack, silently, because its name is gone.
+"""A package goes on without something of the attention stack, silently, because its name no longer exists.
 
 What it checks: imports from flash_attn, ring_flash_attn, liger_kernel, kernels and transformers' attention and mask
 modules that fail and that `except ImportError` catches, and where the package goes on.
 
-Why it matters: no error is seen, and the job takes another path than the one that was asked for: eager attention for
+Why it matters: no error is seen, and the job takes another path than the one that was requested: eager attention for
 flash, padded batches for packed ones, no patch.
 
-What to do: read the lines named; where they switch something off that your job wants, install releases that fit.
+What to do: read the lines named; if they switch something off that your job wants, install releases that fit.
 
 Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 """

@@ -10,8 +10,8 @@ What it does not import, because that writes caches or changes other packages (d
 
 Why it matters: the job stops at its first import, "cannot import name …", often after the nodes were allocated.
 
-What to do: put the name back where it only moved, or install releases of the two that fit: what the package's own
-metadata asks for, or the last release with the name. `attncheck doctor --try-packages` proves a repair.
+What to do: put the name back if it only moved, or install releases of the two that fit: what the package's own
+metadata requires, or the last release with the name. `attncheck doctor --try-packages` proves a repair.
 
 Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 """
@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _is_reported_elsewhere(snapshot: Snapshot, consumer: str, provider: str) -> bool:
-    """Return whether a rule of its own reports the pair: ATN140 to ATN145 ring-flash-attn, ATN150, ATN153 liger."""
+    """Return whether its own rule reports the pair: ATN140 to ATN145 ring-flash-attn, ATN150, ATN153 liger."""
     if consumer == "ring-flash-attn" and provider == "transformers":
         return True
     outcome = import_outcome(snapshot, "liger_kernel.transformers")

@@ -4,10 +4,10 @@ What it checks: the import lane's outcome for openrlhf.models, verl, trl, peft, 
 What fails for a missing package (ATN130), a missing name (ATN131), or in torch, transformers, flash-attn, triton or
 liger-kernel themselves is those rules' and is not repeated.
 
-Why it matters: the job stops at this import, whatever the settings.
+Why it matters: the job stops at this import, with any settings.
 
-What to do: read the last line of the evidence: it is where it fails. Where the package's files changed since they were
-installed, lay them down again; else run the import by itself.
+What to do: read the last line of the evidence: it is where it fails. If the package's files changed since they were
+installed, reinstall them; else run the import on its own.
 
 Source: the import lane.
 """

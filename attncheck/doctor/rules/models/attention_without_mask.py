@@ -5,8 +5,8 @@ model's own code puts there (read, never run), against ALL_MASK_ATTENTION_FUNCTI
 keep rows apart by themselves.
 
 Why it matters: silent. transformers makes a mask only for names of the second table; under any other, every layer gets
-attention_mask=None: padding is attended to, windows are lost, packed documents see each other. It is an error where
-the launch or config.json asks for that name, a warning elsewhere.
+attention_mask=None: padding is attended to, windows are lost, packed documents see each other. It is an error if
+the launch or config.json requests that name, a warning elsewhere.
 
 What to do: register the mask function of the implementation that takes the same masks: sdpa's for a kernel that wants a
 4-D mask, flash_attention_2's for one that wants the 2-D mask.

@@ -9,7 +9,7 @@ size", at the first batch longer than the chunk. Shorter training never shows it
 What to do: use sdpa, flex_attention or eager.
 
 Source: transformers 4.53.0 to 5.23.0, masking_utils.py (`create_chunked_causal_mask`); llama4's class refuses flash
-attention altogether from 4.51.3 on.
+attention altogether since 4.51.3.
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
@@ -20,7 +20,7 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use_flash(snapshot):
-        return  # the launch asks for another attention
+        return  # the launch requests another attention
     model = requested_model(snapshot)
     if (
         model is None

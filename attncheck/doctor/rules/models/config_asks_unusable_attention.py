@@ -1,10 +1,10 @@
-"""config.json asks for an attention that cannot be used here.
+"""config.json requests an attention that cannot be used here.
 
 What it checks: `attn_implementation` (or `_attn_implementation`) in config.json against the answer of the installed
 transformers. Some checkpoints ship with flash_attention_2 written into their configuration.
 
-Why it matters: from_pretrained obeys the file where the caller names nothing, and raises: a ValueError where the class
-refuses, an ImportError where the package is missing.
+Why it matters: from_pretrained obeys the file where the caller names nothing, and raises: a ValueError if the class
+refuses, an ImportError if the package is missing.
 
 What to do: name the attention in the call; that overrides the file.
 
@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     missing = answer.startswith("not installed: ")
     yield Problem(
-        message=f"config.json asks for {requested}, which {'is not usable here' if missing else 'the class refuses'}",
+        message=f"config.json requests {requested}, which {'is not usable here' if missing else 'the class refuses'}",
         evidence=(f"import lane: {answer}",),
         fixes=use_other_attention(snapshot, model, requested),
         subject=model.source,

@@ -3,7 +3,7 @@
 What it checks: attention_dropout over 0 where flash-attn-3 or flash-attn-4 is what is installed, without flash-attn 2.
 
 Why it matters: transformers warns "This might lead to unexpected behaviour as this is not supported on recent versions
-of Flash Attention" and goes on: the model trains without the dropout it asks for.
+of Flash Attention" and goes on: the model trains without the dropout it requires.
 
 What to do: set attention_dropout to 0, so that every backend does the same, or use sdpa.
 
@@ -17,7 +17,7 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use_flash(snapshot):
-        return  # the launch asks for another attention
+        return  # the launch requests another attention
     model = requested_model(snapshot)
     if model is None or snapshot.has("flash-attn") or not snapshot.has("flash-attn-3", "flash-attn-4"):
         return

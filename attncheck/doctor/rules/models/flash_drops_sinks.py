@@ -22,7 +22,7 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, n
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch asks for another kernel, such as kernels-community/vllm-flash-attn3
+        return  # the launch requests another kernel, such as kernels-community/vllm-flash-attn3
     model = requested_model(snapshot)
     if model is None or not model.sinks or not snapshot.has("transformers"):
         return

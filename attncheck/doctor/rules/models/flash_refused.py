@@ -4,7 +4,7 @@ What it checks: the answer of the installed transformers for attn_implementation
 device. Missing packages are not counted: other rules speak of those.
 
 Why it matters: loading raises "… does not support Flash Attention 2 yet". Ring attention and packing that rest on
-flash attention are out of reach for this model too. Where nothing installed here insists on flash, it is a warning.
+flash attention are out of reach for this model too. If nothing installed here insists on flash, it is a warning.
 
 What to do: use the attention that the class accepts, without ring attention.
 
@@ -25,7 +25,7 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use_flash(snapshot):
-        return  # the launch asks for another attention
+        return  # the launch requests another attention
     model = requested_model(snapshot)
     if model is None or not refuses_implementation(model, "flash_attention_2") or is_eager_only(model):
         return

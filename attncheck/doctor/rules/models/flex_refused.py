@@ -1,7 +1,7 @@
 """The model's class refuses flex_attention, where sdpa or flash attention is refused too.
 
 What it checks: the answer of the installed transformers for attn_implementation="flex_attention". It is only worth a
-word where it is asked for, or where the model also refuses sdpa or flash attention, for which it would be the way out.
+word if it is requested, or where the model also refuses sdpa or flash attention, for which it would be the way out.
 
 Why it matters: fewer ways are left; loading with flex_attention raises a ValueError.
 
@@ -18,7 +18,7 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flex_attention", "sdpa"):
-        return  # the launch asks for something else, and gets it
+        return  # the launch requests something else, and gets it
     model = requested_model(snapshot)
     if model is None or not refuses_implementation(model, "flex_attention") or is_eager_only(model):
         return

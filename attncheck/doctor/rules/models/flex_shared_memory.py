@@ -1,6 +1,6 @@
 """flex_attention's kernels do not fit the shared memory of this GPU at the model's head size.
 
-What it checks: a head size over 128 where flex_attention is asked for, on sm_86, sm_89 or sm_12x, which have 99 KiB of
+What it checks: a head size over 128 if flex_attention is requested, on sm_86, sm_89 or sm_12x, which have 99 KiB of
 shared memory a block.
 
 Why it matters: "No valid triton configs. OutOfMemoryError: out of resource: shared memory, Required: 114688, Hardware

@@ -1,9 +1,9 @@
 """The checkpoint is float32, and flash attention takes half precision only.
 
 What it checks: dtype in config.json. transformers 5 loads a model in its checkpoint's dtype; transformers 4 in float32
-whatever the checkpoint, unless told.
+for any checkpoint, unless told.
 
-Why it matters: "FlashAttention only support fp16 and bf16 data type" where neither the load nor autocast casts it: an
+Why it matters: "FlashAttention only support fp16 and bf16 data type" if neither the load nor autocast casts it: an
 evaluation or generate() outside of the trainer is where it shows.
 
 What to do: load with dtype=torch.bfloat16, or train with bf16 on.
@@ -19,7 +19,7 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use_flash(snapshot):
-        return  # the launch asks for another attention
+        return  # the launch requests another attention
     model = requested_model(snapshot)
     if model is None or value_or(model.dtype, "") != "float32" or refuses_implementation(model, "flash_attention_2"):
         return

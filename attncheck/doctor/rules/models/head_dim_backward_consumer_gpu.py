@@ -1,7 +1,7 @@
 """flash-attn's backward does not take this head size on a GPU with little shared memory.
 
 What it checks: a head size over 192 on sm_86, sm_89 or sm_12x, which have 99 KiB of shared memory a block, with a
-flash-attn before 2.5.5; and from 2.5.5 on, whether the model has attention dropout, with which it still does not fit.
+flash-attn before 2.5.5; and since 2.5.5, whether the model has attention dropout, with which it still does not fit.
 
 Why it matters: "FlashAttention backward for head dim > 192 requires A100/A800 or H100/H800", at the first backward.
 
@@ -21,7 +21,7 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch asks for another attention
+        return  # the launch requests another attention
     model = requested_model(snapshot)
     version = snapshot.version("flash-attn")
     if (

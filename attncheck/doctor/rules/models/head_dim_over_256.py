@@ -20,7 +20,7 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use_flash(snapshot):
-        return  # the launch asks for another attention
+        return  # the launch requests another attention
     model = requested_model(snapshot)
     if model is None or refuses_implementation(model, "flash_attention_2"):
         return

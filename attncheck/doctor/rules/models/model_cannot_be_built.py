@@ -1,7 +1,7 @@
 """The installed transformers cannot build the model from its config.json.
 
 What it checks: the model's class in the installed transformers is built from config.json, without weights and without
-the model's own code, in a child process. Where that raises, it is built again without each field in turn: the fields
+the model's own code, in a child process. If that raises, it is built again without each field in turn: the fields
 named are those without which it can be built.
 
 Why it matters: `from_pretrained` builds the same class in the same way and raises the same, on every rank, after the
@@ -21,7 +21,7 @@ from attncheck.core.model import BuildFailure, Model
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot, Unreadable
 
-# What is not held against the model: code that cannot run without real tensors, and answers that other rules report.
+# What is not compared with the model: code that cannot run without real tensors, and answers that other rules report.
 NOT_ON_META = ("meta tensor", "meta device", "data-dependent")
 REPORTED_ELSEWHERE = (
     "brings its own code",
@@ -57,7 +57,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _skip_unless_answered(model: Model) -> None:
-    """Raise `MissingFact` where the class was asked and gave no answer, which no other rule reports."""
+    """Raise `MissingFact` if the class was asked and gave no answer, which no other rule reports."""
     if not isinstance(model.accepts, Unreadable) or not model.accepts.reason:
         return
     if not any(phrase in model.accepts.reason for phrase in REPORTED_ELSEWHERE):

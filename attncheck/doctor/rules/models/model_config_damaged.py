@@ -1,6 +1,6 @@
 """config.json gives a value of the wrong kind.
 
-What it checks: the fields about heads, layers, sizes and windows that were read; a text where a number is expected, a
+What it checks: the fields about heads, layers, sizes and windows that were read; a text if a number is expected, a
 negative number or NaN is reported with its name.
 
 Why it matters: loading fails on it, or goes on with nonsense. Checks that need the value were skipped.

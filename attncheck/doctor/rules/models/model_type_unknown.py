@@ -6,7 +6,7 @@ Why it matters: loading stops with "The checkpoint you are trying to load has mo
 recognize this architecture". The model is newer than this transformers, or its type is misspelt.
 
 What to do: install a transformers that knows the model, within the range that the rest of the environment allows; the
-finding names the first release that was read with it, the last before it was taken out, or the type it may stand for.
+finding names the first release that was read with it, the last before it was taken out, or the type it may represent.
 
 Source: transformers 4.57.3 and 5.23.0, models/auto/configuration_auto.py (`CONFIG_MAPPING`); the 17 wheels named in
 attncheck/doctor/knowledge/model_types.py.
@@ -28,14 +28,14 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=f"{model.accepts.reason}, so {model.source} cannot be loaded",
-        evidence=("import lane: the installed transformers was asked",),
+        evidence=("import lane: the installed transformers was queried",),
         fixes=tuple(_list_fixes(snapshot, model.model_type)),
         subject=model.model_type or model.source,
     )
 
 
 def _list_fixes(snapshot: Snapshot, model_type: str) -> Iterator[Fix]:
-    """Yield a release that knows the type where one was read, else the type that it may stand for."""
+    """Yield a release that knows the type where one was read, else the type that it may represent."""
     first, gone = model_types.first_release_with(model_type), model_types.GONE.get(model_type, "")
     installed = snapshot.version("transformers")
     wanted = f"<{gone}" if gone and is_at_least(installed, gone) else f">={first}" if first else ""

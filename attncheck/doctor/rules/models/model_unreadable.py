@@ -1,4 +1,4 @@
-"""The model that was asked about cannot be read.
+"""The model that was named cannot be read.
 
 What it checks: whether config.json of the folder or the cached Hub name could be found and parsed.
 

@@ -1,4 +1,4 @@
-"""config.json asks for attention weights, which only eager attention has.
+"""config.json requests attention weights, which only eager attention has.
 
 What it checks: output_attentions in config.json.
 

@@ -9,7 +9,7 @@ which reads the dtype off the first nn.Linear, takes the wrong one. It is severa
 What to do: compute in bfloat16.
 
 Source: transformers 5.23.0, utils/quantization_config.py (`BitsAndBytesConfig`: "self.bnb_4bit_compute_dtype =
-torch.float32" where it is None); ring_flash_attn 0.1.8, adapters/hf_adapter.py; unslothai/unsloth#1154. Run with
+torch.float32" if it is None); ring_flash_attn 0.1.8, adapters/hf_adapter.py; unslothai/unsloth#1154. Run with
 5.17.0: the configuration without the field holds torch.float32, with it torch.bfloat16
 (tests/doctor/test_quantised.py).
 """
@@ -29,7 +29,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=f"the 4-bit layers of {model.source} compute in float32; flash attention needs float16 or bfloat16",
-        evidence=("static lane: bnb_4bit_compute_dtype in config.json, float32 where it is left out",),
+        evidence=("static lane: bnb_4bit_compute_dtype in config.json, float32 if it is left out",),
         fixes=(
             Fix("compute in bfloat16", "edit", f"quantization_config={CALL}"),
             Fix("or in the file", "edit", 'config.json: "bnb_4bit_compute_dtype": "bfloat16"'),

@@ -6,7 +6,7 @@ causal-conv1d, and models with Mamba layers without mamba-ssm and causal-conv1d,
 Why it matters: transformers says "The fast path is not available because one of the required library is not installed"
 once and goes on with loops in torch: users report four times the time a step, and more memory. It is correct.
 
-What to do: install the kernels. causal-conv1d and mamba-ssm are compiled where they are installed; their GitHub
+What to do: install the kernels. causal-conv1d and mamba-ssm are compiled if they are installed; their GitHub
 releases hold wheels. flash-linear-attention 0.6.0 requires transformers 5.6.2: with an older one take 0.5.0.
 
 Source: transformers 4.57.3, 5.9.0 and 5.14.1, models/qwen3_next/modeling_qwen3_next.py (`is_fast_path_available`);

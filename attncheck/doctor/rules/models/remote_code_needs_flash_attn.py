@@ -1,12 +1,12 @@
 """The model's own code imports flash_attn, which is not installed.
 
-What it checks: the imports in the *.py files beside config.json, read without running them. An import inside `try` or
+What it checks: the imports in the *.py files next to config.json, read without running them. An import inside `try` or
 `if is_flash_attn…available()` does not count: transformers does not count it either.
 
 Why it matters: transformers scans the same files before it loads them and raises "This modeling file requires the
 following packages that were not found in your environment: flash_attn", even with attn_implementation="eager".
 
-What to do: install flash-attn, or use the in-library class where transformers has one (trust_remote_code=False).
+What to do: install flash-attn, or use the in-library class if transformers has one (trust_remote_code=False).
 
 Source: transformers 4.57.3 and 5.23.0, dynamic_module_utils.py (`get_imports`, `check_imports`);
 huggingface/transformers#28459; InternLM/InternLM#747.

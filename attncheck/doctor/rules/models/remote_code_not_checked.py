@@ -1,6 +1,6 @@
 """The model brings its own code, which attncheck never runs.
 
-What it checks: whether config.json names code of its own (`auto_map`) and the installed transformers has no class of
+What it checks: whether config.json names its own code (`auto_map`) and the installed transformers has no class of
 that type, so that nobody could be asked which attention the model accepts.
 
 Why it matters: the attention of such a model is whatever its Python files do. What follows from config.json alone

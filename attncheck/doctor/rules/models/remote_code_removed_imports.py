@@ -1,13 +1,13 @@
 """The model's own code imports names that this transformers, or another package, no longer has.
 
-What it checks: the *.py files that `auto_map` in config.json names, and those beside them that they import, are read,
+What it checks: the *.py files that `auto_map` in config.json names, and those next to them that they import, are read,
 never run: what they import from transformers, flash_attn and the others is looked up in the installed source; guards
 are followed (`try … except ImportError`, version checks). For a --target, whose files nobody has, the names that they
 take outside `try` are compared with a table of names that were removed.
 
 Why it matters: loading with trust_remote_code=True stops with "cannot import name …". Upgrading makes it worse.
 
-What to do: use the class of transformers itself (trust_remote_code=False) where there is one, a transformers from
+What to do: use the class of transformers itself (trust_remote_code=False) if there is one, a transformers from
 before the removal, or take the name from where it is now.
 
 Source: the installed files; for a target the wheels named in attncheck/doctor/knowledge/removed_names.py;
@@ -58,7 +58,7 @@ def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedNam
 
 def _describe(link: UnresolvedName) -> str:
     removal = find_removal(link.source, link.name)
-    return describe_link(link) + (f"; gone since {removal}" if removal else "")
+    return describe_link(link) + (f"; removed in {removal}" if removal else "")
 
 
 def _check_table(snapshot: Snapshot, model: Model) -> Problems:
@@ -73,7 +73,7 @@ def _check_table(snapshot: Snapshot, model: Model) -> Problems:
     yield Problem(
         message=f"the code of {model.source} imports {removed[0].replace(':', '.')}, which {provider} lacks",
         evidence=tuple(
-            f"{name.replace(':', '.')}: gone since {REMOVED_FROM_TRANSFORMERS[name][0]}" for name in removed
+            f"{name.replace(':', '.')}: removed in {REMOVED_FROM_TRANSFORMERS[name][0]}" for name in removed
         ),
         fixes=(
             *_library_fix(model),

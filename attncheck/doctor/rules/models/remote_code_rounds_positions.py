@@ -1,6 +1,6 @@
 """The model's own code counts positions in the dtype of a buffer, which rounds them in bfloat16.
 
-What it checks: `torch.arange(…, dtype=….inv_freq.dtype)` in the *.py files beside config.json, read without running
+What it checks: `torch.arange(…, dtype=….inv_freq.dtype)` in the *.py files next to config.json, read without running
 them.
 
 Why it matters: silent. `inv_freq` is float32 when it is made, and bfloat16 once the whole module is cast

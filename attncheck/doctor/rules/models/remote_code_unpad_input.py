@@ -1,6 +1,6 @@
 """The model's own code may unpack the wrong number of values from unpad_input.
 
-What it checks: whether the *.py files beside config.json take `unpad_input` from flash_attn.bert_padding, and how many
+What it checks: whether the *.py files next to config.json take `unpad_input` from flash_attn.bert_padding, and how many
 values the installed flash-attn returns from it: four before 2.7.0, five from then on.
 
 Why it matters: code written for the other one stops at the first forward with "too many values to unpack

@@ -1,14 +1,14 @@
 """The model's own code uses something that this transformers, or another package, no longer has, when it runs.
 
-What it checks: in the *.py files that `auto_map` names, and those beside them that they import: attributes of imported
+What it checks: in the *.py files that `auto_map` names, and those next to them that they import: attributes of imported
 modules and classes (`past_key_values.seen_tokens` of a variable annotated, tested or made as a DynamicCache too), calls
 whose arguments the installed function does not take, and imports inside functions. The files are read, never run.
 
 Why it matters: the model loads, and its first step stops with AttributeError, TypeError or ImportError. The Cache
 classes lost `seen_tokens`, `get_max_length` and `get_usable_length` in transformers 4.49 and 4.54.
 
-What to do: use the class of transformers itself (trust_remote_code=False) where there is one, or a transformers of the
-time of the code, or write what stands in the place of what is gone.
+What to do: use the class of transformers itself (trust_remote_code=False) if there is one, or a transformers of the
+time of the code, or write what is in the place of what no longer exists.
 
 Source: the installed files; LLaMA-Factory#8048, #7597; huggingface/transformers, cache_utils.py.
 """

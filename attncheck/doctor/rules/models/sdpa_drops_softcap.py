@@ -1,7 +1,7 @@
 """sdpa silently leaves out the model's logit soft-capping.
 
 What it checks: attn_logit_softcapping of the model, and whether this transformers accepts sdpa for it: before 5.21.0
-it does and drops the softcap without a word.
+it does and drops the softcap silently.
 
 Why it matters: sdpa is what transformers picks when nothing is named, so the model trains with other attention scores
 than it was made with: NaN gradients, a wrong loss, or a quiet loss of quality.
@@ -21,7 +21,7 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Ver
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "sdpa"):
-        return  # the launch asks for another attention
+        return  # the launch requests another attention
     model = requested_model(snapshot)
     if model is None or not isinstance(model.softcap, Known) or transformers_answer(model, "sdpa") not in ("", None):
         return

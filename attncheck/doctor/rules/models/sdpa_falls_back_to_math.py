@@ -1,7 +1,7 @@
 """sdpa falls back to MATH for the model's grouped heads, and keeps every score.
 
 What it checks: a model with fewer key/value heads than query heads under sdpa, in a transformers that asks for
-`enable_gqa` where there is no mask: with a head size over 256 (before transformers 5.14.1), or in a launch that trains
+`enable_gqa` if there is no mask: with a head size over 256 (before transformers 5.14.1), or in a launch that trains
 in float32.
 
 Why it matters: no fused backend of SDPA takes `enable_gqa` with such heads, nor in float32; PyTorch takes MATH without
@@ -32,7 +32,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     if not is_at_least(version, since) or not _groups_heads(model):
         return
-    asks = f"transformers {need(version, 'transformers')} asks for enable_gqa where there is no mask"
+    asks = f"transformers {need(version, 'transformers')} asks for enable_gqa if there is no mask"
     widest = max(model.head_dims, default=0)
     if widest > 256 and is_older(version, guarded):
         yield Problem(

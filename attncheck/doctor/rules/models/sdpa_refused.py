@@ -2,8 +2,8 @@
 
 What it checks: the answer of the installed transformers for attn_implementation="sdpa", asked on the meta device.
 
-Why it matters: asked for sdpa, loading raises "… does not support an attention implementation through
-torch.nn.functional.scaled_dot_product_attention yet". Asked for nothing, transformers falls back to eager without a
+Why it matters: requested sdpa, loading raises "… does not support an attention implementation through
+torch.nn.functional.scaled_dot_product_attention yet". Requested nothing, transformers falls back to eager without a
 word, which stores every score: memory grows with the square of the length.
 
 What to do: name an attention that the class accepts.
@@ -20,7 +20,7 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "sdpa"):
-        return  # the launch asks for another attention
+        return  # the launch requests another attention
     model = requested_model(snapshot)
     if model is None or not refuses_implementation(model, "sdpa") or is_eager_only(model):
         return

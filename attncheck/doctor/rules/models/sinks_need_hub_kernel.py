@@ -1,4 +1,4 @@
-"""A model with attention sinks is redirected to a kernel that is not here.
+"""A model with attention sinks is redirected to a kernel that is not available here.
 
 What it checks: whether transformers (5.3.0 or newer) turns flash_attention_2 into a Hub kernel or flash_attention_4 for
 a model with sinks, and whether that kernel is in the local cache or installed.
@@ -23,7 +23,7 @@ KERNEL = "kernels-community/vllm-flash-attn3"
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch asks for another kernel, such as kernels-community/vllm-flash-attn3
+        return  # the launch requests another kernel, such as kernels-community/vllm-flash-attn3
     model = requested_model(snapshot)
     if model is None or not model.sinks or not is_at_least(snapshot.version("transformers"), SINKS_REDIRECTED):
         return

@@ -8,7 +8,7 @@ goes by the release.
 
 Why it matters: silent. The loss falls, on contexts that no user will ever have.
 
-What to do: the implementation or the way of batching that was measured to be right, or a transformers that mended it;
+What to do: the implementation or the way of batching that was measured to be right, or a transformers that fixed it;
 `attncheck smoke MODEL` measures it here.
 
 Source: transformers 5.17.0, all 178 types of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, tiny, in float32 on a CPU, each
@@ -51,16 +51,16 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def choose_implementation(model: Model) -> str:
-    """Return what transformers takes where none is requested: sdpa, and eager where the class refuses it."""
+    """Return what transformers takes if none is requested: sdpa, and eager if the class refuses it."""
     return "eager" if refuses_implementation(model, "sdpa") else "sdpa"
 
 
 def has_defect(row: WrongModel, version: Version, model: Model) -> bool:
-    """Return whether the installed transformers has the defect: by its file where that shows it, else by release."""
+    """Return whether the installed transformers has the defect: by its file if that shows it, else by release."""
     if row.shown_by and isinstance(model.mask_calls, Known):
         return re.search(row.shown_by, "\n".join(model.mask_calls.value)) is not None
     if not row.before and version > Version(LAST_READ):
-        return False  # a later one may have mended it
+        return False  # a later one may have fixed it
     return Version(row.since) <= version and (not row.before or version < Version(row.before))
 
 

@@ -3,7 +3,7 @@
 What it checks: use_cache of the model, in an environment without flash attention, where sdpa, eager and flex_attention
 look for packed documents only without a cache.
 
-Why it matters: silent, and only for training loops of one's own: the Trainer of transformers 5, OpenRLHF and verl set
+Why it matters: silent, and only for training the user's own loops: the Trainer of transformers 5, OpenRLHF and verl set
 use_cache to False. The cache also costs memory in training.
 
 What to do: set model.config.use_cache to False before training.

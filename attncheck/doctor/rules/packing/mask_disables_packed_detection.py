@@ -3,7 +3,7 @@
 What it checks: nothing can be wrong yet; it is a reminder for those who train this model with a collator or a loop of
 their own, with no framework installed that takes care of it.
 
-Why it matters: silent. flash attention looks for resetting position_ids only where no mask is given and the batch holds
+Why it matters: silent. flash attention looks for resetting position_ids only if no mask is given and the batch holds
 one row; an all-ones mask, which most collators add, makes all documents of the row one.
 
 What to do: drop attention_mask from packed batches (DataCollatorWithFlattening does) and keep one packed row a batch,

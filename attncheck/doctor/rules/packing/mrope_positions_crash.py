@@ -10,7 +10,7 @@ access was encountered", reported somewhere else, or a garbage loss.
 A launch of ms-swift 3.3 to 3.7 that packs is left out: it hands its own positions to flash attention (llm/template/
 base.py:1845 of 3.6.4), and says itself which transformers that needs.
 
-What to do: upgrade transformers where the framework allows a release that is recent enough, or run the model on sdpa.
+What to do: upgrade transformers if the framework allows a release that is recent enough, or run the model on sdpa.
 
 Source: `text_position_ids` in models/*/modeling_*.py of the wheels 4.53.3, 4.54.0, 4.57.6, 5.0.0, 5.3.0 and 5.4.0;
 huggingface/transformers#44643, #38007; reproduced on CPU with a stub kernel for `_is_packed_sequence`.
@@ -27,7 +27,7 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, nee
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch asks for another attention
+        return  # the launch requests another attention
     model = requested_model(snapshot)
     if model is None or not model.mrope or refuses_implementation(model, "flash_attention_2"):
         return

@@ -1,6 +1,6 @@
 """LLaMA-Factory's neat packing does not work with this transformers.
 
-What it checks: LLaMA-Factory before 0.9.5 beside transformers 4.53.0 or newer.
+What it checks: LLaMA-Factory before 0.9.5 with transformers 4.53.0 or newer.
 
 Why it matters: neat packing numbers the documents in the attention mask, and transformers casts masks to bool from
 4.53.0 on: with LLaMA-Factory 0.9.3 and older flash attention silently gets documents of one token each; 0.9.4 raises

@@ -1,7 +1,7 @@
 """Packed documents attend to each other without flash attention in this transformers.
 
 What it checks: transformers before 4.53.1, whose sdpa, eager and flex_attention do not look for packed documents,
-where no flash-attn is installed to keep them apart.
+if no flash-attn is installed to keep them apart.
 
 Why it matters: silent. Samples packed into one row see each other; the training loss looks lower than it should, and
 the model is worse for it. It only matters to jobs that pack.

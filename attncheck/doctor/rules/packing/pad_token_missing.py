@@ -5,7 +5,7 @@ What it checks: pad_token in tokenizer_config.json and special_tokens_map.json.
 Why it matters: "Asking to pad but the tokenizer does not have a padding token"; or the framework takes the end token
 for it, and a collator that masks padding by its id masks the real end tokens too: the model never learns to stop.
 
-What to do: set a padding token of its own, one that the vocabulary holds already where there is one.
+What to do: set its own padding token, one that the vocabulary holds already if there is one.
 
 Source: openrlhf 0.11.2, utils/utils.py (`get_tokenizer`); huggingface/trl#1623; huggingface/alignment-handbook#127.
 """

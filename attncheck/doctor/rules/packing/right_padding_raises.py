@@ -25,7 +25,7 @@ TRL_WITHOUT_CACHE = Version("0.22.0")  # trainer/grpo_trainer.py: model_inputs["
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch asks for another attention
+        return  # the launch requests another attention
     model = requested_model(snapshot)
     if model is None or not snapshot.has("transformers"):
         return
@@ -44,7 +44,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _padding_side(snapshot: Snapshot, model: Model) -> str:
-    """Return the padding side of batches: the launch's, else the tokenizer's; "" where neither is known."""
+    """Return the padding side of batches: the launch's, else the tokenizer's; "" if neither is known."""
     if isinstance(snapshot.job, Known):
         plan = snapshot.job.value.plan
         if plan.packed or plan.gradient_checkpointing:  # with checkpointing transformers sets use_cache to False

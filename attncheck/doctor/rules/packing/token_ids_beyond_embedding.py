@@ -9,9 +9,9 @@ Why it matters: a token was added and the embedding was not resized. The first b
 index out of range in self" on a CPU; on a GPU "CUDA error: device-side assert triggered", reported somewhere else,
 mostly in attention. A padding token of that kind stops every padded batch.
 
-It is an error where the launch is known and its framework does not resize; a script of one's own may do so.
+It is an error if the launch is known and its framework does not resize; the user's own script may do so.
 
-What to do: resize the embedding before training, or take a token that has a row. axolotl resizes by itself,
+What to do: resize the embedding before training, or take a token that has a row. axolotl resizes on its own,
 LLaMA-Factory with `resize_vocab: true`.
 
 Source: torch.nn.Embedding (torch 2.13); transformers 5.17.0, modeling_utils.py (`resize_token_embeddings`); axolotl
@@ -56,7 +56,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _count_rows(model: Model) -> int | None:
-    """Return the rows of the input embedding, None where they are not known."""
+    """Return the rows of the input embedding, None if they are not known."""
     if isinstance(model.embedding_rows, Known):
         return model.embedding_rows.value
     has_more = model.model_type in ROWS_BESIDE_VOCABULARY or model.remote_code

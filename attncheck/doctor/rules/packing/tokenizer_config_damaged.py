@@ -1,6 +1,6 @@
 """The model's tokenizer_config.json cannot be read.
 
-What it checks: whether tokenizer_config.json, where there is one, is JSON of the expected shape.
+What it checks: whether tokenizer_config.json, if there is one, is JSON of the expected shape.
 
 Why it matters: `AutoTokenizer.from_pretrained` raises, after the job was queued; and what attncheck says of padding is
 left out.

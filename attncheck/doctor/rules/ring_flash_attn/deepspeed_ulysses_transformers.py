@@ -1,6 +1,6 @@
 """DeepSpeed's Ulysses sequence parallelism needs a newer transformers.
 
-What it checks: transformers below 4.51.3 where accelerate's variables ask for sequence parallelism
+What it checks: transformers below 4.51.3 if accelerate's variables ask for sequence parallelism
 (PARALLELISM_CONFIG_SP_SIZE above 1) with DeepSpeed installed.
 
 Why it matters: DeepSpeed's UlyssesSPAttentionHF registers itself in transformers' table of attention functions in a

@@ -4,7 +4,7 @@ What it checks: the name that ring-flash-attn's adapter imports from `transforme
 against the installed transformers, both read in their files; for a --target, in a table of releases. 0.1.8 wants
 `is_flash_attn_greater_or_equal_2_10`, which that module holds only in transformers 4.51.0 to 5.3.0; 0.1.7 and older
 want `_flash_supports_window` or `_flash_supports_window_size`. Where the import worked or failed at that name, its
-outcome decides; where it failed earlier, in flash-attn say, the files do.
+outcome decides; if it failed earlier, in flash-attn say, the files do.
 
 Why it matters: `import ring_flash_attn` raises ImportError, also for a script that never uses the adapter, and
 frameworks report it as "ring_flash_attn is not installed". The adapter's `except ImportError` retries the same name.

@@ -80,7 +80,7 @@ def _fixes(snapshot: Snapshot, ring: Version) -> Iterator[Fix]:
             snapshot,
             *shimmed,
             *ring_requirements,
-            title="take transformers that OpenRLHF makes fit by itself",
+            title="take transformers that OpenRLHF makes fit on its own",
             allows=with_shim,
         )
     if compatible:

@@ -1,12 +1,12 @@
-"""Ring attention is asked for, and no package that does it is installed.
+"""Ring attention is requested, and no package that does it is installed.
 
 What it checks: where ring attention matters (`--profile ring` or `all`), whether ring-flash-attn or yunchang is
-installed. Where neither is and nobody asked, nothing is said.
+installed. If neither is and nobody requested it, nothing is reported.
 
 Why it matters: OpenRLHF's `ring_attn_size`, axolotl's `context_parallel_size` and 360-LLaMA-Factory import one of the
 two when the job starts, after the model was loaded.
 
-What to do: install ring-flash-attn, beside a transformers that it knows. Ulysses (verl, DeepSpeed, ms-swift) and
+What to do: install ring-flash-attn, alongside a transformers that it knows. Ulysses (verl, DeepSpeed, ms-swift) and
 PyTorch's own context parallel need neither.
 
 Source: openrlhf 0.11.2 METADATA (extra `ring`: ring_flash_attn); ring_flash_attn 0.1.8 `adapters/hf_adapter.py`;
@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
         f"transformers {transformers.value} is here" if isinstance(transformers, Known) else "transformers is not here"
     )
     yield Problem(
-        message="ring attention is asked for, and neither ring-flash-attn nor yunchang is installed",
+        message="ring attention is requested, and neither ring-flash-attn nor yunchang is installed",
         subject="ring-flash-attn",
         evidence=(f"ring-flash-attn {newest} works with transformers {compatible}; {installed}",),
         fixes=tuple(_fixes(snapshot, f"ring-flash-attn=={newest}", "" if fits else compatible)),

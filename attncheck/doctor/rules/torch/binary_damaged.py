@@ -1,12 +1,12 @@
 """A compiled file is truncated or damaged.
 
 What it checks: whether the libraries of torch and the extensions of the attention stack can be read as ELF files to
-their end. Where the import lane imported what needs them, they are whole enough.
+their end. If the import lane imported what needs them, they are whole enough.
 
 Why it matters: a full disk or a broken copy leaves a short file behind; the loader says "file too short" or the process
 dies with SIGBUS, on the node that has the bad copy only.
 
-What to do: lay the package down again.
+What to do: reinstall the package.
 
 Source: the System V ABI, chapter 5 (program loading); glibc `elf/dl-load.c` ("file too short").
 """

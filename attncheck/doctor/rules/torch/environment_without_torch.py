@@ -7,12 +7,11 @@ Why it matters: it is usually the wrong environment. attncheck from pipx or `uv 
 without torch; "nothing found" there says nothing about the one that trains.
 
 What to do: name the interpreter of the training environment, `--python PATH`, or activate it: VIRTUAL_ENV and
-CONDA_PREFIX are followed where attncheck's own environment holds nothing of the training stack. Where this is the
-environment that shall train, install torch. For devices alone, on a node without Python packages: `--select ATN2`.
+CONDA_PREFIX are followed where attncheck's own environment holds nothing of the training stack. If this is the
+environment that should train, install torch. For devices alone, on a node without Python packages: `--select ATN2`.
 
-Source: `attncheck.doctor.probes.interpreter`; the layout of pipx and uv tools, https://pipx.pypa.io/stable/how-pipx-works/
-and https://docs.astral.sh/uv/concepts/tools/.
-"""
+Source: `attncheck.doctor.probes.interpreter`; the layout of pipx and uv tools,
+https://pipx.pypa.io/stable/how-pipx-works/ and https://docs.astral.sh/uv/concepts/tools/."""
 
 from collections.abc import Iterator
 

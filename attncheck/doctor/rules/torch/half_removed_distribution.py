@@ -1,13 +1,13 @@
 """A package is half removed, or its metadata is damaged.
 
-What it checks: the metadata folder of torch, flash-attn and what decides about them: missing or unreadable METADATA,
-no version, files gone while the metadata stayed. A leftover "~name" folder beside a healthy install of the same package
+What it checks: the metadata folder of torch, flash-attn and what decides about them: missing or unreadable METADATA, no
+version, files gone while the metadata stayed. A leftover "~name" folder alongside a healthy install of the same package
 is harmless and left alone, and so is a missing RECORD alone.
 
 Why it matters: version checks fail with InvalidVersion or find a package that is not there; transformers calls a
-flash-attn available whose files are gone.
+flash-attn available whose files no longer exist.
 
-What to do: install the package again; where it is no longer wanted, delete the folder.
+What to do: install the package again; if it is no longer wanted, delete the folder.
 
 Source: packaging.python.org, "Recording installed projects"; transformers 5.17.0 `utils/import_utils.py`.
 """
@@ -22,7 +22,7 @@ ALSO_WATCHED = frozenset({"numpy", "einops"})
 HARMLESS_PROBLEM = "RECORD is missing"
 VITAL_PACKAGES = ("torch", "flash-attn", "transformers", "tokenizers", "numpy")
 FATAL_PROBLEMS = (
-    "files are gone",
+    "files no longer exist",
     "METADATA is missing",
 )  # transformers asks importlib.metadata for versions, and dies
 
@@ -45,7 +45,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _watched_project(name: str) -> str:
-    """Return the watched project that `name` stands for, or ""; pip replaces the start of what it removes by "~"."""
+    """Return the watched project that `name` represents, or ""; pip replaces the start of what it removes by "~"."""
     rest = name.lstrip("~")
     hidden_length = len(name) - len(rest)
     return next(

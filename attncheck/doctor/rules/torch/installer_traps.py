@@ -35,13 +35,13 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message="this interpreter is managed by the operating system: pip refuses to install into it",
             subject="pip",
-            evidence=("EXTERNALLY-MANAGED lies beside its standard library",),
+            evidence=("EXTERNALLY-MANAGED lies next to its standard library",),
             fixes=(_make_virtual_environment(snapshot),),
         )
 
 
 def _overrule_setting(snapshot: Snapshot, setting: str) -> tuple[Fix, ...]:
-    """Return the fix that overrules the setting wherever it stands: a variable takes precedence over pip's files."""
+    """Return the fix that overrules the setting wherever it is: a variable takes precedence over pip's files."""
     if setting == "require-virtualenv":
         return (_make_virtual_environment(snapshot),)
     if setting in ("target", "prefix"):

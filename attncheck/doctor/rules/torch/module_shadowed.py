@@ -1,10 +1,10 @@
-"""A folder or file stands in the way of an installed package.
+"""A folder or file is in the way of an installed package.
 
 What it checks: whether `import flash_attn`, torch, transformers, ring_flash_attn, triton, liger_kernel, vllm, verl or
-openrlhf would take something that no installed distribution owns: a clone's folder on PYTHONPATH or beside the script,
+openrlhf would take something that no installed distribution owns: a clone's folder on PYTHONPATH or next to the script,
 a leftover of an uninstall.
 
-Why it matters: the code that runs is not the version that `pip list` shows. Beside a clone of flash-attention,
+Why it matters: the code that runs is not the version that `pip list` shows. Alongside a clone of flash-attention,
 `import flash_attn` finds the sources without the compiled extension; an empty leftover folder becomes a namespace
 package ("cannot import name 'flash_attn_func' from 'flash_attn' (unknown location)").
 

@@ -1,8 +1,8 @@
 """Files of an attention package are not the ones that were installed.
 
 What it checks: the modules of flash-attn, flash-attn-3, flash-attn-4, ring-flash-attn and liger-kernel against their
-RECORD, by size, and whether an extension is gone; one that was only stripped is left alone. Of ring-flash-attn and
-liger-kernel, which people patch on purpose, missing files alone count. What flash-attn and flash-attn-4 do to one
+RECORD, by size, and whether an extension no longer exists; one that was only stripped is left alone. Of ring-flash-attn
+and liger-kernel, which people patch on purpose, missing files alone count. What flash-attn and flash-attn-4 do to one
 another is ATN113.
 
 Why it matters: two versions mixed in one folder fail in odd ways ("not enough values to unpack (expected 8, got 7)"),
@@ -33,7 +33,7 @@ PATCHED_PACKAGES = ("ring-flash-attn", "liger-kernel")
 def check(snapshot: Snapshot) -> Problems:
     problems = list(_find_problems(snapshot))
     if not problems and diagnose_flash_attn(snapshot) == "other" and changed_flash_attn_files(snapshot):
-        raise MissingFact("flash-attn's changed files are listed where its import failed", ("ATN108",))
+        raise MissingFact("flash-attn's changed files are listed if its import failed", ("ATN108",))
     yield from problems
 
 

@@ -1,13 +1,13 @@
 """A compiled package needs a newer libstdc++ than Python loads here.
 
-What it checks: the highest GLIBCXX_, CXXABI_ and GCC_ version that each extension asks for, against the copy of
+What it checks: the highest GLIBCXX_, CXXABI_ and GCC_ version that each extension requires, against the copy of
 libstdc++ and libgcc that the loader takes once torch is imported: by torch's and Python's own search paths,
-LD_LIBRARY_PATH, the system. Where the import was tried, its message decides; without it the finding is predicted.
+LD_LIBRARY_PATH, the system. If the import was tried, its message decides; without it the finding is predicted.
 
 Why it matters: "version `GLIBCXX_3.4.32' not found" at import. Wheels of other people's builds carry no manylinux tag,
 so pip installs them anywhere. A machine often has a newer copy, conda's or the system's, that is not the one loaded.
 
-What to do: put the newer copy first by LD_PRELOAD where there is one here; otherwise build the package on the machine
+What to do: put the newer copy first by LD_PRELOAD if there is one here; otherwise build the package on the machine
 itself, or bring a newer libstdc++ into the conda environment.
 
 Source: glibc, elf/dl-version.c and elf/dl-load.c; Dao-AILab/flash-attention#1428, vllm-project/vllm#12945, #12946,

@@ -1,9 +1,9 @@
 """torchvision, torchaudio or xformers belongs to another torch.
 
 What it checks: what the metadata of torchvision, torchaudio and xformers requires of torch, and the symbols that their
-extensions ask of it, against the installed torch. Where the extension was imported, the outcome decides.
+extensions ask of it, against the installed torch. If the extension was imported, the outcome decides.
 
-Why it matters: transformers imports torchvision where it is there, and "operator torchvision::nms does not exist" then
+Why it matters: transformers imports torchvision if it is there, and "operator torchvision::nms does not exist" then
 stops text models too. xformers drops its kernels with a warning. It happens when torch is upgraded alone.
 
 What to do: install the release that belongs to this torch. Moving torch back instead would break flash-attn and

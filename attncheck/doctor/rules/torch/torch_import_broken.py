@@ -1,11 +1,11 @@
 """torch cannot be imported.
 
-What it checks: how `import torch` ended in a process of its own: it raised, it died of a signal, or it did not end.
+What it checks: how `import torch` ended in its own process: it raised, it died of a signal, or it did not end.
 
 Why it matters: nothing else can work. What other packages then report about themselves is a consequence, so other
 rules about imports keep silent until this one is clean.
 
-What to do: the finding names the library or symbol where the loader did. A library of another version on
+What to do: the finding names the library or symbol if the loader did. A library of another version on
 LD_LIBRARY_PATH is the usual cause of an undefined symbol in torch's own libraries; an install that was interrupted,
 or NVIDIA packages that were removed or replaced, of a missing library. Reinstalling torch with its dependencies brings
 both back.

@@ -1,7 +1,7 @@
 """A library that torch needs is nowhere to be found.
 
-What it checks: the shared libraries that torch's own libraries ask for (their ELF headers) against torch's folder,
-NVIDIA's packages, LD_LIBRARY_PATH and the loader's cache. Where torch was imported, ATN102 speaks instead. The
+What it checks: the shared libraries that torch's own libraries require (their ELF headers) against torch's folder,
+NVIDIA's packages, LD_LIBRARY_PATH and the loader's cache. If torch was imported, ATN102 speaks instead. The
 driver's libcuda.so.1 is left out: a login node lacks it and torch copes.
 
 Why it matters: `import torch` raises "cannot open shared object file".

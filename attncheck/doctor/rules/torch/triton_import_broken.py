@@ -1,12 +1,12 @@
 """triton is installed and cannot be imported.
 
-What it checks: how importing triton ended in a process of its own.
+What it checks: how importing triton ended in its own process.
 
 Why it matters: liger-kernel, flash-attn's cross entropy, torch.compile and flex_attention are triton kernels. liger and
 the frameworks fail with the same error, one import later, or go on without their kernels. triton 3.0 to 3.2 (torch 2.4
 to 2.6) import setuptools, which nothing requires below Python 3.12 and which uv's environments do not have.
 
-What to do: install the module that is missing; otherwise lay the triton down again that torch names.
+What to do: install the module that is missing; otherwise reinstall the triton that torch names.
 
 Source: triton 3.2.0, `triton/runtime/build.py` (`import setuptools`); METADATA of torch 2.6.0 (setuptools from Python
 3.12 on only). Run: triton 3.2.0 in an environment without setuptools raises, and imports once it is installed.

@@ -1,7 +1,7 @@
 """xformers is installed and runs none of its operators.
 
 What it checks: whether xformers' compiled library is there, was built with CUDA, for this Python, and finds the CUDA
-runtime it was linked against, where torch has CUDA. Symbols that torch lacks are ATN123.
+runtime it was linked against, if torch has CUDA. Symbols that torch lacks are ATN123.
 
 Why it matters: xformers catches the loader's error, so that the import goes through with a warning, and the first
 memory_efficient_attention raises NotImplementedError: "xFormers wasn't build with CUDA support".
@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_defect(snapshot: Snapshot) -> str:
-    """Return why the operators cannot be loaded, "" where nothing shows that."""
+    """Return why the operators cannot be loaded, "" if nothing shows that."""
     build, binary = snapshot.build("xformers"), snapshot.binary(MODULE)
     if isinstance(build, Known) and not build.value.cuda and not _is_rocm(snapshot):
         return "it was built without CUDA"

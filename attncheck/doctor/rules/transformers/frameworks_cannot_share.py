@@ -1,4 +1,4 @@
-"""Two installed frameworks ask for versions that no release satisfies together.
+"""Two installed frameworks request versions that no release satisfies together.
 
 What it checks: for every package that matters to attention, whether the requirements of all installed distributions
 have a version in common.

@@ -11,7 +11,7 @@ clips less, and an optimiser that is not invariant to scale, such as SGD, takes 
 Not affected: launches that accumulate nothing; DeepSpeed, for which accelerate divides nothing; ms-swift since 4.0.2,
 which sets accelerate's steps back to 1; TRL's online DPO, Nash-MD, XPO and PPO, whose steps are their own.
 
-What to do: install a release without the fault: 5.5.4 and newer, or 5.1.0 and older. Where the framework pins one with
+What to do: install a release without the fault: 5.5.4 and newer, or 5.1.0 and older. If the framework pins one with
 it, take another release of the framework, or accumulate nothing: more rows or ranks, and
 `gradient_accumulation_steps: 1`.
 
@@ -79,13 +79,13 @@ def _is_set_back(job: Job) -> bool:
 
 
 def _may_train(snapshot: Snapshot) -> bool:
-    """Return whether a Trainer may run here: it needs accelerate; OpenRLHF and verl have loops of their own."""
+    """Return whether a Trainer may run here: it needs accelerate; OpenRLHF and verl have their own loops."""
     has_own_loop = snapshot.lists("openrlhf", "verl") and not snapshot.lists(*TRAINER_FRAMEWORKS - {"transformers"})
     return snapshot.lists("accelerate") and not has_own_loop
 
 
 def _find_evidence(snapshot: Snapshot) -> str:
-    """Return what shows the fault in transformers, "" where it has none: its own file, else the table of releases."""
+    """Return what shows the fault in transformers, "" if it has none: its own file, else the table of releases."""
     package, version = snapshot.package("transformers"), snapshot.version("transformers")
     faults = package.value.faults if isinstance(package, Known) else {}
     if CODE in faults:

@@ -1,10 +1,10 @@
 """The installed `kernels` is not one that this transformers works with.
 
 What it checks: the version of `kernels` against the range that transformers names in its own metadata or, where that
-is not at hand, in a table of its releases. Nearly every minor release of transformers moves the range.
+is not available, in a table of its releases. Nearly every minor release of transformers moves the range.
 
-Why it matters: from 5.13 on transformers then holds kernels to be missing, so that the fallback of flash_attention_2
-to the Hub does not happen. 5.0 to 5.12 import it all the same: from kernels 0.14 on the Hub's kernels are off, and from
+Why it matters: since 5.13 transformers then holds kernels to be missing, so that the fallback of flash_attention_2
+to the Hub does not happen. 5.0 to 5.12 import it anyway: from kernels 0.14 on the Hub's kernels are off, and from
 0.17 on `import transformers.modeling_utils` raises "Either a revision or a version must be specified": no model loads.
 That is an error, the rest a warning.
 
@@ -60,7 +60,7 @@ def _import_failure_evidence(snapshot: Snapshot, transformers_version: Version, 
 
 
 def _required_kernels(snapshot: Snapshot) -> tuple[str, str]:
-    """Return transformers' specifier for kernels and where it stands; "" where it is not known."""
+    """Return transformers' specifier for kernels and where it is; "" if it is not known."""
     distribution = need(snapshot.package("transformers"), "transformers")
     for line in distribution.requires:
         if line.startswith("kernels"):

@@ -1,10 +1,10 @@
 """The installed liger-kernel is a release that is known to be broken.
 
-What it checks: liger-kernel 0.6.3, whose fused linear cross-entropy leaves a variable unset where nothing requires
+What it checks: liger-kernel 0.6.3, whose fused linear cross-entropy leaves a variable unset if nothing requires
 gradients.
 
 Why it matters: training goes well until the first evaluation, which computes the loss under torch.no_grad():
-"UnboundLocalError: cannot access local variable 'grad_weight' where it is not associated with a value".
+"UnboundLocalError: cannot access local variable 'grad_weight' if it is not associated with a value".
 
 What to do: install liger-kernel 0.6.4, which needs nothing newer.
 

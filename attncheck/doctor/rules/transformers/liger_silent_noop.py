@@ -1,10 +1,10 @@
 """Some of liger-kernel's patches for this model would hit names that transformers no longer has.
 
 What it checks: every name that the installed liger-kernel would replace in the modelling files of the installed
-transformers, for the model that was asked about.
+transformers, for the model that was named.
 
-Why it matters: a patch is an assignment, and assigning to a name that is gone raises nothing. The log says that liger
-was applied, while memory and speed stay as they were.
+Why it matters: a patch is an assignment, and assigning to a name that no longer exists raises nothing. The log says
+that liger was applied, while memory and speed stay as they were.
 
 What to do: let liger patch the forward pass (`fused_linear_cross_entropy=True`) in place of the loss class, and take
 the transformers release that your liger-kernel was made for.

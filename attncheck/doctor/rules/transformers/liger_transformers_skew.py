@@ -1,7 +1,7 @@
 """liger-kernel and transformers are of different times.
 
 What it checks: the oldest transformers that the installed liger-kernel can patch (0.7.0 to 0.8.4: 4.52; 0.8.5: 5.0);
-where its patches were imported, the outcome decides. For a vision-language model also that liger's forward knows the
+if its patches were imported, the outcome decides. For a vision-language model also that liger's forward knows the
 arguments of transformers 5.3 (liger-kernel 0.8.0 does); that part is predicted.
 
 Why it matters: `apply_liger_kernel_to_…` raises "liger-kernel requires transformers >= X", or the first step raises

@@ -89,7 +89,7 @@ def _make_problem(snapshot: Snapshot, distribution: Distribution, missing: list[
 
 
 def _describe_failure(snapshot: Snapshot, name: str, missing: list[Requirement]) -> str | None:
-    """Return the failed import that shows a requirement to be missing, or ""; None where another rule reports it."""
+    """Return the failed import that shows a requirement to be missing, or ""; None if another rule reports it."""
     absent_modules = tuple(f"No module named '{requirement.name.replace('-', '_')}" for requirement in missing)
     failed = find_failed_import(snapshot, MODULES.get(name, ""), name.replace("-", "_"))
     if failed is not None and any(text in failed.message for text in absent_modules):

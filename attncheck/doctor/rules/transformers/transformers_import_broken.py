@@ -8,7 +8,7 @@ Why it matters: nothing can be trained. The usual cause is a companion (huggingf
 outside the range that transformers checks when it is imported.
 
 What to do: where the message names a requirement, install that; a module that is not there, or a package that lacks a
-name, is installed in the range that transformers asks for. Only a package whose files were changed is laid down again:
+name, is installed in the range that transformers requires. Only a package whose files were changed is reinstalled:
 otherwise the same files would raise the same error.
 
 Source: transformers 4.43.0-5.23.0, `dependency_versions_check.py` and `utils/versions.py` ("X is required for a normal
@@ -84,7 +84,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_companion(snapshot: Snapshot, outcome: ImportOutcome) -> Distribution | None:
-    """Return torchvision or torchaudio where it was built for another torch: its operators were not registered."""
+    """Return torchvision or torchaudio if it was built for another torch: its operators were not registered."""
     match = _COMPANION.search(outcome.message)
     companion = snapshot.package(match.group(1)) if match else None
     return companion.value if isinstance(companion, Known) else None

@@ -7,7 +7,7 @@ Why it matters: `import transformers` goes through with one warning, "Disabling 
 required", and then no model can be loaded ("requires the PyTorch library but it was not found").
 
 What to do: install the newest transformers that takes this torch; a newer torch would need every compiled extension
-(flash-attn, vllm …) anew.
+(flash-attn, vllm …) again.
 
 Source: wheels of transformers 4.51.0-5.23.0, `utils/import_utils.py` (is_torch_available).
 """

@@ -1,6 +1,6 @@
 """verl refuses Qwen2-VL under transformers 4.53.
 
-What it checks: verl with transformers 4.53.x, where the model that was asked about is Qwen2-VL or Qwen2.5-VL, or none
+What it checks: verl with transformers 4.53.x, if the model that was named is Qwen2-VL or Qwen2.5-VL, or none
 was named.
 
 Why it matters: verl's patch stops with "Transformers 4.53.* is bugged. Use transformers 4.54.0 or later."

@@ -1,4 +1,4 @@
-"""axolotl: `axolotl train cfg.yaml`, `accelerate launch -m axolotl.cli.train cfg.yaml`, and the YAML by itself.
+"""axolotl: `axolotl train cfg.yaml`, `accelerate launch -m axolotl.cli.train cfg.yaml`, and the YAML on its own.
 
 Names as in the releases 0.8.0 to 0.19.0. Options of the command go over the file's keys (cli/config.py:252 of
 0.19.0). A packed batch is one row of micro_batch_size × sequence_len tokens where the implementation takes
@@ -55,7 +55,7 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return what a launch trains ("sft", "dpo", "pt"), "" where it is not axolotl's."""
+    """Return what a launch trains ("sft", "dpo", "pt"), "" if it is not axolotl's."""
     words = [word.text for word in launch.words]
     if words[:2] == ["axolotl", "train"] or (words and words[0].endswith(TRAIN_MODULES)):
         return _detect_kind(launch)
@@ -84,7 +84,7 @@ def _detect_kind(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" where it names none."""
+    """Return the model that the launch names, "" if it names none."""
     name = read_settings(launch, FRAMEWORK.newest).get("base_model")
     return name if isinstance(name, str) else ""
 

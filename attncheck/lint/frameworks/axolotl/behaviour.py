@@ -101,7 +101,7 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
         yield from setting_problem(settings, "refuses", message, ranges, *located_at, sets={"batch": "1"})
     yield from _ring_function_problems(settings)
     if not settings.get("rl"):
-        size, advice = settings.ring_size, f"{name}: 1, where a row has room on a GPU"
+        size, advice = settings.ring_size, f"{name}: 1, if a row has room on a GPU"
         message = f"{name} {size}: gradients are {size} times too small, and no slice learns the token that follows it"
         ranges = constraints.RING_GRADIENTS
         yield from setting_problem(settings, "wrong", message, ranges, *fields, advice=advice, mild=True)
@@ -213,7 +213,7 @@ def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def flash_4_replaces(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """flash_attention_2 becomes FlashAttention 4 where that is installed and the GPU has it."""
+    """flash_attention_2 becomes FlashAttention 4 if that is installed and the GPU has it."""
     if uses_flash_4(settings):
         message = f"{settings.implementation} becomes FlashAttention 4: flash-attn-4 is installed, and the GPU has it"
         ranges = constraints.FLASH_4_REPLACES

@@ -104,7 +104,7 @@ RING_PACKED_ROWS = (
     Constraint(f"{OLD}/validation.py:1424", RING_FUNCTION_SINCE, FLAGS_DEPRECATED_SINCE, ONE_ROW),
     Constraint(f"{NEW}/validation.py:1811", FLAGS_DEPRECATED_SINCE, quote=ONE_ROW),
 )
-# In transformers' trainer from 4.56.0 on; 0.13.1 takes it out (monkeypatch/transformers/trainer_context_parallel.py).
+# In transformers' trainer since 4.56.0; 0.13.1 takes it out (monkeypatch/transformers/trainer_context_parallel.py).
 RING_REFUSED_BY_TRAINER = (
     Constraint("transformers 4.56.0 trainer.py:3888; axolotl 0.12.2 loaders/model.py:199", CONTEXT_PARALLEL_SINCE,
                "0.13.1", "Context parallelism is supported only with SDPA attention, you are using flash_attention_2"),
@@ -116,7 +116,7 @@ BATCH_RING_PACKED = (
 )  # fmt: skip
 RING_GRADIENTS = (  # the same file in 0.9.0 and 0.9.2; 0.10.0 divides by each slice's labels
     Constraint("axolotl 0.9.2 core/trainers/mixins/sequence_parallel.py:62, 240", RING_FUNCTION_SINCE, "0.10.0",
-               "labels are cut before they are shifted; the loss is summed over ranks, gradients are averaged"),
+               "labels are cut before they are shifted; the loss is summed across ranks, gradients are averaged"),
 )  # fmt: skip
 GRPO_LIGER_RING = (
     Constraint(

@@ -25,7 +25,7 @@ def setting_problem(
     *fields: str,
     **options: Any,
 ) -> Iterator[SettingProblem]:
-    """Yield a problem where one of `ranges` holds, located at the first of `fields` that the launch sets."""
+    """Yield a problem if one of `ranges` holds, located at the first of `fields` that the launch sets."""
     constraint = find_constraint(ranges, settings.version)
     if constraint is not None:
         location = settings.find_location(*fields)
@@ -33,12 +33,12 @@ def setting_problem(
 
 
 def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """From 0.17 on attn_implementation beside a boolean is refused, the same implementation in both too."""
+    """From 0.17 on attn_implementation alongside a boolean is refused, the same implementation in both too."""
     implementation = get_nested(settings.parsed_values, "attn_implementation")
     if not implementation or not settings.attention_flags:
         return
     flags = ", ".join(sorted(settings.attention_flags))
-    message = f"attn_implementation {implementation!r} beside {flags}"
+    message = f"attn_implementation {implementation!r} alongside {flags}"
     yield from setting_problem(
         settings,
         "refuses",
@@ -108,7 +108,7 @@ def several_booleans(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Names that still work and will go: the booleans from 0.17 on, sequence_parallel_degree from 0.12 on."""
+    """Names that still work and will go: the booleans since 0.17, sequence_parallel_degree since 0.12."""
     if len(settings.attention_flags) == 1 and not get_nested(settings.parsed_values, "attn_implementation"):
         message = (
             f"{settings.attention_flags[0]} is deprecated and read as attn_implementation: {settings.implementation}"
@@ -120,7 +120,7 @@ def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     if size:
         other = get_nested(settings.parsed_values, "context_parallel_size")
         if other and other != size:
-            message = f"sequence_parallel_degree {size} does nothing beside context_parallel_size {other}"
+            message = f"sequence_parallel_degree {size} does nothing alongside context_parallel_size {other}"
         else:
             message = f"sequence_parallel_degree is deprecated and read as context_parallel_size: {size}"
         sets = {"ring_size": str(settings.ring_size)}
@@ -154,7 +154,7 @@ def removed_settings(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def missing_plugins(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """A plugin's settings are dropped where `plugins` does not name it."""
+    """A plugin's settings are dropped if `plugins` does not name it."""
     known_names = read_fields("axolotl", "names", settings.version)
     ignored: dict[str, list[str]] = {}
     for name in settings.by_field:
@@ -176,7 +176,7 @@ def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         option = setting.name.lstrip("-")
         if setting.name.startswith("--") and "_" in option and settings.launch.file is not None:
             message, sets = (
-                f"{setting.name} is no option of `axolotl train`",
+                f"{setting.name} is not an option of `axolotl train`",
                 {name: format_switch_value(setting.value)},
             )
             yield from setting_problem(settings, "refuses", message, constraints.UNDERSCORED_OPTION, name, sets=sets)

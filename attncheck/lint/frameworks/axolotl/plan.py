@@ -61,7 +61,7 @@ def _implementation_field(plan: Plan, is_at_least: VersionCheck) -> dict[str, st
 
 def _format_remarks(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     lines = list(
-        packing_remarks(plan, "position_ids", explanation="axolotl gives position_ids that begin anew, and no mask")
+        packing_remarks(plan, "position_ids", explanation="axolotl gives position_ids that begin again, and no mask")
     )
     implementation = plan.attn_implementation
     if implementation and implementation not in IMPLEMENTATION_FLAGS and not is_at_least("0.17"):

@@ -30,7 +30,7 @@ from attncheck.lint.fields.rehearsing import (
 from attncheck.lint.fields.releases import is_at_least
 
 QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
-# Several processes on a CPU: accelerate makes one world of them where it is told so (accelerate 1.13.0 state.py).
+# Several processes on a CPU: accelerate makes one world of them if it is told so (accelerate 1.13.0 state.py).
 CPU_RING = {**WITHOUT_CUDA, "ACCELERATE_USE_CPU": "true"}
 LAUNCHER_SINCE = "0.12.0"  # cli/main.py: --launcher, and its options after "--"; before, torchrun starts cli/train.py
 PROCESS_COUNT = re.compile(r"--(nproc[-_]per[-_]node|num[-_]processes)\b")
@@ -139,7 +139,7 @@ def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
         return {}, ()
     if template not in TURN_ENDS:
         remark = (
-            f"chat_template {template} has tokens that the small tokenizer lacks: the tokenizer's own stands for it"
+            f"chat_template {template} has tokens that the small tokenizer lacks: the tokenizer's own represents it"
         )
         return {"chat_template": "tokenizer_default"}, (remark,)
     remark = f"the model's own eos_token is taken to be the one that ends a turn of {template}: {TURN_ENDS[template]}"
@@ -147,7 +147,7 @@ def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _read_type(datasets: str) -> str:
-    """Return the prompt strategy of the first data set, "" where it is none by name."""
+    """Return the prompt strategy of the first data set, "" if it is none by name."""
     try:
         entries = json.loads(datasets)
         kind = entries[0].get("type")

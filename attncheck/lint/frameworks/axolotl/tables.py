@@ -15,11 +15,11 @@ FLAGS_DEPRECATED_SINCE = "0.17.0"
 # attn_implementation is known and given to transformers alone (loaders/model.py:606 of 0.12.2)
 ATTN_IMPLEMENTATION_SINCE = "0.12.0"
 CONTEXT_PARALLEL_SINCE = "0.12.0"  # context_parallel_size; sequence_parallel_degree before, still read after
-S2_BESIDE_FLASH_SINCE = "0.15.0"  # s2_attention; before, it was refused beside a boolean (validation.py:165)
+S2_BESIDE_FLASH_SINCE = "0.15.0"  # s2_attention; before, it was refused alongside a boolean (validation.py:165)
 RING_FUNCTION_SINCE = "0.9.0"  # ring_attn_func; before, llama3 alone
 DROPS_MASK_SINCE = "0.11.0"  # of packed rows, for flash, xformers and flex (core/builders/causal.py:248 of 0.11.0)
 DROPS_SDPA_MASK_SINCE = "0.18.0"  # attn_decontaminates_packing (core/builders/causal.py:275 of 0.18.0)
-FLASH_4_SINCE = "0.16.0"  # replaces flash-attn where it is usable (monkeypatch/attention/flash_attn_4.py)
+FLASH_4_SINCE = "0.16.0"  # replaces flash-attn if it is usable (monkeypatch/attention/flash_attn_4.py)
 FLASH_4_NAMED_SINCE = "0.19.0"  # as attn_implementation, and never under a ring (loaders/model.py:857)
 
 # No model_config of AxolotlInputConfig or its bases has `extra` in the releases 0.8.0, 0.10.0, 0.12.0, 0.13.1, 0.16.1,
@@ -63,7 +63,7 @@ RENAMES: Mapping[str, str] = {
     "unsloth_lora_mlp": "lora_mlp_kernel",
     "unsloth_lora_qkv": "lora_qkv_kernel",
     "unsloth_lora_o": "lora_o_kernel",
-    "relora_steps": "jagged_restart_steps",  # 0.12.0 utils/schemas/training.py:188-198; `relora: true` beside it
+    "relora_steps": "jagged_restart_steps",  # 0.12.0 utils/schemas/training.py:188-198; `relora: true` next to it
     "relora_warmup_steps": "jagged_restart_warmup_steps",
     "relora_anneal_steps": "jagged_restart_anneal_steps",
 }
@@ -83,14 +83,14 @@ def isolates_documents(version: str, implementation: str) -> bool:
 
 
 def find_plugin(version: str, name: str) -> str:
-    """Return the folder of the plugin that has a setting, "" where no plugin of the release has it."""
+    """Return the folder of the plugin that has a setting, "" if no plugin of the release has it."""
     return next(
         (row.split(":")[0] for row in read_fields("axolotl", "plugins", version) if row.endswith(f":{name}")), ""
     )
 
 
 def find_new_names(version: str, name: str, text: str, known_names: Mapping[str, object]) -> tuple[str, ...]:
-    """Return what this release calls a name of another one, with its value; () where it has no such setting."""
+    """Return what this release calls a name of another one, with its value; () if it has no such setting."""
     if name in RENAMES and RENAMES[name] in known_names:
         return (f"{RENAMES[name]}: {text}",)
     if name == "context_parallel_size" and "sequence_parallel_degree" in known_names:

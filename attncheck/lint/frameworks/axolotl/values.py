@@ -67,12 +67,12 @@ class AxolotlSettings(LaunchSettings):
         return {name: parse_value(setting.value) for name, setting in self.by_field.items()}
 
     def default_value(self, name: str) -> Any:
-        """Return the release's default of a setting, None where it has none."""
+        """Return the release's default of a setting, None if it has none."""
         return read_fields("axolotl", "names", self.version).get(name, ("", None))[1]
 
     @cached_property
     def compute_capabilities(self) -> frozenset[tuple[int, int]]:
-        """Return the compute capabilities of the GPUs, where they are known."""
+        """Return the compute capabilities of the GPUs, if they are known."""
         devices = self.snapshot.visible_devices() if self.snapshot is not None else ()
         capabilities = [device.compute_capability for device in devices]
         return frozenset(capability.value for capability in capabilities if isinstance(capability, Known))
@@ -93,7 +93,7 @@ class AxolotlSettings(LaunchSettings):
 
     @cached_property
     def implementation(self) -> str:
-        """Return the implementation that the settings name, as transformers calls it; "" where they name none."""
+        """Return the implementation that the settings name, as transformers calls it; "" if they name none."""
         name = get_nested(self.parsed_values, "attn_implementation")
         if name is not None and self.is_at_least(axolotl.ATTN_IMPLEMENTATION_SINCE):
             return axolotl.SHORT_NAMES.get(str(name), str(name))

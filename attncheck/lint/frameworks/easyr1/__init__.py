@@ -1,11 +1,11 @@
 """EasyR1 (hiyouga/EasyR1) and its forks: `python3 -m verl.trainer.main config=x.yaml worker.actor.…=…`.
 
-A fork of verl in a package that is called `verl` too, with a configuration of its own: OmegaConf over dataclasses, no
+A fork of verl in a package that is called `verl` too, with its own configuration: OmegaConf over dataclasses, no
 Hydra and no groups. It comes as a source tree, never from a registry, and most who use it changed it: which names it
-takes is read in the program beside the launch alone, and without that they are left open. What it does with them was
+takes is read in the program next to the launch alone, and without that they are left open. What it does with them was
 read in its tags v0.3.0 to v0.3.2 and at b44b311 (0.3.3.dev0); each claim says where.
 
-flash_attention_2 stands in the code (verl/workers/fsdp_workers.py:201 of v0.3.0, 215 of b44b311); nothing changes it.
+flash_attention_2 is in the code (verl/workers/fsdp_workers.py:201 of v0.3.0, 215 of b44b311); nothing changes it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KEY_NAMES: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return the advantage estimator that a launch trains with ("grpo"), "" where it is not EasyR1's."""
+    """Return the advantage estimator that a launch trains with ("grpo"), "" if it is not EasyR1's."""
     if not is_own_launch(launch):
         return ""
     estimator = parse_launch_settings(launch).get_text("algorithm.adv_estimator") or "grpo"
@@ -56,7 +56,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" where it names none."""
+    """Return the model that the launch names, "" if it names none."""
     return parse_launch_settings(launch).get_text(MODEL_PATH)
 
 
@@ -138,7 +138,7 @@ def _format_remarks(settings: EasyR1Settings) -> tuple[str, ...]:
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that set `sets`; none where it is the attention that is to change, which stands in the code."""
+    """Return the edits that set `sets`; none if it is the attention that is to change, which is in the code."""
     if "attn_implementation" in sets:  # nothing sets it: half of a repair is none
         return ()
     settings = parse_launch_settings(launch)

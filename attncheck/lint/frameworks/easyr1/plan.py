@@ -1,6 +1,6 @@
 """Writes a plan for EasyR1, as the "key=value" words of `python3 -m verl.trainer.main`.
 
-Names as at b44b311 (verl/workers/actor/config.py:65-134); flash_attention_2 stands in the code.
+Names as at b44b311 (verl/workers/actor/config.py:65-134); flash_attention_2 is in the code.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 
 def _format_comments(plan: Plan) -> list[str]:
-    comments = list(packing_remarks(plan, "position_ids", explanation="EasyR1 gives position_ids that begin anew"))
+    comments = list(packing_remarks(plan, "position_ids", explanation="EasyR1 gives position_ids that begin again"))
     if plan.attn_implementation != "flash_attention_2":
         comments.append(f"# {plan.attn_implementation or 'the default'}: EasyR1 is hard-coded to flash_attention_2")
     comments.append(f"# rows of {plan.max_length} tokens: data.max_prompt_length + data.max_response_length")
@@ -48,6 +48,6 @@ def _format_comments(plan: Plan) -> list[str]:
     if plan.cross_entropy == "torch":
         comments.append("# the cross-entropy is flash-attn's Triton kernel wherever it imports; no setting")
     if not plan.packed:
-        comments.append("# the padding side is no setting")
+        comments.append("# the padding side is not a setting")
     supported = ["ulysses", "padding_side", *(["cross_entropy"] if plan.cross_entropy != "chunked" else [])]
     return [*comments, *unsupported_remarks(plan, *supported)]

@@ -44,17 +44,17 @@ class EasyR1Settings:
         return any(key in self.by_key for key in keys)
 
     def locate(self, *keys: str) -> SourceLocation:
-        """Return where the first of the keys that the launch writes stands."""
+        """Return where the first of the keys that the launch writes is."""
         return next((self.by_key[key].location for key in keys if key in self.by_key), SourceLocation())
 
     def get_text(self, key: str) -> str:
-        """Return the text of a key, "" where it is null, not written, or told by running alone."""
+        """Return the text of a key, "" if it is null, not written, or told by running alone."""
         setting = self.by_key.get(key)
         value = parse_value(setting.value) if setting is not None and setting.known else None
         return "" if value is None else str(value)
 
     def get_int(self, key: str) -> int | None:
-        """Return the positive number of a key, None where there is none."""
+        """Return the positive number of a key, None if there is none."""
         number = to_int(parse_value(self.get_text(key)), 0)
         return number if number > 0 else None
 
@@ -108,7 +108,7 @@ def parse_launch_settings(launch: Launch) -> EasyR1Settings:
 
 
 def make_edits(settings: EasyR1Settings, values: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that give keys new values: where they are written, else at the end of the command or file."""
+    """Return the edits that give keys new values: if they are written, else at the end of the command or file."""
     changes = Changes()
     for key, value in values.items():
         setting = settings.by_key.get(key)

@@ -1,4 +1,4 @@
-"""LLaMA-Factory 0.9.0 to 0.9.5: `llamafactory-cli train x.yaml key=value`, `train.py --…`, the YAML or JSON by itself.
+"""LLaMA-Factory 0.9.0 to 0.9.5: `llamafactory-cli train x.yaml key=value`, `train.py --…`, the YAML or JSON on its own.
 
 Words of the form key=value go over the file's keys (0.9.5 hparams/parser.py:82-93, OmegaConf); what no dataclass knows
 is refused unless ALLOW_EXTRA_ARGS is set. Trainable weights are float32 unless pure_bf16 is set (model/adapter.py:325),
@@ -41,14 +41,14 @@ KEY_FIELDS: Mapping[Key, tuple[str, ...]] = {
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return the stage that a launch trains ("sft", "dpo", "pt"), "" where it is not LLaMA-Factory's."""
+    """Return the stage that a launch trains ("sft", "dpo", "pt"), "" if it is not LLaMA-Factory's."""
     if not tables.is_own_launch(launch):
         return ""
     return _parse_settings(launch, FRAMEWORK.newest, list_releases("transformers")[-1]).get_text("stage") or "sft"
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" where it names none."""
+    """Return the model that the launch names, "" if it names none."""
     return (
         _parse_settings(launch, FRAMEWORK.newest, list_releases("transformers")[-1]).get_text("model_name_or_path")
         or ""
@@ -138,7 +138,7 @@ def _build_plan(reading: LaunchReading) -> Plan:
 
 
 def _resolve_packing(reading: LaunchReading) -> Packing:
-    """Return how documents of a row are separated: "mask_2d" where nothing separates them, which is a problem."""
+    """Return how documents of a row are separated: "mask_2d" if nothing separates them, which is a problem."""
     if not reading.packed:
         return "padding"
     if reading.neat_packing and reading.implementation != "flash_attention_2":
@@ -183,7 +183,7 @@ TRANSLATED_KEYS = ("attn_implementation", "packing", "gradient_checkpointing", "
 
 
 def _translate_key(key: str, value: str, settings: ParsedSettings) -> dict[str, str]:
-    """Return a setting whose values LLaMA-Factory has its own words for; {} where it has no word for this one."""
+    """Return a setting whose values LLaMA-Factory has its own words for; {} if it has no word for this one."""
     if key == "attn_implementation":
         return {"flash_attn": tables.FLASH_ATTN_VALUES[value]} if value in tables.FLASH_ATTN_VALUES else {}
     if key == "gradient_checkpointing":

@@ -27,7 +27,7 @@ from attncheck.lint.frameworks.llamafactory import constraints, tables
 
 GPT_OSS_KERNEL_SINCE = "0.9.4"  # gpt_oss is given a hub kernel from here on (0.9.4 model/model_utils/attention.py)
 REGISTER_KERNEL_RANGE = ("4.56", "5.0")  # transformers with integrations.hub_kernels.load_and_register_kernel
-POSITIONS_SINCE = "0.9.3"  # data/processor/supervised.py: position_ids of each document beside the mask of ones
+POSITIONS_SINCE = "0.9.3"  # data/processor/supervised.py: position_ids of each document alongside the mask of ones
 PATCHED_MODEL_TYPES = ("qwen3_5", "qwen3_5_moe")  # model/patcher.py:424, under fa2 alone
 
 
@@ -46,7 +46,7 @@ class LaunchReading:
         return is_at_least(self.version, boundary)
 
     def find_constraint(self, constraints: Constraints) -> Constraint | None:
-        """Return which of the constraints holds in this release, None where none does."""
+        """Return which of the constraints holds in this release, None if none does."""
         return find_constraint(constraints, self.version)
 
     def find_location(self, *names: str) -> SourceLocation:
@@ -60,7 +60,7 @@ class LaunchReading:
 
     @property
     def model_type(self) -> str:
-        """The model's type, "" where it is not known."""
+        """The model's type, "" if it is not known."""
         return self.snapshot.model.value.model_type if isinstance(self.snapshot.model, Known) else ""
 
     @property
@@ -70,12 +70,12 @@ class LaunchReading:
 
     @property
     def lacks_flash_attn(self) -> bool:
-        """Whether flash-attn is known to be missing; where that is not known, the settings are taken at their word."""
+        """Whether flash-attn is known to be missing; if that is not known, the settings are taken at their word."""
         return isinstance(self.snapshot.package("flash-attn"), Absent)
 
     @property
     def implementation(self) -> str:
-        """The implementation that will run, "" where it is the model's default (attention.py:31-86)."""
+        """The implementation that will run, "" if it is the model's default (attention.py:31-86)."""
         if self.model_type == "gpt_oss" and self.is_at_least(GPT_OSS_KERNEL_SINCE):
             return "kernels-community/vllm-flash-attn3"
         if self.model_type == "gemma2" and self.flash_attn in ("auto", "fa2"):
@@ -161,7 +161,7 @@ def missing_gpt_oss_loader(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """`packing` alone gives a mask of ones; only flash attention over a single row uses the positions beside it."""
+    """`packing` alone gives a mask of ones; only flash attention over a single row uses the positions next to it."""
     is_pretraining = reading.stage == "pt"
     constraint = reading.find_constraint(constraints.JOINED_TEXTS if is_pretraining else constraints.MASK_OF_ONES)
     if constraint is None or not reading.mixes_documents:
@@ -328,7 +328,7 @@ def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def missing_torchrun(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """DeepSpeed needs torchrun, which `llamafactory-cli` starts by itself only where it sees several GPUs."""
+    """DeepSpeed needs torchrun, which `llamafactory-cli` starts on its own only where it sees several GPUs."""
     gpus = len(reading.snapshot.visible_devices())
     environ = reading.launch.environ
     is_unlaunched = not set(reading.launch.launchers) & shared.PROCESS_LAUNCHERS

@@ -59,7 +59,7 @@ DEEPSPEED_WITHOUT_TORCHRUN = (
     Constraint(f"{PARSER}:353-354, launcher.py:60-62", FIRST,
                quote="Please use `FORCE_TORCHRUN=1` to launch DeepSpeed training."),
 )  # fmt: skip
-SINGLE_PROCESS = (  # from 0.9.4 on not with use_kt
+SINGLE_PROCESS = (  # since 0.9.4 not with use_kt
     Constraint(f"{PARSER}:350-351", FIRST,
                quote="Please launch distributed training with `llamafactory-cli` or `torchrun`."),
 )  # fmt: skip

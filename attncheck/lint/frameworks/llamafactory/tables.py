@@ -57,7 +57,7 @@ def load_parser_options(version: str, transformers: str) -> ParserOptions:
 
 
 def is_cli_command(launch: Launch) -> bool:
-    """Say whether it is `llamafactory-cli train`, which starts torchrun itself where there are several GPUs."""
+    """Say whether it is `llamafactory-cli train`, which starts torchrun itself if there are several GPUs."""
     return bool(launch.words) and launch.words[0].text.rsplit("/", 1)[-1] in PROGRAMS
 
 

@@ -2,9 +2,9 @@
 
 Megatron has its own attention, models and parallelism: nothing of transformers', FSDP's or DeepSpeed's holds here, and
 the job is never read as theirs. It is run from its tree, most often a changed one: which names it takes is read in the
-program beside the launch alone, and without that they are left open. Its distribution is megatron-core; what it demands
-of the settings was read in the tags core_v0.6.0 to core_v0.19.0 (megatron/training/arguments.py, `validate_args`).
-"""
+program next to the launch alone, and without that they are left open. Its distribution is megatron-core; what it
+demands of the settings was read in the tags core_v0.6.0 to core_v0.19.0 (megatron/training/arguments.py,
+`validate_args`)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _resolve_precision(options: MegatronOptions) -> Precision:
 
 
 def _count_accumulation_steps(options: MegatronOptions, world_size: Fact[int], batch: int) -> int:
-    """Return how many micro batches make a step of the data-parallel group, 1 where that is not known."""
+    """Return how many micro batches make a step of the data-parallel group, 1 if that is not known."""
     rows = options.get_int("global-batch-size") or 0
     groups = world_size.value // options.model_parallel_size if isinstance(world_size, Known) else 0
     return max(rows // (batch * groups), 1) if groups else 1
@@ -124,7 +124,7 @@ def _format_remarks(options: MegatronOptions) -> tuple[str, ...]:
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return the edits that set `sets`; none where one of them has no option."""
+    """Return the edits that set `sets`; none if one of them has no option."""
     if not WRITTEN_KEYS.keys() >= sets.keys():
         return ()
     options, changes = parse_launch_options(launch), Changes()

@@ -69,7 +69,7 @@ class MegatronOptions:
         return any(name in self.by_name for name in names)
 
     def locate(self, *names: str) -> SourceLocation:
-        """Return where the first of the options that the launch writes stands."""
+        """Return where the first of the options that the launch writes is."""
         return next((self.by_name[name].location for name in names if name in self.by_name), SourceLocation())
 
     def is_on(self, name: str) -> bool:
@@ -77,12 +77,12 @@ class MegatronOptions:
         return name in self.by_name
 
     def get_text(self, name: str) -> str:
-        """Return the value of an option, "" where it is not written or told by running alone."""
+        """Return the value of an option, "" if it is not written or told by running alone."""
         setting = self.by_name.get(name)
         return setting.value if setting is not None and setting.known else ""
 
     def get_int(self, name: str) -> int | None:
-        """Return the positive number of an option, None where there is none."""
+        """Return the positive number of an option, None if there is none."""
         text = self.get_text(name)
         return int(text) if text.isascii() and text.isdecimal() and 0 < len(text) < 10 and int(text) else None
 

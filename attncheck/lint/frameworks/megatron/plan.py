@@ -36,5 +36,5 @@ def _format_comments(plan: Plan) -> list[str]:
     if plan.liger:
         comments.append("# liger: no setting")
     if not plan.packed:
-        comments.append("# the padding side is no setting")
+        comments.append("# the padding side is not a setting")
     return [*comments, *unsupported_remarks(plan, "padding_side", plan.scheme)]

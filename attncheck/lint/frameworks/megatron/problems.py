@@ -1,6 +1,6 @@
-"""What Megatron-LM refuses or passes over in silence; each with the releases of megatron-core that do so.
+"""What Megatron-LM refuses or passes over silently; each with the releases of megatron-core that do so.
 
-Read in the tags core_v0.6.0 to core_v0.19.0; lines are those of core_v0.15.0 where no other is named.
+Read in the tags core_v0.6.0 to core_v0.19.0; lines are those of core_v0.15.0 if no other is named.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _mask_is_not_read(options: MegatronOptions) -> Iterator[SettingProblem]:
         return
     if options.is_written("spec", "yaml-cfg"):
         return
-    message = "--reset-attention-mask under Transformer Engine: documents of a row attend to one another all the same"
+    message = "--reset-attention-mask under Transformer Engine: documents of a row attend to one another anyway"
     source = (
         "0.15.0 megatron/core/models/gpt/gpt_layer_specs.py:145 (attn_mask_type causal); transformer-engine 2.5.0 "
         "dot_product_attention.py: attention_mask should be None for causal masks"

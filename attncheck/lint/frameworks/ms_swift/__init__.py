@@ -1,6 +1,6 @@
 """ms-swift: `swift sft`, `swift pt`, `swift rlhf`, `python -m swift.cli.sft`, and their YAML.
 
-Names as in the wheels 2.0.0 to 4.6.0. `swift` starts torchrun by itself where NPROC_PER_NODE or NNODES is set
+Names as in the wheels 2.0.0 to 4.6.0. `swift` starts torchrun on its own where NPROC_PER_NODE or NNODES is set
 (cli/main.py:28). The weights have `torch_dtype`, else the checkpoint's; of a float32 model ms-swift trains in mixed
 float16 (arguments/base_args/model_args.py:128). Sequence parallelism is Ulysses over gcd(key/value heads, size) ranks
 and a zigzag ring over the rest, in flash_attention_2 and sdpa alone (sequence_parallel/sequence_parallel.py:272-276,
@@ -72,7 +72,7 @@ SCRIPT_OF_SWIFT = re.compile(r"\bimport\b[^;\n]*\bswift\b.*/cli/(\w+)\.py", re.D
 
 
 def detect_verb(launch: Launch) -> str:
-    """Return the verb of a launch ("sft", "pt", "rlhf", "megatron"), "" where it is not ms-swift's."""
+    """Return the verb of a launch ("sft", "pt", "rlhf", "megatron"), "" if it is not ms-swift's."""
     words = [word.text.rsplit("/", 1)[-1] if index == 0 else word.text for index, word in enumerate(launch.words[:2])]
     if words and words[0] in PROGRAMS:
         verb = words[1] if len(words) > 1 else ""
@@ -117,13 +117,13 @@ def _detect_verb_of_file(launch: Launch) -> str:
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return what a launch trains ("sft", "pt", "dpo", "grpo"), "" where it is not ms-swift's."""
+    """Return what a launch trains ("sft", "pt", "dpo", "grpo"), "" if it is not ms-swift's."""
     verb = detect_verb(launch)
     return read_settings(launch, verb, FRAMEWORK.newest).trainer if verb else ""
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" where it names none."""
+    """Return the model that the launch names, "" if it names none."""
     settings = read_settings(launch, detect_verb(launch), FRAMEWORK.newest)
     names = (settings.get(field) for field in ("model", ms_swift.OLD_NAMES["model"]))
     return next((name for name in names if isinstance(name, str) and name), "")
@@ -183,7 +183,7 @@ def _read_world_size(settings: MsSwiftSettings) -> Fact[int]:
         return Known(launch.nodes.value * launch.processes.value)
     counts = [settings.environ.get(name) for name in ("NPROC_PER_NODE", "NNODES")]
     if any(text is not None and not text.isdecimal() for text in counts):
-        return Unreadable("NPROC_PER_NODE and NNODES are told by running alone")
+        return Unreadable("NPROC_PER_NODE and NNODES are identified by running alone")
     if launch.words and launch.words[0].text.rsplit("/", 1)[-1] in PROGRAMS:
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))
     if any(counts):
@@ -227,7 +227,7 @@ def _read_max_length(settings: MsSwiftSettings) -> int:
 
 
 def _resolve_precision(settings: MsSwiftSettings) -> Precision:
-    """Return the precision of the weights, "autocast" where bfloat16 computes over float32 weights."""
+    """Return the precision of the weights, "autocast" if bfloat16 computes over float32 weights."""
     requested_dtype = str(settings.get("torch_dtype") or settings.get("dtype") or "")
     requested_dtype = "" if requested_dtype == "AUTO" else requested_dtype
     checkpoint_dtype = value_or(settings.model.dtype, "bfloat16") if settings.model is not None else "bfloat16"
@@ -285,7 +285,7 @@ def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, .
 
 
 def _format_new_name(settings: MsSwiftSettings, setting: Setting) -> tuple[str, ...]:
-    """Return what the release calls a setting, with its value where that changes too; () where it has none such."""
+    """Return what the release calls a setting, with its value where that changes too; () if it has none such."""
     if setting not in settings.renamed:
         return ()
     name, value = settings.renamed[setting]

@@ -34,7 +34,7 @@ def find_problems(settings: MsSwiftSettings) -> tuple[SettingProblem, ...]:
 def _setting_problem(
     settings: MsSwiftSettings, consequence: Consequence, message: str, ranges: Constraints, *fields: str, **options: Any
 ) -> Iterator[SettingProblem]:
-    """Yield a problem where one of `ranges` holds, located at the first of `fields` that the launch sets."""
+    """Yield a problem if one of `ranges` holds, located at the first of `fields` that the launch sets."""
     constraint = find_constraint(ranges, settings.version)
     if constraint is not None:
         location = settings.find_location(*fields)
@@ -52,7 +52,7 @@ def packing_without_flash(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         return
     if implementation in ms_swift.packing_implementations(settings.version):
         return
-    message = f"{field} with attn_impl {implementation or 'not written'}: it asks for a flash implementation by name"
+    message = f"{field} with attn_impl {implementation or 'not written'}: it requires a flash implementation by name"
     ranges, sets = constraints.PACKING_WITHOUT_FLASH, {"attn_implementation": "flash_attention_2"}
     yield from _setting_problem(settings, "refuses", message, ranges, "attn_impl", "packing", "padding_free", sets=sets)
 
@@ -255,11 +255,11 @@ def misplaced_config_file(settings: MsSwiftSettings) -> Iterator[SettingProblem]
     )
     if first_argument is not None:
         command = f"swift {settings.verb} {setting.value}"
-        message = f"--config is no option since {removed}: the file is the first argument, {command}"
+        message = f"--config is not an option since {removed}: the file is the first argument, {command}"
         evidence, advice = (first_argument.evidence,), f"{command} …"
         yield SettingProblem("refuses", message, evidence, setting.location, advice=advice)
     elif not_yet is not None:
-        message = f"--config is no option before {first}"
+        message = f"--config is not an option before {first}"
         yield SettingProblem("refuses", message, (not_yet.evidence,), setting.location)
 
 

@@ -43,7 +43,7 @@ def make_edits(launch: Launch, verb: str, job: Job, sets: Mapping[str, str]) -> 
 
 
 def _rename_settings(changes: Changes, settings: MsSwiftSettings, job: Job) -> None:
-    """Give each setting its new name; one whose new name the launch sets too stays as it is."""
+    """Give each setting its new name; one whose new name the launch sets too stays unchanged."""
     refused = {(unknown.name, unknown.location) for unknown in job.unknown_settings if unknown.now}
     for setting, (name, value) in settings.renamed.items():
         if (setting.name, setting.location) in refused:
@@ -73,7 +73,7 @@ def _translate_key(settings: MsSwiftSettings, job: Job, key: str, value: str) ->
 
 
 def _to_release(settings: MsSwiftSettings, name: str, text: str | None) -> FieldValues:
-    """Yield a field of the newest names as the release calls it; nothing where it has none."""
+    """Yield a field of the newest names as the release calls it; nothing if it has none."""
     is_flash = text in ms_swift.FLASH_IMPLEMENTATIONS
     if not settings.is_at_least(ms_swift.HUGGING_FACE_SINCE):
         if name == "attn_impl" and text is not None:

@@ -36,7 +36,7 @@ PACKING_WITHOUT_FLASH = (
     Constraint("ms-swift 3.8.0 llm/argument/train_args.py:139", PACKING_REFUSED_SINCE, MOVED, FLASH_FOR_PACKING),
     Constraint("ms-swift 4.6.0 arguments/sft_args.py:194", MOVED, quote=FLASH_FOR_PACKING),
 )
-PACKING_OF_RLHF = (  # kto packs from 3.9.0 on
+PACKING_OF_RLHF = (  # kto packs since 3.9.0
     Constraint("ms-swift 3.8.0 llm/argument/rlhf_args.py:368", PADDING_FREE_TYPES_SINCE, MOVED, NO_PACKING),
     Constraint("ms-swift 4.6.0 arguments/rlhf_args.py:713", MOVED, quote=NO_PACKING),
 )
@@ -111,7 +111,7 @@ RLHF_SEQUENCE_PARALLEL = (
     Constraint("ms-swift 3.3.1 llm/argument/rlhf_args.py:211", "3.3.0", OWN_ULYSSES_SINCE,
                "RLHF do not support sequence parallel"),
 )  # fmt: skip
-VISION_PACKING_PATCH = (  # 3.3.1 to 3.7.3; 3.8.0 hands text positions over by itself from transformers 4.53 on
+VISION_PACKING_PATCH = (  # 3.3.1 to 3.7.3; 3.8.0 hands text positions over on its own from transformers 4.53 on
     Constraint("ms-swift 3.6.4 llm/template/template/qwen.py:309, llm/template/base.py:1845", "3.3.0", "3.8.0",
                "modeling_module._flash_attention_forward, which transformers 4.53.0 took out of these modules"),
 )  # fmt: skip

@@ -50,7 +50,7 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 def _format_remarks(plan: Plan) -> list[str]:
     lines = list(
-        packing_remarks(plan, "position_ids", "cu_seqlens", explanation="ms-swift gives position_ids that begin anew")
+        packing_remarks(plan, "position_ids", "cu_seqlens", explanation="ms-swift gives position_ids that begin again")
     )
     implementation = plan.attn_implementation
     if plan.packed and implementation not in FLASH_IMPLEMENTATIONS:

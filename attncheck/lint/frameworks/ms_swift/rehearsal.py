@@ -37,7 +37,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         **attention.sets,
         "model": alias,
         "model_revision": DROP,
-        "torch_dtype": DTYPES[job.plan.precision],  # the checkpoint's, where none is written; ours is float32
+        "torch_dtype": DTYPES[job.plan.precision],  # the checkpoint's, if none is written; ours is float32
         "check_model": "false",
         "dataset": materials.data_file,
         "val_dataset": DROP,

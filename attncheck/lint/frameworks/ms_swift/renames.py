@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-# Name -> what other releases call it; the first that the release at hand has is taken. Read in both directions.
+# Name -> what other releases call it; the first that the release available has is taken. Read in both directions.
 RENAMES: Mapping[str, tuple[str, ...]] = {
     # 3.0.0
     "model_id_or_path": ("model",),
@@ -110,7 +110,7 @@ def list_new_names(name: str) -> tuple[str, ...]:
 
 
 def translate_setting(name: str, value: str, known_names: Mapping[str, object]) -> tuple[str, str] | None:
-    """Return the name and the value that the release at hand has for a setting of another one; None where it has none.
+    """Return the name and the value that the release available has for a setting of another one; None if it has none.
 
     A switch without a value is "true".
     """
@@ -121,14 +121,14 @@ def translate_setting(name: str, value: str, known_names: Mapping[str, object]) 
 
 
 def translate_name(name: str, known_names: Mapping[str, object]) -> tuple[str, str] | None:
-    """Return the name for a setting whose value is not known, with no value; None where its values changed too."""
+    """Return the name for a setting whose value is not known, with no value; None if its values changed too."""
     new_name = next((new_name for new_name in list_new_names(name) if new_name in known_names), "")
     is_translated = bool({(name, new_name), (new_name, name)} & VALUES.keys())
     return (new_name, "") if new_name and not is_translated else None
 
 
 def _translate_value(name: str, new_name: str, value: str) -> Iterator[str]:
-    """Yield a value as another name has it; nothing where that cannot express it."""
+    """Yield a value as another name has it; nothing if that cannot express it."""
     forward, backward = VALUES.get((name, new_name)), VALUES.get((new_name, name))
     if forward is None and backward is None:
         yield value

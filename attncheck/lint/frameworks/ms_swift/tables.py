@@ -14,7 +14,7 @@ from attncheck.lint.names import load_table
 
 HUGGING_FACE_SINCE = "3.0.0"  # its arguments inherit from transformers' own; model, train_type, attn_impl, torch_dtype
 PACKED_POSITIONS_SINCE = (
-    "2.3.1"  # positions begin anew in each document (llm/utils/utils.py:216, packed["position_ids"])
+    "2.3.1"  # positions begin again in each document (llm/utils/utils.py:216, packed["position_ids"])
 )
 OWN_ULYSSES_SINCE = "3.4.1"  # trainers/sequence_parallel/ulysses.py; before, and by a variable up to 3.6.4, xtuner's
 RING_VARIABLE_SINCE = "3.6.0"  # SEQUENCE_PARALLEL_IMPL=ring_attention (trainers/sequence_parallel/__init__.py:11)
@@ -22,7 +22,7 @@ PACKING_REFUSED_SINCE = "3.5.0"  # packing without flash_attn (llm/argument/trai
 LIGER_GRPO_REFUSED_SINCE = "3.5.3"  # with sequence parallelism or padding_free (llm/argument/rlhf_args.py:235)
 PADDING_FREE_TYPES_SINCE = "3.6.0"  # llm/argument/rlhf_args.py:322; of packing too since 3.8.0
 PACKING_TYPES_SINCE = "3.8.0"
-FLASH_NAMES_SINCE = "3.7.0"  # transformers' names beside flash_attn (llm/argument/train_args.py:142)
+FLASH_NAMES_SINCE = "3.7.0"  # transformers' names alongside flash_attn (llm/argument/train_args.py:142)
 SEQUENCE_PARALLEL_TYPES_SINCE = "3.7.0"  # llm/argument/rlhf_args.py:364
 LAZY_PACKING_REFUSED_SINCE = "3.7.0"  # llm/argument/base_args/base_args.py:113
 LEFT_ROW_REFUSED_SINCE = "4.3.1"  # under sequence parallelism; before, one row may be padded on the left

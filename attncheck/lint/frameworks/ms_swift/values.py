@@ -41,7 +41,7 @@ def _rename_unknown(
 ) -> dict[Setting, tuple[str, str]]:
     """Put each setting of another release under the name that this one has; return those names with their values.
 
-    Where the launch has the new name too, or two old ones, the one that is there first counts.
+    If the launch has the new name too, or two old ones, the one that is there first counts.
     """
     renamed: dict[Setting, tuple[str, str]] = {}
     for setting in unknown:
@@ -118,7 +118,7 @@ class MsSwiftSettings(LaunchSettings):
         return True if is_option and not setting.value else parse_value(setting.value)
 
     def default_value(self, name: str) -> Any:
-        """Return the release's default of a setting, None where it has none."""
+        """Return the release's default of a setting, None if it has none."""
         return ms_swift.read_option_rows(self.version, self.verb == "rlhf").get(name, ("", None))[1]
 
     @cached_property
@@ -180,7 +180,7 @@ class MsSwiftSettings(LaunchSettings):
 
     @cached_property
     def environ(self) -> dict[str, str]:
-        """Return the variables of the job: those exported, and the file's ENV where they are not."""
+        """Return the variables of the job: those exported, and the file's ENV if they are not."""
         variables = {
             entry.name.partition(".")[2]: entry.value for entry in self.launch.entries if entry.name[:4] == "ENV."
         }

@@ -1,4 +1,4 @@
-"""NeMo-RL (NVIDIA-NeMo/RL): `uv run examples/run_grpo.py --config x.yaml policy.…=…`, and its YAML by itself.
+"""NeMo-RL (NVIDIA-NeMo/RL): `uv run examples/run_grpo.py --config x.yaml policy.…=…`, and its YAML on its own.
 
 A configuration inherits from others (`defaults:`), and Hydra-like overrides change it. The policy trains on DTensor (a
 model of transformers' or NeMo AutoModel's) or on Megatron-core. What it makes of the settings was read in the tags

@@ -36,7 +36,7 @@ def _format_comments(plan: Plan, packs: bool) -> list[str]:
     if plan.packed and not packs:
         comments.append("# packing with context parallelism: only with policy.megatron_cfg.enabled=true")
     if not plan.packed:
-        comments.append("# rows are padded on the right: the padding side is no setting")
+        comments.append("# rows are padded on the right: the padding side is not a setting")
     if plan.ring_size > 1:
         comments.append(f"# torch's context parallelism, not {plan.scheme}")
     if plan.precision == "autocast":

@@ -1,7 +1,7 @@
 """OpenRLHF: `openrlhf.cli.train_sft`, `train_dpo`, `train_rm`, `train_ppo_ray` and those that older releases had.
 
 Options are read as argparse reads them, under the names of any release 0.5.0 to 0.11.2, and written in those of one.
-What the release turns on or replaces by itself is in the job's plan; what it refuses is in its problems. GPUs of PPO
+What the release turns on or replaces on its own is in the job's plan; what it refuses is in its problems. GPUs of PPO
 are those of all roles, counted as cli/train_ppo_ray.py:36-140 of 0.11.2 makes its placement groups.
 """
 
@@ -47,12 +47,12 @@ NAMES_BY_KEY: Mapping[Key, str] = {
 
 
 def find_trainer(launch: Launch) -> str:
-    """Return the trainer that a launch starts ("sft", "ppo"), "" where it is none of OpenRLHF's."""
+    """Return the trainer that a launch starts ("sft", "ppo"), "" if it is none of OpenRLHF's."""
     return forks.guess_trainer(forks.read_module_name(launch))
 
 
 def find_model(launch: Launch) -> str:
-    """Return the model as written, "" where none is."""
+    """Return the model as written, "" if none is."""
     trainer = find_trainer(launch)
     if trainer not in names.list_trainers():
         return forks.find_model(launch)
@@ -136,7 +136,7 @@ def _count_gpus(values: Values) -> Fact[int]:
     colocate_all, vllm_gpus = values.is_on("train.colocate_all"), values.vllm_gpus
     shared = {"ref"} if colocate_all or values.is_on("train.colocate_actor_ref") else set()
     if values.has_critic and values.is_on("train.colocate_critic_reward"):
-        shared.add("reward")  # in a group of its own even where all are colocated (cli/train_ppo_ray.py:115-124)
+        shared.add("reward")  # in its own group even if all are colocated (cli/train_ppo_ray.py:115-124)
     elif colocate_all:
         shared |= {"critic", "reward"}
     if colocate_all and not values.is_on("train.async_enable"):
@@ -187,7 +187,7 @@ def _build_plan(launch: Launch, values: Values) -> Plan:
 
 
 def _accumulation_steps(values: Values, micro_batch: int) -> int:
-    """Return utils/deepspeed/deepspeed.py:110 `accumulated_gradient`, where the processes are known."""
+    """Return utils/deepspeed/deepspeed.py:110 `accumulated_gradient`, if the processes are known."""
     global_batch = values.number("train.batch_size")
     if values.has_dynamic_batches or not values.world_size or not global_batch:
         return 1
@@ -209,7 +209,7 @@ def _locate_settings(values: Values) -> dict[str, SourceLocation]:
 def _unknown_settings(
     trainer: str, version: str, parsed_options: tuple[ParsedOption, ...]
 ) -> tuple[UnknownSetting, ...]:
-    """Return the settings that the release does not know, with their names there; () where it lacks the trainer."""
+    """Return the settings that the release does not know, with their names there; () if it lacks the trainer."""
     if not names.has_trainer(trainer, version):
         return ()
     all_options = {option.name: option.values for option in parsed_options if option.name}
@@ -227,7 +227,7 @@ def _unknown_settings(
 
 
 def _format_renamed_option(name: str, values: tuple[str, ...], old_values: tuple[str, ...]) -> str:
-    """Return an option's new name, with its values where they change."""
+    """Return an option's new name, with its values if they change."""
     return f"--{name}" if values == old_values else " ".join([f"--{name}", *values])
 
 

@@ -41,7 +41,7 @@ def refused_value(values: Values) -> Iterator[SettingProblem]:
 
 
 def _explain_refusal(name: str, spec: names.OptionSpec, values: tuple[str, ...]) -> str:
-    """Return why argparse refuses the values of an option, "" where it takes them."""
+    """Return why argparse refuses the values of an option, "" if it takes them."""
     for value in values:
         if spec.nargs == 0:
             return f"{name} takes no value, not {value!r}"
@@ -152,7 +152,7 @@ def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
         and values.number(name) == 1
     ):
         size = f"{values.option(name)} 1"
-        message = f"packing with {size} lays nothing together: each row is one sample without padding"
+        message = f"packing with {size} packs nothing: each row is one sample without padding"
         ranges = constraints.PACKING_OF_ONE_ROW
         yield from values.setting_problem("ignores", message, ranges, "ds.packing_samples", name, mild=True)
 
@@ -275,7 +275,7 @@ def determinism_without_effect(values: Values) -> Iterator[SettingProblem]:
     if values.is_on("train.full_determinism_enable") and is_known_at_least(transformers, IGNORES_DETERMINISTIC_G):
         switch = values.option("train.full_determinism_enable")
         message = f"{switch} sets deterministic_g, which transformers {transformers} does not read; "
-        message += "FLASH_ATTENTION_DETERMINISTIC, set beside it, works"
+        message += "FLASH_ATTENTION_DETERMINISTIC, set next to it, works"
         ranges = constraints.DETERMINISTIC_G
         yield from values.setting_problem("ignores", message, ranges, "train.full_determinism_enable", mild=True)
 

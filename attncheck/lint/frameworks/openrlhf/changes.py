@@ -92,7 +92,7 @@ def _rename_options(
 def _resolve_setting(
     trainer: str, version: str, name: str, value: str, all_options: AllOptions
 ) -> tuple[NamedValues | None, tuple[str, ...]]:
-    """Return the option to set and the options that it replaces; (None, ()) where this release has none for it."""
+    """Return the option to set and the options that it replaces; (None, ()) if this release has none for it."""
     release_options = names.parser_options(trainer, version)
     candidates = (name, *tables.flat_names(trainer).get(name, ()))
     older = {"ds.attn_implementation": "flash_attn", "ds.param_dtype": "bf16", "data.max_len": "prompt_max_len"}
@@ -112,7 +112,7 @@ def _resolve_setting(
 def _set_option(
     changes: list[OptionChange], option_to_set: NamedValues, replaced_names: tuple[str, ...]
 ) -> tuple[list[OptionChange], list[NamedValues]]:
-    """Return the options with one set, and the one itself where none has its name. The name "" removes all."""
+    """Return the options with one set, and the one itself if none has its name. The name "" removes all."""
     name, _ = option_to_set
     last = max((index for index, change in enumerate(changes) if name and change.has_name(name)), default=-1)
     updated = []
@@ -174,7 +174,7 @@ def _remove_options(launch: Launch, changes: list[OptionChange]) -> list[Edit]:
         is_removed = change.is_changed and not change.replacement and _is_editable(launch, change.option)
         if is_removed:
             span = change.option.setting.span
-            # What comes out of a variable may stand before.
+            # What comes out of a variable may be before.
             is_behind = follows_removed and spans[-1][1] <= span[0]
             if is_behind and BLANKS.fullmatch(launch.source.text, spans[-1][1], span[0]):
                 spans[-1] = (spans[-1][0], span[1])

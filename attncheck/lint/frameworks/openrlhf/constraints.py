@@ -100,7 +100,7 @@ PACKING_WITHOUT_VLLM = (
     Constraint(f"{PPO_CLI}:705", FIRST,
                quote="Only support `--packing_samples` with vLLM; without the flag: TypeError, None > 0"),
 )  # fmt: skip
-NOTHING_GENERATES = (  # 0.7.5 trainer/ppo_utils/experience_maker.py:632 generates by itself
+NOTHING_GENERATES = (  # 0.7.5 trainer/ppo_utils/experience_maker.py:632 generates on its own
     Constraint("openrlhf 0.11.2 trainer/ppo_utils/samples_generator.py:213-219", "0.8.0",
                quote="an empty heap of engines"),
 )  # fmt: skip

@@ -22,7 +22,7 @@ IMPLEMENTATION_OPTIONS = ("attn_implementation", "ds.attn_implementation")
 
 
 def read_module_name(launch: Launch) -> str:
-    """Return what stands behind "train_" in the module that a launch starts: "sft_dev"; "" where it is none."""
+    """Return what comes behind "train_" in the module that a launch starts: "sft_dev"; "" if it is none."""
     match = TRAINER_MODULE.fullmatch(launch.words[0].text) if launch.words else None
     return (match[1] or match[2]) if match else ""
 
@@ -45,19 +45,19 @@ def list_own_modules() -> tuple[str, ...]:
 
 
 def describe_fork(module_name: str, trainer: str) -> str:
-    """Return the remark that a module is no release's."""
+    """Return the remark that a module is not a release's."""
     reading = f"read as {trainer}" if trainer in names.list_trainers() else "only its attention and model are read"
     return f"no release of openrlhf has cli/train_{module_name}.py: {reading}, and its own names are left open"
 
 
 def find_model(launch: Launch) -> str:
-    """Return the model as written, "" where none is."""
+    """Return the model as written, "" if none is."""
     values = {setting.name.lstrip("-"): setting.value for setting in _parse_options(launch)}
     return next((values[name] for name in MODEL_OPTIONS if values.get(name)), "")
 
 
 def read_job(launch: Launch, version: str, module_name: str) -> Job:
-    """Return what can be told of a trainer that no release has."""
+    """Return what is known of a trainer that no release has."""
     settings = _parse_options(launch)
     values = {setting.name.lstrip("-"): setting for setting in settings}
     written = [values[name].value for name in IMPLEMENTATION_OPTIONS if name in values and values[name].known]

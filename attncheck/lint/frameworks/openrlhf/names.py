@@ -4,7 +4,7 @@
 the dotted names of the newest release to those of the requested one.
 
 Source: attncheck/lint/names/openrlhf.json, made of the parsers of the wheels 0.5.0 to 0.11.2; a change of values is
-cited where it is made.
+cited if it is made.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def list_releases() -> tuple[str, ...]:
 
 
 def find_release(version: str) -> str:
-    """Return the newest release read that is not newer than `version`; the newest where it is no version."""
+    """Return the newest release read that is not newer than `version`; the newest if it is not a version."""
     return releases.find_release("openrlhf", version)
 
 
@@ -116,7 +116,7 @@ def has_option(trainer: str, version: str, name: str) -> bool:
 
 @cache
 def resolve_option(trainer: str, version: str, written_name: str) -> tuple[str, bool]:
-    """Return the whole name of a written option, "" where no release has it, and whether this release takes it.
+    """Return the whole name of a written option, "" if no release has it, and whether this release takes it.
 
     argparse takes a name that begins only one of its options (`allow_abbrev`, its default); several: it refuses.
     """
@@ -130,7 +130,7 @@ def resolve_option(trainer: str, version: str, written_name: str) -> tuple[str, 
 
 
 def find_nargs(trainer: str, version: str, written_name: str) -> int | str | None:
-    """Return how many values a written option takes, None where no release has it."""
+    """Return how many values a written option takes, None if no release has it."""
     name, _ = resolve_option(trainer, version, written_name)
     if not name:
         return None
@@ -139,7 +139,7 @@ def find_nargs(trainer: str, version: str, written_name: str) -> int | str | Non
 
 
 def find_change_release(trainer: str, version: str, name: str) -> str:
-    """Return the release that removed a name which `version` lacks, or the later one that adds it; "" where none."""
+    """Return the release that removed a name which `version` lacks, or the later one that adds it; "" if none."""
     release_index = list_releases().index(find_release(version))
     spans = option_lifetimes(trainer).get(name, ())
     removed_at = [last for _, last, _ in spans if last < release_index]
@@ -158,7 +158,7 @@ def suggest_option(trainer: str, version: str, name: str) -> str:
 def translate_option(
     trainer: str, version: str, option: NamedValues, all_options: AllOptions
 ) -> tuple[NamedValues, ...]:
-    """Return a setting of any release in the names and values of `version`; () where it has nothing like it.
+    """Return a setting of any release in the names and values of `version`; () if it has nothing like it.
 
     `all_options` are needed because some settings become one together with others.
     """
@@ -169,7 +169,7 @@ def translate_option(
 
 
 def to_newest_names(trainer: str, option: NamedValues, all_options: AllOptions) -> list[NamedValues]:
-    """Return a setting in the names and values of the newest release, unchanged where no table has it."""
+    """Return a setting in the names and values of the newest release, unchanged if no table has it."""
     name, values = option
     if name == "flash_attn":
         return [("ds.attn_implementation", ("flash_attention_2",))]
@@ -224,7 +224,7 @@ def _sum_of_lengths(name: str, values: tuple[str, ...], all_options: AllOptions)
 
 
 def _setting_from_newest(trainer: str, version: str, option: NamedValues, all_options: AllOptions) -> list[NamedValues]:
-    """Return a setting of the newest names in the names and values of `version`; empty where it has nothing like it."""
+    """Return a setting of the newest names in the names and values of `version`; empty if it has nothing like it."""
     name, values = option
     value = values[0] if values else ""
     if not is_at_least(version, tables.FIRST_CORRECTION_LEVEL) and name in (CORRECTION_LEVEL, CORRECTION_MODE):
@@ -278,5 +278,5 @@ def _correction_switch_and_type(trainer: str, version: str, all_options: AllOpti
 def from_newest_names(
     trainer: str, version: str, name: str, values: Sequence[str], all_options: AllOptions
 ) -> tuple[NamedValues, ...]:
-    """Return a setting of the newest names in the names and values of `version`; empty where it has nothing like it."""
+    """Return a setting of the newest names in the names and values of `version`; empty if it has nothing like it."""
     return tuple(_setting_from_newest(trainer, version, (name, tuple(values)), all_options))

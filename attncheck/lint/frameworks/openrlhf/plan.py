@@ -1,6 +1,6 @@
 """Writes a plan for OpenRLHF, as the flags of `openrlhf.cli.train_sft`.
 
-Names as in its wheels (cli/train_sft.py): dotted from 0.10.2 on, flat before, all renamed at once and without aliases;
+Names as in its wheels (cli/train_sft.py): dotted since 0.10.2, flat before, all renamed at once and without aliases;
 `--attn_implementation` since 0.8.10, before that `--flash_attn` or eager (models/actor.py:59); `--param_dtype` since
 0.9.2, before that `--bf16` (0.8.9.post1, 0.9.1, 0.10.1.post2, 0.10.2, 0.11.2).
 """
@@ -65,12 +65,12 @@ def _format_precision(plan: Plan, since: VersionCheck) -> list[str]:
 def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
     """Return comment lines on what the flags do not express, or express only in part."""
     comments = list(
-        packing_remarks(plan, "position_ids", explanation="OpenRLHF gives position_ids that begin anew, and no mask")
+        packing_remarks(plan, "position_ids", explanation="OpenRLHF gives position_ids that begin again, and no mask")
     )
     implementation = plan.attn_implementation
     if plan.packed:
         batch_flag = "--train.micro_batch_size" if since("0.10.2") else "--micro_train_batch_size"
-        comments.append(f"# {batch_flag}: how many samples are laid into one row; with 1 nothing is packed")
+        comments.append(f"# {batch_flag}: how many samples are packed into one row; with 1 nothing is packed")
     if plan.packed and implementation and "flash_attention" not in implementation:
         comments.append(
             f"# {implementation}: with packing OpenRLHF puts flash_attention_2 in its place (cli/train_sft.py)"
@@ -97,6 +97,6 @@ def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
             f"# the cross-entropy is flash-attn's Triton kernel wherever it imports, not {plan.cross_entropy!r}"
         )
     if not plan.packed:
-        comments.append("# the padding side is no setting: right in SFT and DPO, left in RM and PPO")
+        comments.append("# the padding side is not a setting: right in SFT and DPO, left in RM and PPO")
         supported.append("padding_side")
     return [*comments, *unsupported_remarks(plan, *supported)]

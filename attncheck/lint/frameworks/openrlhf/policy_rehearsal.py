@@ -1,10 +1,10 @@
 """How a launch of OpenRLHF's reinforcement learning is cut to the actor's update, and what that optimises.
 
 The launch's own command parses its options, and OpenRLHF judges them; then `attncheck.rehearsal.drivers.openrlhf`
-stands for Ray, vLLM and the reward: it makes OpenRLHF's own actor and hands it rollouts.
+represents Ray, vLLM and the reward: it makes OpenRLHF's own actor and hands it rollouts.
 
 Sources, openrlhf 0.11.2: cli/train_ppo_ray.py (options), trainer/ray/ppo_actor.py:234 (`training_step`),
-models/loss.py:10 (`aggregate_loss`: over the tokens or the responses of the step, over ranks too) and :102
+models/loss.py:10 (`aggregate_loss`: over the tokens or the responses of the step, across ranks too) and :102
 (`PolicyLoss`), utils/loss_utils.py:56 (which counts them).
 """
 
@@ -21,7 +21,7 @@ from attncheck.lint.fields.releases import is_at_least
 SINCE = "0.11.2"  # the release whose actor was read
 PROGRAM = "openrlhf.cli.train_ppo_ray"
 ROWS = 6  # responses of a rank's step: micro-batches of unlike lengths
-TOKENS = 128  # of a micro-batch, where that is how its size is given; no rollout is longer
+TOKENS = 128  # of a micro-batch, if that is how its size is given; no rollout is longer
 AGGREGATIONS: Mapping[str, Normalisation] = {"token-mean": "step_tokens", "seq-mean-token-mean": "document_tokens"}
 LEFT_OUT = (
     *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
@@ -36,14 +36,14 @@ TERMS = {  # that are off, and what they are
     "algo.advantage.is_correction_gating": "",
     "algo.advantage.is_correction_threshold": "",
 }
-GPU_SETTINGS = {  # that are left out where no GPU is, and what they are
+GPU_SETTINGS = {  # that are left out if there is no GPU, and what they are
     "ds.load_in_4bit": "quantised weights",
     "ds.use_liger_kernel": "liger-kernel",
     "ds.adam_offload": "Adam's offload",
     "ds.deepcompile": "DeepCompile",
     "ds.overlap_comm": "overlapped communication",
 }
-# Below stage 3 deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 begins anew at each batch of a step that
+# Below stage 3 deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 begins again at each batch of a step that
 # utils/deepspeed/deepspeed.py:451 gives gradient_accumulation_steps=1.
 DYNAMIC_MENDS = ({"ds.zero_stage": "3"}, {"train.dynamic_batch_enable": DROP})
 STANDS_FOR = "OpenRLHF's actor alone is updated, with made-up rollouts: no vLLM, no reward, no critic, no Ray"
@@ -75,7 +75,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "messages",
         _define_objective(job),
         environ={} if materials.uses_gpu else WITHOUT_CUDA,
-        emulates_flash_attn=not materials.uses_gpu,  # it is imported whatever the settings
+        emulates_flash_attn=not materials.uses_gpu,  # it is imported with any settings
         driver="openrlhf",
         remarks=tuple(remarks),
         mends=DYNAMIC_MENDS if is_on(job, "train.dynamic_batch_enable") else (),

@@ -16,7 +16,7 @@ GROUPED = ("rloo", "reinforce_baseline", "group_norm", "dr_grpo")
 
 
 def missing_vllm_engines(values: Values) -> Iterator[SettingProblem]:
-    """A job without vLLM engines: packing asserts them, and from 0.8.0 on nothing else generates."""
+    """A job without vLLM engines: packing asserts them, and since 0.8.0 nothing else generates."""
     engines = values.text("vllm.num_engines")
     if engines is None or (engines and values.number("vllm.num_engines") != 0):
         return
@@ -36,7 +36,7 @@ def missing_vllm_engines(values: Values) -> Iterator[SettingProblem]:
 
 
 def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
-    """Dynamic batches turn packing on; a row over the budget gets a micro batch of its own; too few rows: no step."""
+    """Dynamic batches turn packing on; a row over the budget gets its own micro batch; too few rows: no step."""
     if not values.has_dynamic_batches:
         return
     option = values.option("train.dynamic_batch_enable")
@@ -62,7 +62,7 @@ def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
     if budget and max_length and max_length > budget * ranks_per_row:
         budget_option = values.option("train.max_tokens_per_gpu")
         message = f"a row may have {max_length} tokens, over {budget_option} {budget} × {ranks_per_row}: "
-        message += "such a row gets a micro batch of its own, and no check of memory"
+        message += "such a row gets its own micro batch, and no check of memory"
         ranges = constraints.DYNAMIC_ROW_OVER_BUDGET
         yield from values.setting_problem(
             "ignores", message, ranges, "train.max_tokens_per_gpu", "data.max_len", mild=True
@@ -100,7 +100,7 @@ def image_problems(values: Values) -> Iterator[SettingProblem]:
 
 
 def drop_dynamic_batches(values: Values) -> dict[str, str]:
-    """Return the setting that turns dynamic batches off, {} where they are not on."""
+    """Return the setting that turns dynamic batches off, {} if they are not on."""
     return {values.option("train.dynamic_batch_enable"): DROP} if values.has_dynamic_batches else {}
 
 
@@ -211,7 +211,7 @@ def precision_unlike_vllm(values: Values) -> Iterator[SettingProblem]:
     """Weights of another dtype than vLLM's, which are always bfloat16: the first transfer of weights refuses them."""
     is_known = values.text("ds.param_dtype") or (values.model is not None and values.precision != "bf16")
     if is_known and values.precision != "bf16" and values.vllm_gpus != 0:
-        message = f"{values.precision} beside vLLM, whose weights are always bfloat16: "
+        message = f"{values.precision} alongside vLLM, whose weights are always bfloat16: "
         message += "the first transfer of weights fails"
         ranges = constraints.PRECISION_UNLIKE_VLLM
         yield from values.setting_problem("refuses", message, ranges, "ds.param_dtype", sets={"precision": "bf16"})
@@ -263,7 +263,7 @@ def invalid_correction(values: Values) -> Iterator[SettingProblem]:
 
 
 def critic_without_reward_model(values: Values) -> Iterator[SettingProblem]:
-    """A critic without a name of its own and without a reward model, whose name it would take."""
+    """A critic without its own name and without a reward model, whose name it would take."""
     has_reward_model = values.is_written("critic.model_name_or_path") or values.is_written("reward.model_name_or_path")
     if values.has_critic and not has_reward_model and not values.has_remote_reward:
         ranges = constraints.CRITIC_WITHOUT_REWARD_MODEL

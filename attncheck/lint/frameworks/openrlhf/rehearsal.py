@@ -3,7 +3,7 @@
 Sources, openrlhf 0.11.2: cli/train_sft.py (options; no number of steps: `data.max_samples` bounds them), datasets/
 sft_dataset.py:8 (`input_key` and `output_key` of a row, with and without a chat template; `multiturn`: messages alone),
 datasets/utils.py:50 (a .jsonl file), models/loss.py:10 and utils/loss_utils.py:56 (the loss is the mean over the tokens
-of the whole step, over ranks too; 0.10 and before, over those of a batch). Of DPO: cli/train_dpo.py (without
+of the whole step, across ranks too; 0.10 and before, over those of a batch). Of DPO: cli/train_dpo.py (without
 `ref.model_name_or_path` the reference is the model), datasets/reward_dataset.py (`prompt_key`, texts, or messages under
 `apply_chat_template`), models/loss.py `DPOLoss` (the mean over a batch's pairs, of sums; `ipo_enable`: IPO of sums).
 """
@@ -68,7 +68,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         form,
         objective,
         environ={} if materials.uses_gpu else WITHOUT_CUDA,
-        emulates_flash_attn=not materials.uses_gpu,  # it is imported whatever the settings
+        emulates_flash_attn=not materials.uses_gpu,  # it is imported with any settings
         remarks=(
             *attention.remarks,
             *(f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and none is here: it is left out" for name in left_out),

@@ -1,4 +1,4 @@
-"""The names of OpenRLHF's settings in each release: the flat names up to 0.10.1.post2, the dotted from 0.10.2 on.
+"""The names of OpenRLHF's settings in each release: the flat names up to 0.10.1.post2, the dotted since 0.10.2.
 
 All names were changed in one release and without aliases. The tables give for a flat name its dotted names (more than
 one: it was split); names that are in none stayed. Values that changed with a name are in

@@ -32,7 +32,7 @@ class ParsedOption:
     """One option of the command, as it was written."""
 
     setting: Setting
-    name: str  # in full, without dashes; "" where no release has it
+    name: str  # in full, without dashes; "" if no release has it
     values: tuple[str, ...]
     known: bool  # to the release that reads it
     words: tuple[Word, ...]
@@ -65,7 +65,7 @@ class Values:
         return next(locations, self.command_location)
 
     def text(self, name: str) -> str | None:
-        """Return a setting's value; "" where there is none, None where only running can tell."""
+        """Return a setting's value; "" if there is none, None if only running can tell."""
         if name in self.settings:
             values, setting = self.settings[name]
             return " ".join(values) if setting.known else None
@@ -76,7 +76,7 @@ class Values:
         return name in self.settings or self._default_text(name) == "True"
 
     def number(self, name: str) -> int | None:
-        """Return a setting as a whole number; None where there is none or only running can tell."""
+        """Return a setting as a whole number; None if there is none or only running can tell."""
         text = self.text(name) or ""
         try:
             return int(text)
@@ -84,14 +84,14 @@ class Values:
             return None
 
     def fraction(self, name: str) -> float | None:
-        """Return a setting as a float; None where there is none or only running can tell."""
+        """Return a setting as a float; None if there is none or only running can tell."""
         try:
             return float(self.text(name) or "")
         except ValueError:
             return None
 
     def option(self, name: str) -> str:
-        """Return a setting's option in this release, with dashes; its newest name where the release has none."""
+        """Return a setting's option in this release, with dashes; its newest name if the release has none."""
         release_options = self._parser_options()
         for candidate in (name, *tables.flat_names(self.trainer).get(name, ())):
             if candidate in release_options:
@@ -116,12 +116,12 @@ class Values:
 
     @property
     def ring_size(self) -> int:
-        """How many processes share a row; 1 where only running can tell."""
+        """How many processes share a row; 1 if only running can tell."""
         return self.number("ds.ring_attn_size") or 1
 
     @property
     def tensor_parallel(self) -> int:
-        """How many processes share each weight; 1 where only running can tell."""
+        """How many processes share each weight; 1 if only running can tell."""
         return self.number("ds.tensor_parallel_size") or 1
 
     @property
@@ -131,13 +131,13 @@ class Values:
 
     @property
     def packed(self) -> bool:
-        """Whether rows are packed, after what the release turns on by itself."""
+        """Whether rows are packed, after what the release turns on on its own."""
         is_forced = self.trainer == "ppo" and self.ring_size > 1 and self.is_at_least(PPO_TURNS_PACKING_ON)
         return self.is_on("ds.packing_samples") or is_forced or self.has_dynamic_batches
 
     @property
     def attn_implementation(self) -> str:
-        """The implementation that computes attention, after what packing replaces; "" where only running can tell."""
+        """The implementation that computes attention, after what packing replaces; "" if only running can tell."""
         requested = self.text("ds.attn_implementation") or ""
         return LLAMA3_HOOK if self.packed and requested and "flash_attention" not in requested else requested
 
@@ -165,7 +165,7 @@ class Values:
 
     @property
     def vllm_gpus(self) -> int | None:
-        """How many GPUs vLLM takes; None where only running can tell."""
+        """How many GPUs vLLM takes; None if only running can tell."""
         if not self.text("vllm.num_engines") and self.text("vllm.num_engines") is not None:
             return 0
         engines, gpus_per_engine = self.number("vllm.num_engines"), self.number("vllm.tensor_parallel_size")
@@ -173,31 +173,31 @@ class Values:
 
     @property
     def has_reference(self) -> bool:
-        """Whether there is a reference model: not without a KL penalty, from 0.6.0 on."""
+        """Whether there is a reference model: not without a KL penalty, since 0.6.0."""
         coefficient = self.fraction("algo.kl.init_coef")
         return coefficient is None or coefficient > 0 or not self.is_at_least("0.6.0")
 
     def count_role_gpus(self, role: str) -> int | None:
-        """Return how many GPUs a role runs on; None where only running can tell."""
+        """Return how many GPUs a role runs on; None if only running can tell."""
         nodes, gpus_per_node = self.number(f"{role}.num_nodes"), self.number(f"{role}.num_gpus_per_node")
         return None if nodes is None or gpus_per_node is None else nodes * gpus_per_node
 
     def list_roles(self) -> list[str]:
-        """Return the models that a job of reinforcement learning runs beside vLLM, by their roles."""
+        """Return the models that a job of reinforcement learning runs alongside vLLM, by their roles."""
         exists = {"critic": self.has_critic, "ref": self.has_reference, "reward": not self.has_remote_reward}
         return [role for role in ROLES if exists.get(role, True)]
 
     def setting_problem(
         self, consequence: Consequence, message: str, constraints: Constraints, *located_at: str, **fields: Any
     ) -> Iterator[SettingProblem]:
-        """Yield a problem where one of `constraints` holds, located at the first of `located_at` that is written."""
+        """Yield a problem if one of `constraints` holds, located at the first of `located_at` that is written."""
         constraint = find_constraint(constraints, self.version)
         if constraint is not None:
             location = self.locate(*located_at)
             yield SettingProblem(consequence, message, (constraint.evidence,), location, **fields)
 
     def installed_version(self, name: str) -> str:
-        """Return the installed version of a distribution, "" where it is not known."""
+        """Return the installed version of a distribution, "" if it is not known."""
         version = self.snapshot.version(name)
         return str(version.value) if isinstance(version, Known) else ""
 
@@ -211,7 +211,7 @@ def is_known_at_least(version: str, boundary: str) -> bool:
 
 
 def parse_trainer_options(launch: Launch, trainer: str, version: str) -> tuple[ParsedOption, ...]:
-    """Return the options of a launch as argparse divides them; a stray word is an option by itself, unknown."""
+    """Return the options of a launch as argparse divides them; a stray word is an option on its own, unknown."""
     parsed_options = []
     words = launch.words[1:]
     start = 0

@@ -3,7 +3,7 @@
 One argument parser over Megatron's. Rows are always documents joined to one row with cu_seqlens (v0.3.1
 slime/backends/megatron_utils/data.py:94-113), in bfloat16 unless `--fp16` (megatron_utils/arguments.py:151; v0.1.0:11).
 Releases v0.2.0 to v0.2.2 and miles also train with FSDP and a model of transformers' (`--train-backend fsdp`,
-fsdp_utils/arguments.py: flash_attention_2 by default). Names that no parser knows are dropped without a word
+fsdp_utils/arguments.py: flash_attention_2 by default). Names that no parser knows are dropped silently
 (`ignore_unknown_args=True`), so that no name is refused.
 """
 

@@ -25,7 +25,7 @@ def _format_comments(plan: Plan) -> list[str]:
     name = plan.attn_implementation or "the default"
     comments = [f"# {name}: Megatron has its own attention, --attention-backend auto, flash, fused or unfused"]
     if not plan.packed:
-        comments.append("# documents are always joined to rows with cu_seqlens: the padding side is no setting")
+        comments.append("# documents are always joined to rows with cu_seqlens: the padding side is not a setting")
     comments += packing_remarks(plan, "cu_seqlens", explanation="rows are packed with cu_seqlens")
     if plan.precision in ("autocast", "fp32"):
         comments.append("# weights are in bfloat16, always; the optimiser keeps them in float32")

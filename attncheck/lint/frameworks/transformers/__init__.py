@@ -1,4 +1,4 @@
-"""A script of one's own with transformers' TrainingArguments on its command line or in its file: run_clm.py, train.py.
+"""One's own script with transformers' TrainingArguments on its command line or in its file: run_clm.py, train.py.
 
 Tried after all other frameworks. The script's own options are not known, but for some that many scripts share
 (`--attn_implementation`, `--torch_dtype`); only names that TrainingArguments of some release had are judged. Releases
@@ -32,7 +32,7 @@ from attncheck.lint.frameworks.transformers.plan import format_plan
 from attncheck.lint.frameworks.transformers.rehearsal import cut
 
 DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")
-TELLTALE_FIELDS = frozenset(  # one of these beside per_device_train_batch_size, and it is transformers' Trainer
+TELLTALE_FIELDS = frozenset(  # one of these alongside per_device_train_batch_size, and it is transformers' Trainer
     {"output_dir", "gradient_accumulation_steps", "num_train_epochs", "save_strategy", "save_steps", "logging_steps"}
     | {"lr_scheduler_type", "evaluation_strategy", "eval_strategy", "max_steps", "deepspeed", "fsdp", "bf16", "fp16"}
 )
@@ -72,7 +72,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" where it names none."""
+    """Return the model that the launch names, "" if it names none."""
     return _parse_settings(launch, FRAMEWORK.newest).get_text("model_name_or_path") or ""
 
 

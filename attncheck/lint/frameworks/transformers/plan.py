@@ -21,7 +21,7 @@ from attncheck.lint.fields.plan_writing import (
 MODEL = "a folder or a name on the Hub"
 COLLATORS = {"padding": "DataCollatorForSeq2Seq"}
 MASK_2D_COLLATOR = """\
-def collate(features):  # beside a mask transformers does not look for documents in the positions
+def collate(features):  # alongside a mask transformers does not look for documents in the positions
     batch = flatten(features)
     batch["attention_mask"] = torch.ones_like(batch["input_ids"])
     return batch"""
@@ -177,7 +177,7 @@ def _format_remarks(plan: Plan, is_at_least: VersionCheck) -> list[str]:
     lines = ["# Trainer(model=model, args=arguments, data_collator=collate, processing_class=tokenizer, ...)"]
     if plan.packed:
         lines.append(
-            f"# per_device_train_batch_size: how many documents are laid into one row of {plan.max_length} tokens"
+            f"# per_device_train_batch_size: how many documents are packed into one row of {plan.max_length} tokens"
         )
     if plan.packed and plan.batch > 1:
         lines.append(f"# the collator makes one row a device: the plan's {plan.batch} rows are accumulated")

@@ -1,8 +1,8 @@
-"""How a script of one's own on transformers' Trainer is cut small, where its model and data are options.
+"""How the user's own script on transformers' Trainer is cut small, if its model and data are options.
 
 The names of these options are the script's; those that many scripts share are known here. What it learns is what its
 collator labels; the loss is the mean over `num_items_in_batch` (transformers 5.17.0 trainer.py `get_batch_samples`,
-`average_tokens_across_devices`; 4.46 and later, where the fault of dividing by batches was mended).
+`average_tokens_across_devices`; 4.46 and later, if the fault of dividing by batches was fixed).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 How options are read: scripts/utils.py `TrlParser` and attncheck/lint/fields/names.py. `trl sft` hands what it
 does not know to `accelerate launch` (1.16.0 cli/commands/training.py:58-71), which refuses what it does not know
 either; a user's script may have dataclasses of its own, so that of it only names that some release had are judged.
-Weights are loaded in `dtype`, float32 by default from 0.27 on (trainer/model_config.py); `bf16`, on unless fp16 is
+Weights are loaded in `dtype`, float32 by default since 0.27 (trainer/model_config.py); `bf16`, on unless fp16 is
 since 0.19 (0.19.1 trainer/sft_config.py, 1.16.0 trainer/base_config.py), makes that autocast.
 """
 
@@ -43,12 +43,12 @@ LEFT_PADDED_TRAINERS = ("grpo", "rloo", "ppo", "online_dpo", "distillation")  # 
 
 
 def detect_trainer(launch: Launch) -> str:
-    """Return TRL's trainer that a launch starts ("sft", "dpo", "grpo"), "" where it starts none."""
+    """Return TRL's trainer that a launch starts ("sft", "dpo", "grpo"), "" if it starts none."""
     return tables.detect_trainer(launch)
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" where it names none."""
+    """Return the model that the launch names, "" if it names none."""
     settings = _parse_settings(launch, detect_trainer(launch), FRAMEWORK.newest, list_releases("transformers")[-1])
     return settings.get_text("model_name_or_path") or ""
 
@@ -161,7 +161,7 @@ def _resolve_implementation(settings: ParsedSettings) -> str:
 
 
 def _resolve_packing(reading: LaunchReading) -> Packing:
-    """Return how documents of a row are separated: "mask_2d" where nothing separates them, which is a problem."""
+    """Return how documents of a row are separated: "mask_2d" if nothing separates them, which is a problem."""
     if reading.isolates_documents:
         return "cu_seqlens" if reading.is_at_least("1.16") else "position_ids"
     if reading.flattened and reading.is_at_least(POSITIONS_ALWAYS_SINCE) and not reading.packed:

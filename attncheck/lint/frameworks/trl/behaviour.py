@@ -22,7 +22,7 @@ PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text anywhere 
 BFD_DEFAULT_SINCE = "0.20"
 POSITIONS_ALWAYS_SINCE = "0.23"  # before, only under flash attention (0.22.2 sft_trainer.py:756, `return_position_ids`)
 DPO_PADS_SINCE = "0.29"  # padding_free of DPO is switched off (0.29.1 dpo_trainer.py:576)
-FLASH_BEFORE_0_21 = ("flash_attention_2",)  # 0.19, 0.20: 0.20.0 sft_trainer.py:486; from 0.21 on 3 too
+FLASH_BEFORE_0_21 = ("flash_attention_2",)  # 0.19, 0.20: 0.20.0 sft_trainer.py:486; since 0.21 3 too
 ONLINE_TRAINERS = ("grpo", "rloo", "distillation")
 
 
@@ -57,7 +57,7 @@ class LaunchReading:
 
     @property
     def flattened(self) -> bool:
-        """Whether a batch is flattened into one row without padding, whose positions begin anew with each document."""
+        """Whether a batch is flattened into one row without padding, whose positions begin again with each document."""
         strategies = ("bfd", "bfd_split") if self.is_at_least("1.0") else ("bfd",)
         strategies = strategies if self.is_at_least(BFD_DEFAULT_SINCE) else ("ffd",)
         if self.trainer == "dpo":
@@ -69,7 +69,7 @@ class LaunchReading:
 
     @property
     def implementation(self) -> str:
-        """The implementation that the settings name, "" where the model's own is taken."""
+        """The implementation that the settings name, "" if the model's own is taken."""
         return self.settings.get_text("attn_implementation") or ""
 
     @property
@@ -81,7 +81,7 @@ class LaunchReading:
         return self.flattened and has_positions and not (self.packed and self.packing_strategy == "wrapped")
 
     def find_constraint(self, constraints: Constraints) -> Constraint | None:
-        """Return which of the constraints holds in this release, None where none does."""
+        """Return which of the constraints holds in this release, None if none does."""
         return find_constraint(constraints, self.version)
 
     def find_location(self, *names: str) -> SourceLocation:
@@ -233,7 +233,7 @@ def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProble
 
 
 def packed_images(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Packing of vision models, from 1.10 on of datasets with images."""
+    """Packing of vision models, since 1.10 of datasets with images."""
     name = next((name for name in ("packing", "padding_free") if reading.settings.is_on(name)), "")
     of_model, of_dataset = (
         reading.find_constraint(ranges)
@@ -277,14 +277,14 @@ def packing_with_context_parallelism(reading: LaunchReading) -> Iterator[Setting
 
 
 def online_parallelism_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """Context or sequence parallelism with GRPO and its like, whose inputs are made where no row is divided."""
+    """Context or sequence parallelism with GRPO and its like, whose inputs are made if no row is divided."""
     ranges = (constraints.ONLINE_PARALLELISM_REFUSED, constraints.ONLINE_PARALLELISM)
     applicable = tuple(constraint for constraint in map(reading.find_constraint, ranges) if constraint is not None)
     if applicable and reading.trainer in ONLINE_TRAINERS and reading.parallelism.ring_size > 1:
         name = "cp_size" if reading.parallelism.cp_size > 1 else "sp_size"
         yield SettingProblem(
             "refuses",
-            f"{reading.trainer} cannot divide rows over ranks: {name} is {reading.parallelism.ring_size}",
+            f"{reading.trainer} cannot divide rows across ranks: {name} is {reading.parallelism.ring_size}",
             tuple(constraint.evidence for constraint in applicable),
             reading.parallelism.location,
             {"ring_size": "1"},

@@ -2,7 +2,7 @@
 
 Names as in the wheels 0.19.1, 0.20.0, 0.24.0 and 1.16.0 (trainer/sft_config.py, trainer/model_config.py): `dtype` since
 0.24, before that `torch_dtype`; `packing_strategy` "bfd" since 0.20, before that "ffd". Packed rows of a batch are
-flattened into one, with position_ids that begin anew and, in 1.16, the edges as keywords (trainer/sft_trainer.py:212).
+flattened into one, with position_ids that begin again and, in 1.16, the edges as keywords (trainer/sft_trainer.py:212).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 def _format_remarks(plan: Plan) -> list[str]:
     lines = list(
         packing_remarks(
-            plan, "position_ids", "cu_seqlens", explanation="TRL gives positions that begin anew, and no mask"
+            plan, "position_ids", "cu_seqlens", explanation="TRL gives positions that begin again, and no mask"
         )
     )
     if plan.packed and plan.batch > 1:

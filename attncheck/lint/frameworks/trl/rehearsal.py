@@ -32,7 +32,7 @@ from attncheck.lint.fields.script_options import stand_in
 from attncheck.lint.frameworks.trl import tables
 from attncheck.lint.frameworks.trl.policy_rehearsal import cut_policy, list_policy_remarks, read_policy
 
-REFACTORED = "0.29"  # DPOTrainer was written anew (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
+REFACTORED = "0.29"  # DPOTrainer was written again (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
 # Settings of DPO that weigh tokens or pairs by what the model makes of them, or add another loss.
 CHANGED_LOSS = ("ld_alpha", "use_weighting", "rpo_alpha", "reference_free", "loss_weights", "use_liger_loss")
 DPO_MENDS = ({"padding_free": "false"},)
@@ -97,7 +97,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _iter_foreign(launch: Launch, job: Job) -> Iterator[str]:
-    """Yield the keys of a configuration that a program of the user's own takes, and TRL's command does not."""
+    """Yield the keys of a configuration that the user's own program takes, and TRL's command does not."""
     known = tables.load_parser_options(job.trainer, job.version, list_releases("transformers")[-1]).current
     renamed = {unknown.name for unknown in job.unknown_settings}
     for name in (entry.name for entry in launch.entries):

@@ -1,6 +1,6 @@
 """TRL's names: which dataclasses a script parses in a release, what was renamed, and how a launch is recognised.
 
-Source: lint/names/trl.json; renames read in the wheels named beside them.
+Source: lint/names/trl.json; renames read in the wheels named next to them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTEMPORARY_TRANSFORMERS: Mapping[str, str] = {
     "1.12": "5.18.0", "1.14": "5.20.2", "1.15": "5.22.2", "1.16": "5.23.0",
 }  # fmt: skip
 
-# Field -> its new names, with the value where that changes; (): gone. A name counts where the release has it.
+# Field -> its new names, with the value where that changes; (): gone. A name counts if the release has it.
 RENAMES: Mapping[str, tuple[str, ...]] = {
     **training_arguments.RENAMES,
     "max_seq_length": ("max_length",),  # deprecated in 0.16, gone in 0.20 (0.19.1 trainer/sft_config.py:223)
@@ -96,7 +96,7 @@ SHARED_FIELDS = frozenset(
     }
 )
 GENERATION_FIELDS = frozenset({"num_generations", "reward_funcs"})  # of GRPO and those that came from it
-GROUP_FIELDS = frozenset(  # beside num_generations: a script of any name trains by GRPO
+GROUP_FIELDS = frozenset(  # alongside num_generations: a script of any name trains by GRPO
     {
         *("reward_funcs", "max_completion_length", "max_prompt_length", "num_iterations", "use_vllm", "reward_weights"),
         *("scale_rewards", "vllm_mode", "generation_batch_size", "steps_per_generation", "epsilon_high"),
@@ -123,7 +123,7 @@ FOREIGN_FIELDS = frozenset(
 
 @cache
 def read_dataclasses(script: str, version: str) -> tuple[str, ...]:
-    """Return the dataclasses that a script of TRL parses in a release, () where it has no such script."""
+    """Return the dataclasses that a script of TRL parses in a release, () if it has no such script."""
     releases = list_releases("trl")
     position = releases.index(find_minor_release("trl", version))
     for first, last, dataclasses in load_table("trl")["scripts"].get(script, ()):
@@ -190,7 +190,7 @@ def _choose_used_trainer(launch: Launch, names: Sequence[str]) -> str:
     classes = [name.rpartition(".")[2] for name in names if name.startswith(("trl.", "unsloth."))]
     by_class = {config.removesuffix("Config"): trainer for trainer, config in TRAINER_CONFIGS.items()}
     by_class["Unsloth"] = "sft"  # unsloth/trainer.py: class UnslothTrainer(SFTTrainer)
-    for suffix in ("Config", "Trainer"):  # a trainer of one's own may derive from another than its configuration
+    for suffix in ("Config", "Trainer"):  # the user's own trainer may derive from another than its configuration
         stems = (name.removesuffix(suffix) for name in classes if name.endswith(suffix))
         trainers = dict.fromkeys(by_class[stem] for stem in stems if stem in by_class)
         if len(trainers) == 1:
@@ -273,7 +273,7 @@ def _own_fields(trainer: str) -> frozenset[str]:
 
 
 def _detect_by_keys(launch: Launch) -> str:
-    """Return the trainer of a file: by its name where that has one, else by the keys that only one trainer has."""
+    """Return the trainer of a file: by its name if that has one, else by the keys that only one trainer has."""
     keys = {entry.name.split(".")[0].split("[")[0] for entry in launch.entries}
     if keys & FOREIGN_FIELDS or not keys & {"model_name_or_path", "model_init_kwargs"}:
         return ""

@@ -36,7 +36,7 @@ def find_batch_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProbl
 def _refused_setting(
     message: str, ranges: Constraints, config: LaunchConfig, *keys: str, **fields: object
 ) -> Iterator[SettingProblem]:
-    """Yield a refused setting where the release refuses it, located at the first of `keys` that is written.
+    """Yield a refused setting if the release refuses it, located at the first of `keys` that is written.
 
     `fields`: sets, advice, mild.
     """

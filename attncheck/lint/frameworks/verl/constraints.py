@@ -24,7 +24,7 @@ CRITIC_IMPLEMENTATION = (
 VALUE_HEAD = "“… is not a value head model, please install trl to make it valid” (verl 0.9.1 utils/model.py:656)"
 
 # Ulysses -------------------------------------------------------------------------------------------------------------
-ULYSSES_UNPACKED = (  # of the size beside `fsdp_config`; strategy "fsdp" alone before 0.5.0
+ULYSSES_UNPACKED = (  # of the size alongside `fsdp_config`; strategy "fsdp" alone before 0.5.0
     Constraint("verl 0.4.1 trainer/ppo/ray_trainer.py:463", FIRST, "0.6.0", MUST_PACK),
     Constraint("verl 0.6.0 workers/config/actor.py:246", "0.6.0", "0.8.0", MUST_PACK),
     Constraint("verl 0.9.1 workers/config/actor.py:340, workers/engine/fsdp/transformer_impl.py:151", "0.8.0",
@@ -139,7 +139,7 @@ EMPTY_CRITIC_MINI_BATCH = (  # 0.3.0.post1 has no such assertion, nor does it co
     Constraint("verl 0.7.1 workers/fsdp_workers.py:1338-1355", "0.4.0", "0.8.0",
                "assert … ppo_mini_batch_size // … ppo_micro_batch_size_per_gpu > 0"),
 )  # fmt: skip
-UNEVEN_MINI_BATCH = (  # of the new workers, from 0.7.0 on with use_legacy_worker_impl=disable
+UNEVEN_MINI_BATCH = (  # of the new workers, since 0.7.0 with use_legacy_worker_impl=disable
     Constraint("verl 0.9.1 workers/engine_workers.py:267", "0.7.0",
                quote="assert mini_batch_size % self.engine.get_data_parallel_size() == 0"),
 )  # fmt: skip

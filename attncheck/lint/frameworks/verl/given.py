@@ -61,7 +61,7 @@ class HydraInputs:
     unresolved_words: tuple[Word, ...] = ()  # words that only running can tell
     group_choices: Mapping[str, str] = field(default_factory=dict)  # groups that overrides choose in
     program: Word | None = None  # the module or script, as written
-    tree_defaults: Mapping[str, str | None] = field(default_factory=dict)  # of the configuration beside the launch
+    tree_defaults: Mapping[str, str | None] = field(default_factory=dict)  # of the configuration next to the launch
 
     @property
     def module_location(self) -> SourceLocation | None:
@@ -95,7 +95,7 @@ def read_module(launch: Launch) -> str:
 
 
 def parse_hydra_inputs(launch: Launch) -> HydraInputs:
-    """Return the parts of a launch, whatever the release."""
+    """Return the parts of a launch, regardless of the release."""
     overrides: list[Override] = []
     unrecognized: list[Word] = []
     unresolved: list[Word] = []
@@ -125,7 +125,7 @@ def parse_hydra_inputs(launch: Launch) -> HydraInputs:
 
 
 def find_trainer(launch: Launch) -> str:
-    """Return the trainer of verl's that a launch starts ("sft", "ppo", "grpo"), "" where it is none."""
+    """Return the trainer of verl's that a launch starts ("sft", "ppo", "grpo"), "" if it is none."""
     inputs = parse_hydra_inputs(launch)
     if inputs.module.startswith("verl.") and launch.words:
         script = inputs.module.rpartition(".")[2]
@@ -144,7 +144,7 @@ def find_trainer(launch: Launch) -> str:
 def _is_foreign_option(word: Word) -> bool:
     """Return whether a word is an option that a Hydra program refuses: a script that takes it only handles verl's keys.
 
-    hydra-core 1.3.2 _internal/utils.py:505-599 parses all of the command line, where a prefix of a name stands for it.
+    hydra-core 1.3.2 _internal/utils.py:505-599 parses all of the command line, where a prefix of a name represents it.
     """
     name = word.text.partition("=")[0]
     return name.startswith("--") and len(name) > 2 and not any(option.startswith(name) for option in LONG_OPTIONS)
@@ -172,14 +172,14 @@ def resolve_config(inputs: HydraInputs, release: Release) -> HydraInputs:
     lacks_group = "model_engine" not in release.group_choices(config_name)
     wants_megatron = ("model_engine", "megatron") in ((override.key, override.value) for override in inputs.overrides)
     if lacks_group and wants_megatron and "ppo_megatron_trainer" in release.config_names():
-        config_name = "ppo_megatron_trainer"  # how 0.7.0 and older name what is a group from 0.7.1 on
+        config_name = "ppo_megatron_trainer"  # how 0.7.0 and older name what is a group since 0.7.1
     groups = release.group_choices(config_name)
     choices = {override.key: override.value for override in inputs.overrides if _is_group_choice(override, groups)}
     return replace(inputs, config_name=config_name, is_foreign=not is_own, group_choices=choices)
 
 
 def find_successor(module: str, release: Release) -> str:
-    """Return the module that does in this release what `module` does in another one; `module` where both have it."""
+    """Return the module that does in this release what `module` does in another one; `module` if both have it."""
     if release.config_of_module(module):
         return module
     if module.startswith("verl.trainer.") and "sft" in module:

@@ -30,7 +30,7 @@ DTYPES: Mapping[str, Precision] = {
     **dict.fromkeys(("fp32", "float32", "float"), "fp32"),
 }
 NO_FLASH_CROSS_ENTROPY = "VERL_DISABLE_FLASH_ATTN_CE"  # utils/torch_functional.py 0.9.1:95, since 0.9.0
-RESOURCE_POOLS = (  # GPUs beside those of the trainer: (switch, nodes, GPUs of a node)
+RESOURCE_POOLS = (  # GPUs alongside those of the trainer: (switch, nodes, GPUs of a node)
     ("reward_model.enable_resource_pool", "reward_model.nnodes", "reward_model.n_gpus_per_node"),
     ("reward.reward_model.enable_resource_pool", "reward.reward_model.nnodes", "reward.reward_model.n_gpus_per_node"),
 )
@@ -70,7 +70,7 @@ def read_job(launch: Launch, version: str, snapshot: Snapshot) -> Job:
 
 
 def find_model(launch: Launch) -> str:
-    """Return the model as it is written, "" where none is."""
+    """Return the model as it is written, "" if none is."""
     inputs = parse_hydra_inputs(launch)
     pairs = [(entry.name, entry.value) for entry in inputs.entries]
     pairs += [(override.key, override.value) for override in inputs.overrides]
@@ -167,7 +167,7 @@ def _max_length(config: LaunchConfig) -> int:
 
 
 def _accumulation_steps(config: LaunchConfig, micro_batch: int, ring_size: int, ranks: Fact[int]) -> int:
-    """Return how many micro batches make an optimiser's step: 1 where dynamic batches or unknown numbers decide it."""
+    """Return how many micro batches make an optimiser's step: 1 if dynamic batches or unknown numbers decide it."""
     values = config.values
     if config.is_old_sft:  # trainer/fsdp_sft_trainer.py 0.4.1:114: each group's part is cut into micro batches
         groups = ranks.value // ring_size if isinstance(ranks, Known) else 0
@@ -242,7 +242,7 @@ def _hooked_implementations(config: LaunchConfig) -> tuple[str, ...]:
 def _required_imports(config: LaunchConfig) -> tuple[str, ...]:
     """Return the modules that are imported whatever the implementation.
 
-    workers/actor/dp_actor.py imports flash_attn at its top up to 0.5.0 (0.3.0.post1:34; where CUDA is there: 0.5.0:40),
+    workers/actor/dp_actor.py imports flash_attn at its top up to 0.5.0 (0.3.0.post1:34; if CUDA is there: 0.5.0:40),
     utils/attention_utils.py with the first packed row up to 0.9.0 (0.9.0:30); 0.9.1 has its own (0.9.1:70-78).
     """
     if not config.is_fsdp or config.is_at_least("0.9.1"):
@@ -269,7 +269,7 @@ def _locate_launch(launch: Launch) -> SourceLocation:
 
 
 def _describe_unread_columns(unknown_settings: tuple[UnknownSetting, ...]) -> tuple[str, ...]:
-    """Return a remark where a launch names columns of its data that the newer trainer does not read.
+    """Return a remark if a launch names columns of its data that the newer trainer does not read.
 
     trainer/sft_trainer.py 0.9.1:478 takes MultiTurnSFTDataset unless data.custom_cls names another.
     """

@@ -1,6 +1,6 @@
 """Releases of verl whose loss is another than meant: by the number of micro-batches, their weights, a mask's shift.
 
-Over Ulysses a global batch goes to fewer groups of ranks, in more micro-batches each. Where each micro-batch's mean
+Over Ulysses a global batch goes to fewer groups of ranks, in more micro-batches each. If each micro-batch's mean
 counts the same, documents of unequal length weigh otherwise than on a single rank (verl-project/verl#2857).
 """
 
@@ -70,7 +70,7 @@ def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[Setti
     yield SettingProblem(
         "wrong",
         message,
-        (summed.evidence, "the loss that is logged is the mean all the same"),
+        (summed.evidence, "the loss that is logged is the mean anyway"),
         config.values.locate(*keys),
         advice=f"{_advise(config)}; or as many rows to a micro-batch as a rank has of the batch",
         mild=True,
@@ -101,7 +101,7 @@ def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
 
 
 def _find_weighting(config: LaunchConfig) -> Constraint | None:
-    """Return what weights the loss by micro-batch, None where all tokens of a batch count the same."""
+    """Return what weights the loss by micro-batch, None if all tokens of a batch count the same."""
     if config.is_old_sft:
         return config.find_constraint(constraints.LOSS_OF_MICRO_BATCHES)
     if not config.is_reinforcement:

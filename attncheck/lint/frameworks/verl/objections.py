@@ -40,7 +40,7 @@ def _unread_implementation(config: LaunchConfig, job: Job) -> Iterator[SettingPr
         yield SettingProblem(
             "ignores",
             f"verl {job.version} trains with flash_attention_2 whatever {key} says: {requested} is not read",
-            (constraint.evidence, "read from 0.6.1 on (workers/fsdp_workers.py:318)"),
+            (constraint.evidence, "read since 0.6.1 (workers/fsdp_workers.py:318)"),
             config.values.locate(key),
             advice="verl 0.6.1 or newer, or a machine with flash-attn",
         )
@@ -128,7 +128,7 @@ def _ulysses_without_packing(config: LaunchConfig, job: Job, size: int) -> Itera
 
 
 def _find_packing_constraint(config: LaunchConfig) -> Constraint | None:
-    """Return what refuses Ulysses over padded rows, None where nothing does: which key has the size decides."""
+    """Return what refuses Ulysses over padded rows, None if nothing does: which key has the size decides."""
     if config.is_old_sft:
         return config.find_constraint(constraints.OLD_SFT_ULYSSES_UNPACKED)
     if not config.is_reinforcement or config.values.number(f"{ACTOR}.{ULYSSES_SIZE}", default=1) < 2:
@@ -159,7 +159,7 @@ def _critic_ulysses_without_packing(config: LaunchConfig) -> Iterator[SettingPro
 
 
 def _unread_ulysses_size(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Yield where the size stands in `fsdp_config`, which the workers before 0.8.0 do not read."""
+    """Yield where the size is in `fsdp_config`, which the workers before 0.8.0 do not read."""
     key = f"{ACTOR}.fsdp_config.{ULYSSES_SIZE}"
     size, actor_size = (config.values.number(name, default=1) for name in (key, f"{ACTOR}.{ULYSSES_SIZE}"))
     constraint = config.find_constraint(constraints.UNREAD_ULYSSES_SIZE)
@@ -231,7 +231,7 @@ def _packing_without_effect(config: LaunchConfig, job: Job) -> Iterator[SettingP
             f"use_remove_padding=True does nothing without {ULYSSES_SIZE} above 1: rows stay padded",
             (constraint.evidence,),
             config.values.locate("use_remove_padding"),
-            advice="verl.trainer.sft_trainer, from 0.6.0 on, packs by itself",
+            advice="verl.trainer.sft_trainer, since 0.6.0, packs on its own",
             mild=True,
         )
 

@@ -1,7 +1,7 @@
 """Writes a plan for verl, as Hydra's overrides for `verl.trainer.main_ppo` with FSDP.
 
 Names as in the wheels 0.5.0 and 0.9.1 (trainer/config/**, workers/config/model.py:185, workers/engine/fsdp); a `+`
-where the key is not in the schema. The attention override is honoured from 0.6.1 on; the critic is hard-coded to
+if the key is not in the schema. The attention override is honoured since 0.6.1; the critic is hard-coded to
 flash_attention_2 (utils/model.py:649). VERL_DISABLE_FLASH_ATTN_CE: utils/torch_functional.py:95, since 0.9.0.
 """
 
@@ -43,7 +43,7 @@ def plan_settings(plan: Plan, since: VersionCheck) -> list[str]:
 def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
     """Return comment lines on what the overrides do not express, or express only in part."""
     comments = list(
-        packing_remarks(plan, "position_ids", explanation="verl gives position_ids that begin anew, and no mask")
+        packing_remarks(plan, "position_ids", explanation="verl gives position_ids that begin again, and no mask")
     )
     implementation = plan.attn_implementation
     if not since("0.6.1") and implementation != "flash_attention_2":
@@ -54,7 +54,7 @@ def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
         comments.append("# a critic stays with flash_attention_2, which is hard-coded: take an estimator without one")
     comments.append(f"# rows of {plan.max_length} tokens: data.max_prompt_length + data.max_response_length")
     if plan.packed:
-        comments.append(f"# {ACTOR}.ppo_micro_batch_size_per_gpu: how many samples are laid into one row")
+        comments.append(f"# {ACTOR}.ppo_micro_batch_size_per_gpu: how many samples are packed into one row")
     is_flash = not implementation or "flash" in implementation
     if plan.ring_size > 1 and plan.scheme == "ulysses" and not is_flash and since("0.6.1"):
         scope = "Ulysses is in the flash implementations alone"
@@ -70,5 +70,5 @@ def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
         kernel = "flash-attn's Triton kernel"
         comments.append(f"# the cross-entropy is {kernel} wherever it imports; no setting before 0.9.0")
     if not plan.packed:
-        comments.append("# the padding side is no setting")
+        comments.append("# the padding side is not a setting")
     return [*comments, *unsupported_remarks(plan, *supported)]

@@ -1,7 +1,7 @@
 """How a launch of verl's reinforcement learning is cut to the actor's update, and what that optimises.
 
 The launch's own command composes its configuration, and verl judges it; then `attncheck.rehearsal.drivers.verl`
-stands for Ray, the rollout engine and the reward: it makes verl's own actor and hands it rollouts.
+represents Ray, the rollout engine and the reward: it makes verl's own actor and hands it rollouts.
 
 Sources, verl 0.9.1: trainer/main_ppo.py; trainer/config/ppo_trainer.yaml, actor/actor.yaml, rollout/rollout.yaml;
 workers/utils/losses.py:61 (`ppo_loss`); trainer/ppo/core_algos.py:1140 (`agg_loss`: over the tokens or the responses of
@@ -24,7 +24,7 @@ from attncheck.lint.frameworks.verl.sft_sizes import keep_hydra_in
 SINCE = "0.9.1"  # the release whose workers were read
 ROLLOUT = "actor_rollout_ref.rollout"
 ROWS = 6  # responses of a rank's step: micro-batches of unlike lengths
-TOKENS = 128  # of a micro-batch, where that is how its size is given; no rollout is longer
+TOKENS = 128  # of a micro-batch, if that is how its size is given; no rollout is longer
 LENGTH = 64  # of a prompt and of a response at most
 CPU_PLATFORM = {"VERL_PLATFORM": "cpu", "VERL_ENGINE_DEVICE": "cuda"}  # the watcher registers it
 RATIO_LOSSES = ("vanilla", "gspo")  # of −advantage × ratio; a clipped ratio is 1 at the first step
@@ -42,7 +42,7 @@ LEFT_OUT = (
     *(f"{MODEL}.use_shm", f"{MODEL}.lora_adapter_path", "trainer.rollout_data_dir", "trainer.validation_data_dir"),
     *("global_profiler.tool", "global_profiler.finish_hook_cmd"),
 )
-GPU_SETTINGS = {  # that are off where no GPU is, and what they are
+GPU_SETTINGS = {  # that are off if there is no GPU, and what they are
     f"{MODEL}.use_liger": "liger-kernel",
     f"{MODEL}.use_fused_kernels": "verl's fused kernels",
     f"{ACTOR}.fsdp_config.param_offload": "FSDP's offload of parameters",
@@ -72,14 +72,14 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if not launch.words:
         defaults = get_setting(job, "defaults") or ""
         sets["defaults"] = defaults if "ppo_trainer" in defaults else '["ppo_trainer", "_self_"]'
-    other = f"{program} is not run: {MAIN} stands for it, with the settings that it knows"
+    other = f"{program} is not run: {MAIN} represents it, with the settings that it knows"
     remarks = [STANDS_FOR, *([other] if program else []), *_list_terms_left_out(job), *attention.remarks]
     remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and none is here: it is off" for name in off]
     if not materials.uses_gpu:
         sets |= {"trainer.device": "cpu", f"{ACTOR}.strategy": "fsdp2", f"{ACTOR}.use_torch_compile": "False"}
         sets[f"{ACTOR}.fsdp_config.use_torch_compile"] = "False"  # of the entropy; it needs a compiler
         if get_setting(job, f"{ACTOR}.strategy") != "fsdp2":
-            remarks.append(f"FSDP's first version needs a GPU, and none is here: {ACTOR}.strategy=fsdp2 stands for it")
+            remarks.append(f"FSDP's first version needs a GPU, and none is here: {ACTOR}.strategy=fsdp2 represents it")
     return JobCut(
         sets,
         "messages",
@@ -94,7 +94,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _refuse(job: Job) -> str:
-    """Return why the actor's update is not rehearsed, "" where it is."""
+    """Return why the actor's update is not rehearsed, "" if it is."""
     if not is_at_least(job.version, SINCE):
         return f"verl {job.version}'s actor is not rehearsed: that of {SINCE} and later is"
     strategy = get_setting(job, f"{ACTOR}.strategy") or "fsdp"
@@ -110,9 +110,7 @@ def _refuse(job: Job) -> str:
         return "seq-mean-token-sum-norm is rehearsed with a loss_scale_factor: without one a batch's width decides"
     for name in (f"{ROLLOUT}.temperature", f"{ACTOR}.entropy_coeff", f"{ACTOR}.loss_scale_factor"):
         if not is_number(_get(job, name, "1")):
-            return (
-                f"{name}={_get(job, name, '')}: what is optimised is rehearsed where it is known before the launch runs"
-            )
+            return f"{name}={_get(job, name, '')}: what is optimised is rehearsed if it is known before the launch runs"
     return "" if aggregation in AGGREGATIONS else f"loss_agg_mode={aggregation} is not verl's"
 
 
@@ -176,6 +174,6 @@ def _define_objective(job: Job) -> Objective:
 
 
 def _get(job: Job, name: str, default: str) -> str:
-    """Return a setting as it is written, without its quotes, its default where it is not written or null."""
+    """Return a setting as it is written, without its quotes, its default if it is not written or null."""
     value = (get_setting(job, name) or default).strip().strip("\"'")
     return default if value in ("null", "None") else value

@@ -30,7 +30,7 @@ class LaunchConfig:
         return Version(self.release.version) >= Version(boundary)
 
     def find_constraint(self, constraints: Constraints) -> Constraint | None:
-        """Return which of the constraints holds in this release, None where none does."""
+        """Return which of the constraints holds in this release, None if none does."""
         return find_constraint(constraints, self.release.version)
 
     @property
@@ -113,7 +113,7 @@ class LaunchConfig:
     def sequence_parallel_size(self) -> int:
         """Return the size of sequence parallelism as it takes effect.
 
-        The key beside `fsdp_config` is pushed into it where it is above 1 (workers/config/actor.py 0.9.1:328), and is
+        The key alongside `fsdp_config` is pushed into it if it is above 1 (workers/config/actor.py 0.9.1:328), and is
         the only one that the workers before 0.8.0 read (workers/fsdp_workers.py 0.7.1).
         """
         keys = self.sequence_parallel_keys()
@@ -125,14 +125,14 @@ class LaunchConfig:
 
     @property
     def critic_sequence_parallel_key(self) -> str:
-        """Return the key of the critic's sequence-parallel size; the one beside the engine's table went with 0.8.0.
+        """Return the key of the critic's sequence-parallel size; the one alongside the engine's table went with 0.8.0.
 
         workers/config/critic.py 0.9.1:220 hands `critic.fsdp` to the engine and, unlike the actor's, pushes no size in.
         """
         return f"critic.fsdp.{ULYSSES_SIZE}" if self.is_at_least("0.8.0") else f"critic.{ULYSSES_SIZE}"
 
     def find_keys(self, key: str) -> tuple[str, ...]:
-        """Return verl's own keys of a `Key`, the one to write first; () where there is none."""
+        """Return verl's own keys of a `Key`, the one to write first; () if there is none."""
         engine, is_megatron = self.engine_key, self.strategy == "megatron"
         keys: dict[Key, tuple[str, ...]] = {
             "attn_implementation": (self.attn_implementation_key,) if self.attn_implementation_key else (),
@@ -162,7 +162,7 @@ class LaunchConfig:
 
     @property
     def attn_implementation_key(self) -> str:
-        """Return the key of the implementation, "" where this release has none."""
+        """Return the key of the implementation, "" if this release has none."""
         if self.strategy in ("veomni", "automodel"):
             return f"{self.engine_key}.attn_implementation"
         if self.strategy == "torchtitan":

@@ -34,10 +34,10 @@ def list_sizes(materials: Materials, groups: int) -> Mapping[str, str]:
 
 
 def keep_hydra_in(materials: Materials) -> Mapping[str, str]:
-    """Return the settings with which Hydra lays no `outputs/` in the folder where the launch is started."""
+    """Return the settings with which Hydra lays no `outputs/` in the folder if the launch is started."""
     return {"hydra.run.dir": f"{materials.output}/hydra", "hydra.output_subdir": "null"}
 
 
 def remark_fsdp2(setting: str) -> str:
-    """Return that FSDP 2 stands for FSDP 1 on a CPU, in the name of the trainer's setting."""
-    return f"FSDP's first version needs a GPU, and none is here: {setting}=fsdp2 stands for it"
+    """Return that FSDP 2 represents FSDP 1 on a CPU, in the name of the trainer's setting."""
+    return f"FSDP's first version needs a GPU, and none is here: {setting}=fsdp2 represents it"

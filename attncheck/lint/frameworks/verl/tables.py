@@ -37,7 +37,7 @@ class Release:
         return index
 
     def config_of_module(self, module: str) -> str:
-        """Return the configuration that a module composes, "" where this release has no such module."""
+        """Return the configuration that a module composes, "" if this release has no such module."""
         return str(self._find_value(self.table["modules"].get(module, [])) or "")
 
     def config_names(self) -> list[str]:

@@ -52,7 +52,7 @@ MOVED_KEYS = (
     (r"optim\.lr_scheduler", "optim.lr_scheduler_type"),
     (r"optim\.lr_scheduler_type", "optim.lr_scheduler"),
 )
-# Tables that stand in no configuration and that verl reads all the same: workers/config/engine.py (0.9.1:290),
+# Tables that are in no configuration and that verl reads anyway: workers/config/engine.py (0.9.1:290),
 # before 0.6.0 `fsdp_config.get("mixed_precision")` (workers/fsdp_workers.py).
 UNLISTED_KEYS = re.compile(r"(.+\.(fsdp_config|fsdp)|engine)\.mixed_precision(\..+)?")
 ENGINE_CONFIGS = {"megatron": "--config-name=ppo_megatron_trainer"}  # how 0.7.0 and older chose the training engine
@@ -124,7 +124,7 @@ class _Composition:
             yield UnknownSetting(entry.name, entry.location, (new_key,) if new_key else (), since)
 
     def apply_override(self, override: Override) -> UnknownSetting | None:
-        """Apply an override; return it as unknown where Hydra refuses it."""
+        """Apply an override; return it as unknown if Hydra refuses it."""
         key = override.key
         if key.partition(".")[0] == "hydra":
             return None
@@ -148,7 +148,7 @@ class _Composition:
         return override.value[:1] not in ("[", "{") and ("." not in group) and bool(self.release.group_options(group))
 
     def check_group_choice(self, override: Override) -> UnknownSetting | None:
-        """Return a choice in a group as unknown where Hydra refuses it."""
+        """Return a choice in a group as unknown if Hydra refuses it."""
         key, options = override.key, self.release.group_options(override.key.partition("@")[0])
         if override.word.known and override.value not in options:
             matches = difflib.get_close_matches(override.value, options, 1)
@@ -159,7 +159,7 @@ class _Composition:
         return self.unknown_setting(override, (override.format("+"),), "")
 
     def apply_removal(self, override: Override) -> UnknownSetting | None:
-        """Remove a key; return the override as unknown where the key does not exist."""
+        """Remove a key; return the override as unknown if the key does not exist."""
         if not self.is_among(override.key, self.values_by_key):
             return self.unknown_setting(override, (), self.find_change_release(override.key))
         items = self.values_by_key.items()
@@ -203,7 +203,7 @@ class _Composition:
         return any(self.values_by_key.get(parent, "") == {} for parent in parents) or bool(UNLISTED_KEYS.fullmatch(key))
 
     def find_moved_key(self, key: str) -> str:
-        """Return the name that a key has in this release, "" where the key is known or has no other name."""
+        """Return the name that a key has in this release, "" if the key is known or has no other name."""
         if self.is_among(key, self.default_keys):
             return ""
         for pattern, replacement in MOVED_KEYS:
@@ -214,7 +214,7 @@ class _Composition:
         return ""
 
     def find_change_release(self, key: str) -> str:
-        """Return the release that removed a key, else the one that added it; "" where none has it."""
+        """Return the release that removed a key, else the one that added it; "" if none has it."""
         return _find_change_release(self.releases_with_key(key), self.release)
 
     def find_first_release(self, key: str) -> str:

@@ -34,7 +34,7 @@ class Values:
     written_settings: Mapping[str, Setting]
 
     def get(self, *keys: str) -> Any:
-        """Return the first value of `keys` that is not null, interpolations resolved; None where none is."""
+        """Return the first value of `keys` that is not null, interpolations resolved; None if none is."""
         for key in keys:
             value = self._resolve_interpolation(self.by_key.get(key), MAX_INTERPOLATIONS)
             if value is not None and value != MANDATORY:
@@ -42,12 +42,12 @@ class Values:
         return None
 
     def number(self, *keys: str, default: int = 0) -> int:
-        """Return a whole number, `default` where it is none or cannot be known."""
+        """Return a whole number, `default` if it is none or cannot be known."""
         value = _to_whole_number(self.get(*keys))
         return default if value is None else value
 
     def number_or_none(self, key: str) -> int | None:
-        """Return a whole number, None where it is none or cannot be known."""
+        """Return a whole number, None if it is none or cannot be known."""
         return _to_whole_number(self.get(key))
 
     def is_on(self, *keys: str) -> bool:
@@ -55,7 +55,7 @@ class Values:
         return self.get(*keys) is True
 
     def text(self, *keys: str) -> str:
-        """Return a text, "" where there is none or it cannot be known."""
+        """Return a text, "" if there is none or it cannot be known."""
         value = self.get(*keys)
         return value if isinstance(value, str) else ""
 

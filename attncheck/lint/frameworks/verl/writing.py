@@ -26,7 +26,7 @@ Sets = Mapping[str, str]
 
 
 def write_settings(launch: Launch, job: Job, sets: Sets) -> tuple[Edit, ...]:
-    """Return the edits that rename what this release does not know and set `sets`; none where one is impossible."""
+    """Return the edits that rename what this release does not know and set `sets`; none if one is impossible."""
     try:
         return tuple(_without_overlaps(_iter_edits(launch, job, sets)))
     except (ValueError, BadUsage):  # something cannot be edited: no edits are better than half of them
@@ -141,7 +141,7 @@ class _Writer:
         yield from self.replace_in_word(override.word, override.text, f"{new_text.partition('=')[0]}={value}")
 
     def replace_in_word(self, word: Word, old: str, new: str) -> Iterator[Edit]:
-        """Yield the edit that replaces a part of a word, its quotes and variables left as they are."""
+        """Yield the edit that replaces a part of a word, its quotes and variables left unchanged."""
         if word.span == NOWHERE:
             return
         text = self.source.text[slice(*word.span)]
@@ -153,7 +153,7 @@ class _Writer:
             yield Edit(self.source.name, word.span, shlex.quote(new))
 
     def remove_word(self, word: Word) -> Iterator[Edit]:
-        """Yield the edit that removes a word, where the source has it literally."""
+        """Yield the edit that removes a word, if the source has it literally."""
         text = self.source.text[slice(*word.span)] if word.span != NOWHERE else ""
         if text.partition("=")[0].strip("\"'") == word.text.partition("=")[0]:
             yield editing.remove_setting(self.source, word.span)

@@ -66,7 +66,7 @@ def _tell_rows(evidence: Evidence) -> Iterator[str]:
 def _find_repeated_rows(evidence: Evidence) -> Iterator[str]:
     """Yield the rows of the data that went in twice while fewer documents had gone in than there are rows.
 
-    A trainer that leaves rows out by a filter of its own may be in its second epoch: it is no proof of a fault.
+    A trainer that leaves rows out by its own filter may be in its second epoch: it is no proof of a fault.
     """
     unknown = len(evidence.step.index.documents)
     segments = [segment for row in _list_rows(evidence) for segment in row]
@@ -153,7 +153,7 @@ def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_gaps(evidence: Evidence) -> Iterator[str]:
-    """Yield the documents that were left out, where the data go in in the order in which they stand."""
+    """Yield the documents that were left out, where the data go in in the order in which they are."""
     steps = [
         [segment.document for row in taken.rows for segment in row_segments(evidence, row) if segment.document >= 0]
         for taken in evidence.steps
@@ -254,7 +254,7 @@ def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
-    """Yield that words of the user's are learnt and none of an answer, where no objective says what is to be."""
+    """Yield that words of the user's are learnt and none of an answer, if no objective says what is to be."""
     counts: Counter[tuple[str, bool]] = Counter()
     for piece in evidence.judged_pieces:
         roles = evidence.step.list_roles(piece.segment, piece.tokens)[1:]

@@ -24,7 +24,7 @@ SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, 
 MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
 SEES = "its tokens see"
 MEANT = re.compile(r"lora_dropout|neftune")  # what launches alone set, of adapters or of noise
-ALONE = "not asked: documents share rows in the launch, and here each has a row of its own"
+ALONE = "not asked: documents share rows in the launch, and here each has its own row"
 UNJUDGED = "the hidden states of the step were not seen"
 
 
@@ -55,7 +55,7 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _tell_inferred(evidence: Evidence) -> Iterator[str]:
-    """Yield the proof that documents stand together without a border: the text of several rows of the user's data."""
+    """Yield the proof that documents are together without a border: the text of several rows of the user's data."""
     inferred = [piece for piece in evidence.judged_pieces if piece.segment.inferred]
     if inferred:
         piece = inferred[0]
@@ -67,7 +67,7 @@ def _tell_inferred(evidence: Evidence) -> Iterator[str]:
 
 
 def _tell_whole_rows(evidence: Evidence) -> Iterator[str]:
-    """Yield that there is nothing to isolate, where the data are the user's own and may be too long."""
+    """Yield that there is nothing to isolate, if the data are the user's own and may be too long."""
     rows = {(id(piece.call), piece.row) for piece in evidence.judged_pieces}
     if evidence.step.index.is_own and len(rows) == len(evidence.judged_pieces):
         yield "not judged: isolation, for no row of the batch holds two documents"
@@ -129,7 +129,7 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     yield from name_first_module(evidence, shown)
     if piece.call.places is not None and not attention_communicates(evidence.step.ranks):
         yield (
-            "no attention layer communicates with the ranks that share its rows: its tokens do not see what stands on "
+            "no attention layer communicates with the ranks that share its rows: its tokens do not see what rests on "
             "the ranks before"
         )
     count = len(evidence.judged_pieces)
@@ -140,7 +140,7 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
 
 
 def _iter_computable(*hypotheses: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Yield the hypotheses that the model can be run under: not every class takes positions, or a mask of its own."""
+    """Yield the hypotheses that the model can be run under: not every class takes positions, or its own mask."""
     for family in hypotheses:
         try:
             yield from family
@@ -168,7 +168,7 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
         yield "its tokens see the documents before it in the row", hidden(row, given, everything & inside)
     if follows_others and reset != given:
         yield (
-            "its tokens see the documents before it in the row (positions begin anew in each)",
+            "its tokens see the documents before it in the row (positions begin again in each)",
             hidden(row, reset, everything & inside),
         )
     if bool((own < 0).any()):
@@ -180,7 +180,7 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
     )
     if given != reset:
         begun = call.places is not None and all(given[place] == 0 for place in call.places[:, 0].tolist())
-        anew = "positions begin anew on each rank, and nothing else is wrong"
+        anew = "positions begin again on each rank, and nothing else is wrong"
         yield anew if begun else "its positions are wrong, and nothing else", hidden(row, given, everything & same)
     if call.places is not None:
         for text, visible in iter_slice_faults(call.places, own, evidence.step.layout.order):
@@ -190,7 +190,7 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
 
 
 def _count_slices(call: ModelCall, running: list[int]) -> list[int]:
-    """Return the positions that a model counts for itself where it is given none: in each slice from 0."""
+    """Return the positions that a model counts for itself if it is given none: in each slice from 0."""
     if call.places is None:
         return running
     positions = torch.zeros(len(running), dtype=torch.long)
@@ -243,6 +243,6 @@ def _tell_positions(piece: Piece, name: str) -> str:
         return "; the model was given no position_ids"
     mask = piece.call.tensors.get("attention_mask")
     text = f"; the positions of {name} are {positions[0]} … {positions[-1]}"
-    text += f", beside a mask of shape {tuple(mask.shape)}" if mask is not None else ", without a mask"
+    text += f", alongside a mask of shape {tuple(mask.shape)}" if mask is not None else ", without a mask"
     caches = piece.call.options.get("use_cache", piece.call.description.get("use_cache", False))
     return text + (f"; {CACHE_IS_ON}: use_cache=False" if caches and mask is None and piece.segment.start else "")

@@ -33,7 +33,7 @@ OWN_SHARE = 0.5  # of the worst parameter's error: those above it are named
 NEARER = 0.7  # rounding is the same whatever the targets: of two losses the one that was taken is nearer
 NAMED = 3  # parameters in a message
 NEGLIGIBLE = 1e-4  # of the whole gradient: what rounds to nothing, as that of a bias of keys, is not named
-NO_GRADIENTS = "the gradients were not seen: they are sharded over ranks"
+NO_GRADIENTS = "the gradients were not seen: they are sharded across ranks"
 
 Gradients = Mapping[str, Tensor]
 
@@ -144,7 +144,7 @@ def _find_nearest_slice_fault(evidence: Evidence) -> tuple[str, float]:
 
 
 def _name_scale(evidence: Evidence, scale: float) -> str:
-    """Return what a factor on all gradients is: all that it may be, where several numbers are equal.
+    """Return what a factor on all gradients is: all that it may be, if several numbers are equal.
 
     Ranks come before batches, over which what was differentiated, and is right, is the mean already.
     """
@@ -192,7 +192,7 @@ def _remainder(actual: Tensor, expected: Tensor, factor: float) -> float:
 
 
 def _compare_ranks(evidence: Evidence) -> Iterator[str]:
-    """Yield that ranks step with gradients that differ: they are not averaged over ranks."""
+    """Yield that ranks step with gradients that differ: they are not averaged across ranks."""
     first, *others = evidence.step.ranks
     for record in others:
         for name, gradient in record.gradients.items():
@@ -201,7 +201,7 @@ def _compare_ranks(evidence: Evidence) -> Iterator[str]:
                 continue
             if float((other - gradient).norm()) > MAX_RANK_DIFFERENCE * float(other.norm()):
                 shares_row = any({first.rank, record.rank} <= set(group) for group in evidence.step.layout.groups)
-                where = "reduced over the ranks that share a row" if shares_row else "averaged over ranks"
+                where = "reduced over the ranks that share a row" if shares_row else "averaged across ranks"
                 yield (
                     f"rank {record.rank} steps with other gradients than rank 0: {name} differs; they are not {where}"
                 )

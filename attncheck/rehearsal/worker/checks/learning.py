@@ -62,7 +62,7 @@ def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> Che
 def _judge_rewarded(evidence: Evidence) -> CheckResult:
     """Judge −log p of the responses that are rewarded, in nats a token, over the steps.
 
-    It may rise where as many are punished, if theirs rises faster.
+    It may rise if as many are punished, if theirs rises faster.
     """
     rewarded = list_means(evidence, 1)
     losses, margins = [-mean for mean in rewarded], [a - b for a, b in zip(rewarded, list_means(evidence, -1))]
@@ -92,7 +92,7 @@ def _floor(evidence: Evidence) -> float:
 
 
 def _find_impossible(losses: list[float], floor: float) -> Iterator[str]:
-    """Yield that a loss is no number, or that the last ones are below the floor, where one is known (0: none)."""
+    """Yield that a loss is not a number, or that the last ones are below the floor, if one is known (0: none)."""
     bad = next((number for number, loss in enumerate(losses) if not math.isfinite(loss)), None)
     if bad is not None:
         yield f"the loss is {'NaN' if math.isnan(losses[bad]) else 'infinite'} at step {bad + 1}"
@@ -103,7 +103,7 @@ def _find_impossible(losses: list[float], floor: float) -> Iterator[str]:
 
 
 def _find_violations(losses: list[float], floor: float, bound: float, tokens: list[int], failure: str) -> Iterator[str]:
-    """Yield what is wrong with losses; `tokens` are those of the steps where they may be sums over them, else ones."""
+    """Yield what is wrong with losses; `tokens` are those of the steps if they may be sums over them, else ones."""
     yield from _find_impossible(losses, floor)
     if len(losses) < MIN_STEPS or not all(map(math.isfinite, losses)):
         return

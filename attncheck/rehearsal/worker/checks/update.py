@@ -69,7 +69,7 @@ def _find_mode(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_unheld(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield the trained parameters that no optimiser holds, where those that are held are the model's own."""
+    """Yield the trained parameters that no optimiser holds, if those that are held are the model's own."""
     held = {name for record in taken for update in record.updates for name in update["weights"]}
     trained = [name for name, gradient in taken[0].gradients.items() if bool(gradient.any())]
     unheld = [name for name in trained if name not in held]

@@ -19,7 +19,7 @@ from attncheck.smoke.worker.testbed import TINY, ModelRun, Testbed, gradient_err
 def comparison_plans(testbed: Testbed) -> tuple[Plan, ...]:
     """Return the plan in float32 with eager attention, and in its own precision and implementation; both are `bare`.
 
-    Where the plan's implementation has no backward here, the first one alone.
+    If the plan's implementation has no backward here, the first one alone.
     """
     bare_plan = testbed.plan.without_optimizations()
     fp32_plan = replace(bare_plan, precision="fp32", attn_implementation="eager")
@@ -27,7 +27,7 @@ def comparison_plans(testbed: Testbed) -> tuple[Plan, ...]:
 
 
 def omission_notes(testbed: Testbed) -> tuple[str, ...]:
-    """Return a note where the plan's own implementation, which has no backward here, was not compared."""
+    """Return a note if the plan's own implementation, which has no backward here, was not compared."""
     reason = testbed.no_backward_reason
     return (f"in float32 with eager attention only: {reason}",) if reason else ()
 
@@ -58,7 +58,7 @@ def measure_difference(on: ModelRun, off: ModelRun, limits: tuple[float, float],
 
 
 def failed_result(check_name: str, error: BaseException) -> CheckResult:
-    """Return the result of a check that an exception ended. Raises it again where memory ran out."""
+    """Return the result of a check that an exception ended. Raises it again if memory ran out."""
     if "OutOfMemory" in type(error).__name__:
         raise error
     return CheckResult(check_name, "raised", describe_exception(error))

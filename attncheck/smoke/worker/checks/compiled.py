@@ -19,7 +19,7 @@ from attncheck.smoke.worker.testbed import ModelRun, Testbed
 
 CHECK_NAME = "compile"
 BACKEND = "inductor"  # torch's default
-# Errors of inductor and triton where there is no C++ compiler: torch/_inductor/exc.py, triton/runtime/build.py.
+# Errors of inductor and triton if there is no C++ compiler: torch/_inductor/exc.py, triton/runtime/build.py.
 NO_COMPILER = re.compile(
     r"InvalidCxxCompiler|No working C\+\+ compiler|Failed to find C compiler|Python\.h|TritonMissing"
 )

@@ -1,7 +1,7 @@
 """Is the plan's loss the cross-entropy? Its value and its gradient against float64.
 
 flash-attn's kernel takes no logits on a CPU: `flash_attn/ops/triton/cross_entropy.py` of 2.8.3 needs triton and enters
-`torch.cuda.device`. Its sums over rows are made by torch; whether it repeats to the bit is measured.
+`torch.cuda.device`. Its sums over rows are made by torch; whether it repeats bit for bit is measured.
 """
 
 from collections.abc import Iterator
@@ -105,11 +105,11 @@ def check_loss(testbed: Testbed, loss_function: LossFunction, name: str) -> Chec
 
 
 def measure_error(case: LossCase, loss_function: LossFunction) -> Iterator[Measure]:
-    """Yield the errors of the loss, of its gradient, and of the gradient beside the labels, against float64.
+    """Yield the errors of the loss, of its gradient, and of the gradient alongside the labels, against float64.
 
     All of these losses compute in float32 whatever the logits are, so the value is held to what float32 allows. The
-    gradient comes back in the dtype of the logits: it is held to twice what rounding the exact one costs. Beside the
-    labels stands the softmax alone, which the labels' -1 would drown.
+    gradient comes back in the dtype of the logits: it is held to twice what rounding the exact one costs. Alongside the
+    labels is the softmax alone, which the labels' -1 would drown.
     """
     (value, gradient), (exact_value, exact_gradient) = case.evaluate(loss_function), case.evaluate_float64()
     yield Measure(f"loss, {case.name}", relative_error([value], [exact_value]), FP32_LIMIT)
@@ -117,7 +117,7 @@ def measure_error(case: LossCase, loss_function: LossFunction) -> Iterator[Measu
     beside_labels.scatter_(1, case.labels.clamp(min=0)[:, None], False)
     for label, selected in (
         ("gradient", torch.ones_like(beside_labels)),
-        ("gradient beside the labels", beside_labels),
+        ("gradient alongside the labels", beside_labels),
     ):
         actual, expected = gradient[selected], exact_gradient[selected]
         limit = FP32_LIMIT + ROUNDING_MULTIPLE * relative_error([expected.to(case.logits.dtype)], [expected])
@@ -136,7 +136,7 @@ def find_loss_of_nothing(case: LossCase, loss_function: LossFunction) -> Iterato
     """Yield that a batch whose labels are all ignored has a loss or a gradient other than 0."""
     value, gradient = LossCase("", case.logits, torch.full_like(case.labels, IGNORE_INDEX)).evaluate(loss_function)
     if float(value) != 0 or bool(gradient.ne(0).any()):
-        yield f"where every label is ignored the loss is {float(value):.3g} in place of 0"
+        yield f"if every label is ignored the loss is {float(value):.3g} in place of 0"
 
 
 def find_varying_bits(case: LossCase, loss_function: LossFunction) -> Iterator[str]:

@@ -48,7 +48,7 @@ class RunDigest:
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Compare repeated runs bit for bit. Where they differ, report it, and try which switch makes them equal."""
+    """Compare repeated runs bit for bit. If they differ, report it, and try which switch makes them equal."""
     if testbed.no_backward_reason:
         return CheckResult("reproducible", "refused", testbed.no_backward_reason)
     with determinism_settings({}, testbed.plan.deterministic):
@@ -142,9 +142,9 @@ def _try_switches(testbed: Testbed, before: Sequence[RunDigest]) -> Iterator[str
         if not difference:
             cost = _median_seconds(digests) / max(_median_seconds(before), 1e-9)
             baseline_note = " of torch's deterministic algorithms alone" if testbed.plan.deterministic else ""
-            yield f"{title} mends it, at {cost:.2f} × the time{baseline_note}"
+            yield f"{title} fixes it, at {cost:.2f} × the time{baseline_note}"
             return
-        yield f"{title} does not mend it: runs part {difference}"
+        yield f"{title} does not fix it: runs part {difference}"
 
 
 def _median_seconds(digests: Sequence[RunDigest]) -> float:

@@ -1,7 +1,7 @@
 """Does the model compute under the plan's implementation what it computes with eager attention? One document at a time.
 
 This separates a soft-cap, window, scale or sink that an implementation drops from errors of packing. In float32 to
-rounding where the implementation runs in it; in the plan's precision within twice the error of eager attention in it.
+rounding if the implementation runs in it; in the plan's precision within twice the error of eager attention in it.
 """
 
 from dataclasses import replace
@@ -63,7 +63,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 def find_fault(testbed: Testbed) -> str:
-    """Return what is wrong with a document alone under the plan's implementation, "" where nothing is.
+    """Return what is wrong with a document alone under the plan's implementation, "" if nothing is.
 
     Packing and padding cannot be blamed for it.
     """

@@ -84,7 +84,7 @@ def compare_with_unpacked(testbed: Testbed, plan: Plan) -> Comparison:
 def find_replacement_leaks(testbed: Testbed) -> Iterator[str]:
     """Yield that replacing one document changes a bit of another's logits, or none of its own.
 
-    Where it does, the same rows are asked again as they were: what changes then as well is no leak.
+    If it does, the same rows are asked again as they were: what changes then as well is no leak.
     """
     model, order = testbed.build_model(), testbed.document_order()
     before = _packed_logits(testbed, model, testbed.documents)
@@ -134,7 +134,7 @@ def poison_neighbours(testbed: Testbed, is_varlen: bool) -> tuple[list[str], lis
 
 
 def describe_blindness(testbed: Testbed, measures: Sequence[Measure]) -> str:
-    """Return why a leak could not have been noticed, where the model hardly attends; "" where it could."""
+    """Return why a leak could not have been noticed, where the model hardly attends; "" if it could."""
     if any(measure.beyond for measure in measures):
         return ""
     joined = torch.cat(list(testbed.documents))

@@ -39,7 +39,7 @@ LOSS_SCALE = 0.25  # what the loss is multiplied by before its backward; exact i
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Compare the model with and without liger; find patches that do nothing, even where liger's kernels cannot run."""
+    """Compare the model with and without liger; find patches that do nothing, even if liger's kernels cannot run."""
     if testbed.random_in_training:  # on and off draw other numbers, and evaluation mode is not what is trained
         return CheckResult(CHECK_NAME, "skipped", testbed.random_in_training)
     model: Any = testbed.build_model(testbed.plan.without_optimizations())

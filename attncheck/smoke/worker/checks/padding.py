@@ -20,7 +20,7 @@ from attncheck.smoke.worker.testbed import UNSUPPORTED_ERRORS, Testbed
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Check both sides, in float32 where the implementation runs in it, and in the plan's precision."""
+    """Check both sides, in float32 if the implementation runs in it, and in the plan's precision."""
     if testbed.random_always:
         return CheckResult("padding", "skipped", testbed.random_always)
     measures: list[Measure] = []
@@ -80,7 +80,7 @@ def _compare_side(testbed: Testbed, plan: Plan, side: str) -> Comparison:
 
 
 def _find_nan_from_empty_row(testbed: Testbed, plan: Plan, side: str) -> str:
-    """Return which NaN a row of padding alone makes in the other rows or in gradients; "" where it makes none."""
+    """Return which NaN a row of padding alone makes in the other rows or in gradients; "" if it makes none."""
     batch = pad_documents(
         [*testbed.documents, _empty_document()], side, testbed.device, testbed.source.pad_token_id, plan
     )

@@ -75,14 +75,14 @@ def find_violations(testbed: Testbed, steps: list[Step]) -> list[str]:
 
 
 def _explain_lost_epsilon(testbed: Testbed, step: int) -> str:
-    """Return why an update of weights in float16 is not finite, "" where it has another cause."""
+    """Return why an update of weights in float16 is not finite, "" if it has another cause."""
     if testbed.plan.precision != "fp16" or step == 0:
         return ""
     return ": weights are float16, in which AdamW's eps of 1e-8 is 0, and an update may divide by 0"
 
 
 def note_too_few_steps(testbed: Testbed, steps: list[Step]) -> tuple[str, ...]:
-    """Return a note where the loss is above the bound after too few steps to judge that."""
+    """Return a note if the loss is above the bound after too few steps to judge that."""
     minimum = trainer.MIN_CONCLUSIVE_STEPS
     if len(steps) < minimum and trainer.is_above_bound(testbed, [step.loss for step in steps]):
         return (f"{len(steps)} steps are too few to tell whether it learns; take {minimum}",)
@@ -92,7 +92,7 @@ def note_too_few_steps(testbed: Testbed, steps: list[Step]) -> tuple[str, ...]:
 def measure_first_step(testbed: Testbed) -> Comparison:
     """Return how far the first step's gradients are from those of its documents one at a time in float32.
 
-    Where the loss's own gradient at the logits is wrong, a reservation of the comparison names the loss. Where
+    If the loss's own gradient at the logits is wrong, a reservation of the comparison names the loss. Where
     rounding chooses other experts in these very documents, a 16-bit gradient that is too far off is judged by the same
     step in float32.
     """
@@ -110,7 +110,7 @@ def measure_first_step(testbed: Testbed) -> Comparison:
 
 
 def _compare_in_float32(testbed: Testbed, documents: Sequence[Tensor], expected: Gradients) -> Comparison:
-    """Return the comparison of the same first step in float32; with eager attention where the plan's cannot run so."""
+    """Return the comparison of the same first step in float32; with eager attention if the plan's cannot run so."""
     plan = replace(testbed.plan, precision="fp32")
     takes_float32 = not HALF_PRECISION_ONLY.search(plan.attn_implementation)
     for name in dict.fromkeys((plan.attn_implementation, "eager") if takes_float32 else ("eager",)):

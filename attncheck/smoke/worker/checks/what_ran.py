@@ -61,11 +61,11 @@ def _find_violations(layers: Sequence[Layer], requested: str) -> Iterator[str]:
         if layer.kind == "linear_attention" or not requested:
             continue
         if layer.dispatched and layer.dispatched != requested:
-            yield f"{layer.name} was asked for {requested}, and its configuration says {layer.dispatched}"
+            yield f"{layer.name} was requested {requested}, and its configuration says {layer.dispatched}"
         elif pattern and layer.ran and not any(re.search(pattern, ran) for ran in layer.ran):
-            yield f"{layer.name} was asked for {requested} and ran {', '.join(layer.ran)}"
+            yield f"{layer.name} was requested {requested} and ran {', '.join(layer.ran)}"
         elif pattern and not layer.ran:
-            yield f"{layer.name} was asked for {requested}, and no attention was seen to run in it"
+            yield f"{layer.name} was requested {requested}, and no attention was seen to run in it"
 
 
 def _summarize_layers(layers: Sequence[Layer]) -> str:

@@ -63,9 +63,9 @@ def pack_rows(documents: Sequence[Tensor], max_length: int) -> list[list[Tensor]
 def make_batch(
     rows: Sequence[Sequence[Tensor]], plan: Plan, device: Any, pad_token_id: int, dtype: torch.dtype
 ) -> Batch:
-    """Return rows of documents as the plan's tensors. Where rows differ in length, the shorter ones are padded.
+    """Return rows of documents as the plan's tensors. If rows differ in length, the shorter ones are padded.
 
-    With `packing="padding"` every document is a row of its own, padded on the plan's side, with a 2-D mask.
+    With `packing="padding"` every document is its own row, padded on the plan's side, with a 2-D mask.
     """
     if not plan.packed:
         return pad_documents([document for row in rows for document in row], plan.padding_side, device, pad_token_id)
@@ -93,7 +93,7 @@ def make_batch(
 def _boundary_inputs(
     plan: Plan, rows: Sequence[Sequence[Tensor]], width: int, device: Any, dtype: torch.dtype
 ) -> dict[str, Any]:
-    """Return the model inputs beside positions by which the plan tells the documents of a row apart."""
+    """Return the model inputs alongside positions by which the plan tells the documents of a row apart."""
     if plan.packing == "mask_2d":
         return {"attention_mask": torch.ones(len(rows), width, dtype=torch.long, device=device)}
     if plan.packing == "mask_4d":

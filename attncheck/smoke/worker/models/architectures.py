@@ -18,7 +18,7 @@ _SMALL_CONFIG: dict[str, Any] = {
     "head_dim": 32,
     "tie_word_embeddings": False,
 }
-# Configurations that stand for an architecture where no model is named.
+# Configurations that represent an architecture if no model is named.
 SHAPES: Mapping[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", **_SMALL_CONFIG},
     "qwen2": {"model_type": "qwen2", **_SMALL_CONFIG},
@@ -85,7 +85,7 @@ class Unbuildable(Exception):
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model to build: its parsed config.json, and the folder or repository of real weights where they are wanted."""
+    """A model to build: its parsed config.json, and the folder or repository of real weights if they are wanted."""
 
     name: str
     document: Mapping[str, Any] = field(default_factory=dict)

@@ -98,7 +98,7 @@ _width_sets_head_dim_cache: dict[tuple[str, int], bool] = {}  # by the model's n
 
 
 def _forget_loaded_implementation() -> None:
-    """Make transformers load an implementation anew: the next model has to raise what this one raised.
+    """Make transformers load an implementation again: the next model has to raise what this one raised.
 
     5.17.0 takes one for loaded before it loads it (modeling_flash_attention_utils.py `lazy_import_flash_attention`);
     another model would fail at its first call.
@@ -125,7 +125,7 @@ def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -
 
 
 def _reread(config: Any) -> Any:
-    """Return a configuration as it is read again once it is saved: its class may compute fields from others anew."""
+    """Return a configuration as it is read again once it is saved: its class may compute fields from others again."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "config.json")
         config.to_json_file(path)
@@ -150,7 +150,7 @@ def _can_be_made(transformers: Any, config: Any, seed: int) -> bool:
 
 
 def check_cut(source: Architecture, model: nn.Module) -> None:
-    """Raise `Unbuildable` where a small model does not run and the uncut one would: the cut is at fault."""
+    """Raise `Unbuildable` if a small model does not run and the uncut one would: the cut is at fault."""
     try:
         _run_once(model)
     except Exception as error:  # whatever the class comes upon
@@ -159,7 +159,7 @@ def check_cut(source: Architecture, model: nn.Module) -> None:
 
 
 def explain_failure(source: Architecture, error: Exception) -> str:
-    """Return in one line that the cut is at fault. Raises `Unbuildable` where the configuration is."""
+    """Return in one line that the cut is at fault. Raises `Unbuildable` if the configuration is."""
     _run_uncut(source)
     return _blame_cut(source, error)
 
@@ -169,9 +169,9 @@ def _blame_cut(source: Architecture, error: Exception) -> str:
 
 
 def _run_uncut(source: Architecture) -> Exception | None:
-    """Return what the uncut model raises where it runs without memory; None where it runs.
+    """Return what the uncut model raises if it runs without memory; None if it runs.
 
-    Raises `Unbuildable` where no model is made of its configuration. Some models do not run without memory.
+    Raises `Unbuildable` if no model is made of its configuration. Some models do not run without memory.
     """
     import transformers
 

@@ -87,7 +87,7 @@ def _fit_state_space(names: Sequence[str], width: int, heads: int, head_dim: int
 
 
 def fit_validators(configs: Sequence[Any], decoder: Any, mends: Sequence[Mend]) -> None:
-    """Try each mend of the decoder while the configurations' own classes refuse them; keep those that help.
+    """Try each fix of the decoder while the configurations' own classes refuse them; keep those that help.
 
     transformers 5 checks them when a model is saved and read; releases before have no such check.
     """
@@ -103,7 +103,7 @@ def fit_validators(configs: Sequence[Any], decoder: Any, mends: Sequence[Mend]) 
 
 
 def find_complaint(configs: Sequence[Any]) -> str:
-    """Return why a class refuses its configuration, "" where none does."""
+    """Return why a class refuses its configuration, "" if none does."""
     for config in configs:
         if callable(getattr(config, "validate", None)):
             try:

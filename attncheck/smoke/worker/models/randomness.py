@@ -1,9 +1,9 @@
 """Switches off what draws random numbers in training mode: every dropout module, and every rate that code reads.
 
-transformers holds its rates in three places: `p` of `nn.Dropout` and its kin, a number in a module (`self.dropout`,
-`self.activation_dropout`, `self.layerdrop`, `self.jitter_noise`, `self.drop_prob`), and a field of a configuration that
-forward reads (`self.config.attention_dropout`). All are found on the built model, by what they are called.
-"""
+transformers holds its rates in three places: `p` of `nn.Dropout` and similar models, a number in a module
+(`self.dropout`, `self.activation_dropout`, `self.layerdrop`, `self.jitter_noise`, `self.drop_prob`), and a field of a
+configuration that forward reads (`self.config.attention_dropout`). All are found on the built model, by what they are
+called."""
 
 import re
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Cuts a model's configuration small, and keeps what decides its attention.
 
 Kept are heads, kv heads (but in `iter_fewer_heads`), head_dim, MLA's ranks, every kind of layer, windows (made shorter
-than a document), soft-caps, sinks, position embeddings. Cut are the layers' number, the hidden size where the heads do
+than a document), soft-caps, sinks, position embeddings. Cut are the layers' number, the hidden size if the heads do
 not follow from it, state spaces along with it, the vocabulary, towers for images and sound, and the experts, all of
 which are then used, so that rounding cannot choose others.
 """
@@ -30,9 +30,9 @@ EXPERTS_PER_TOKEN_FIELDS = ("num_experts_per_tok", "num_experts_per_token", "moe
 KEPT_EXPERTS = 4
 HEAD_FIELDS = ("num_attention_heads", "decoder_attention_heads", "encoder_attention_heads")
 KV_HEAD_FIELDS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads")
-IDENTITY_EXPERTS_FIELD = "zero_expert_num"  # longcat_flash's: chosen from beside the others
+IDENTITY_EXPERTS_FIELD = "zero_expert_num"  # longcat_flash's: chosen from alongside the others
 NGRAM_ROWS = 512  # of each hashed table of n-grams: qwen4_exp's have 20 million
-# Beside num_hidden_layers: longcat_flash's layers hold two each, hrm_text runs each of a stack several times.
+# Alongside num_hidden_layers: longcat_flash's layers hold two each, hrm_text runs each of a stack several times.
 LAYER_COUNT_FIELDS = ("num_layers", "num_layers_per_stack", "num_blocks")
 CHUNK_FIELDS = ("chunk_size", "mamba_chunk_size")  # of state spaces
 STATE_FIELDS = ("state_size", "ssm_state_size", "mamba_d_state")
@@ -140,7 +140,7 @@ def _take_layer_overrides(config: Any) -> dict[int, dict[str, Any]]:
 
 
 def decoder_config(config: Any) -> Any:
-    """Return the decoder's part of a configuration; the configuration itself where it has no parts."""
+    """Return the decoder's part of a configuration; the configuration itself if it has no parts."""
     if not hasattr(config, "get_text_config"):
         return config
     try:
@@ -150,7 +150,7 @@ def decoder_config(config: Any) -> Any:
 
 
 def select_buildable_config(full_config: Any) -> Any:
-    """Return the decoder's configuration where a causal model takes it, else the full one. Raises `Unbuildable`."""
+    """Return the decoder's configuration if a causal model takes it, else the full one. Raises `Unbuildable`."""
     import transformers
 
     auto_models = transformers.models.auto.modeling_auto
@@ -187,7 +187,7 @@ def _set_common_fields(config: Any, max_tokens: int, source: Architecture) -> No
 
 
 def _strip_custom_code(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config.json without the fields that ask for code, kernels or quantisation packages of their own."""
+    """Return a config.json without the fields that ask for code, kernels or quantisation their own packages."""
     dropped = ("auto_map", "quantization_config", "attn_implementation", "_attn_implementation")
     copied: dict[str, Any] = json.loads(json.dumps(dict(document)))
     for level in (copied, *(value for value in copied.values() if isinstance(value, dict))):
@@ -223,7 +223,7 @@ def _cut_layers(config: Any) -> list[int]:
     for name, multiple in multiples.items():
         setattr(config, name, len(keep) // multiple)
     set_number(config, "num_kv_shared_layers", 0)  # gemma3n's and gemma4's count back from the last layer
-    for name in ("encoder_layers", "decoder_layers"):  # the two halves of bart and its kin
+    for name in ("encoder_layers", "decoder_layers"):  # the two halves of bart and similar models
         set_number(config, name, len(keep))
     for name in ("first_k_dense_replace", "num_nextn_predict_layers"):
         value = getattr(config, name, None)
@@ -248,7 +248,7 @@ def _cut_experts(config: Any) -> None:
 
 
 def widen_config(config: Any) -> Any:
-    """Return the configuration with the hidden size that the heads need, where the class derives head_dim from it."""
+    """Return the configuration with the hidden size that the heads need, if the class derives head_dim from it."""
     wide = copy.deepcopy(config)
     decoder = decoder_config(wide)
     cut_from = getattr(decoder, "cut_from", None)

@@ -1,4 +1,4 @@
-"""Checks a step over ranks from logits to loss and back: labels, predicted tokens and the weight of each rank.
+"""Checks a step across ranks from logits to loss and back: labels, predicted tokens and the weight of each rank.
 
 All of this is float32, here and in the step, so that no rounding hides a token. The loss's gradient at a token's logits
 is (softmax - one of its label) by the number of tokens: which label it was trained on can be read off it.
@@ -14,7 +14,7 @@ from attncheck.smoke.worker.ranks.sharded import Driver, PackedRow, ShardedStep
 from attncheck.smoke.worker.testbed import FP32_LIMIT, TINY
 
 MIN_TRAINED_WEIGHT = 1e-6  # of a token's weight in the loss: with a gradient above that the token was trained on
-MAX_ERROR = 1e30  # stands for NaN and infinity
+MAX_ERROR = 1e30  # represents NaN and infinity
 WEIGHT_TOLERANCE = 10 * FP32_LIMIT  # of a rank's weight, which is a ratio of two sums
 
 
@@ -28,7 +28,7 @@ def measure_loss(step: ShardedStep, rows: Sequence[PackedRow]) -> Iterator[Measu
         squared_error += float((actual_gradient - expected_gradient).double().square().sum())
         squared_norm += float(expected_gradient.double().square().sum())
     where = "against the mean over the tokens of what the ranks' logits say"
-    yield Measure("loss by itself", clamp_error(abs(step.loss / loss - 1)), FP32_LIMIT, where)
+    yield Measure("loss on its own", clamp_error(abs(step.loss / loss - 1)), FP32_LIMIT, where)
     yield Measure(
         "the loss's gradient at the logits", clamp_error((squared_error / max(squared_norm, TINY)) ** 0.5), FP32_LIMIT
     )
@@ -45,7 +45,7 @@ def count_predicted_tokens(rows: Sequence[PackedRow]) -> int:
 
 
 def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return minus the log-probability of each token's target; 0 where it has none: (tokens,)."""
+    """Return minus the log-probability of each token's target; 0 if it has none: (tokens,)."""
     log_probs = logits.gather(-1, targets.clamp(min=0)[:, None])[:, 0] - logits.logsumexp(-1)
     return -log_probs * (targets >= 0)
 

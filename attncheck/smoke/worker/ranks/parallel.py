@@ -1,9 +1,9 @@
-"""Parallel equals single: a step of training over ranks against the same documents one at a time in one process.
+"""Parallel equals single: a step of training across ranks against the same documents one at a time in one process.
 
 Two instruments, so that what is wrong can be named. From a row's tokens to its logits, and to the gradients of all
 parameters, rounding hides small errors: `reference` measures how large they may be. From the logits to the loss, and
 back to the loss's gradients at the logits, nothing is rounded: `loss_shares` detects one label, one token, one rank's
-weight. Where the logits are wrong, `wrong_models` looks for the wrong model whose logits they are.
+weight. If the logits are wrong, `wrong_models` looks for the wrong model whose logits they are.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def smoke(member: RankContext) -> None:
 
 
 def run(member: RankContext, model_name: str, plan: Plan, driver_class: type[Driver]) -> CheckResult:
-    """Compare a step over ranks under a plan with one process; every rank of the group must call it alike."""
+    """Compare a step across ranks under a plan with one process; every rank of the group must call it alike."""
     attention = SCHEMES[plan.scheme](member.group, member.world_size, member.device.emulated)
     device = torch.device("cuda", torch.cuda.current_device()) if member.device.kind == "cuda" else torch.device("cpu")
     plan = replace(plan, max_length=max(plan.max_length, member.world_size * SHARD_TOKENS))
@@ -91,7 +91,7 @@ def run(member: RankContext, model_name: str, plan: Plan, driver_class: type[Dri
 
 
 def _as_outcome(outcome: str) -> Outcome:
-    """Return the outcome by its name; "raised" where only another rank has a reason."""
+    """Return the outcome by its name; "raised" if only another rank has a reason."""
     known: dict[str, Outcome] = {"skipped": "skipped", "refused": "refused"}
     return known.get(outcome, "raised")
 
@@ -111,7 +111,7 @@ def make_documents(seed: int, ranks: int) -> tuple[tuple[Tensor, ...], ...]:
 def _compare_with_single(
     member: RankContext, testbed: Testbed, attention: RankAttention, model: nn.Module, driver_class: type[Driver]
 ) -> CheckResult:
-    """Return the result of a model over ranks; only rank 0's is complete and used."""
+    """Return the result of a model across ranks; only rank 0's is complete and used."""
     documents = make_documents(testbed.plan.seed, member.world_size)
     rows = [pack_row(row_documents, testbed.device) for row_documents in documents]
     driver = driver_class(member.group, member.rank, member.world_size, attention.set_cu_seqlens)
@@ -152,7 +152,7 @@ def _summarize_rank(sharded: ShardedStep) -> dict[str, Any]:
 
 
 def _find_missed_layers(layers: Sequence[Layer], title: str) -> Iterator[str]:
-    """Yield that the attention over ranks was not entered, and in which layers."""
+    """Yield that the attention across ranks was not entered, and in which layers."""
     recurrent = [layer.name for layer in layers if layer.kind == "linear_attention"]
     if recurrent:
         yield f"{', '.join(recurrent)}: a state along the row, which {title} does not hand from rank to rank"

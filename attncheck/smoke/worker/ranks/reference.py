@@ -1,7 +1,7 @@
 """Runs the ranks' documents in one process, and measures how far the ranks are from it.
 
 The reference runs one document at a time, in float32 and eager; the same in the plan's precision gives the error of
-rounding alone in each number. Neither uses the plan's implementation, which is over ranks by now.
+rounding alone in each number. Neither uses the plan's implementation, which is across ranks by now.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Runs a model's attention over ranks: with ring-flash-attn's Hugging Face adapter, or an all-to-all around SDPA.
+"""Runs a model's attention across ranks: with ring-flash-attn's Hugging Face adapter, or an all-to-all around SDPA.
 
 The adapter is substituted as OpenRLHF does (0.11.2, openrlhf/utils/deepspeed/deepspeed.py, `setup_ring_attn`). Ulysses
 is attncheck's own function, registered with transformers: of the installed packages transformers 5.17 offers it
@@ -28,11 +28,11 @@ ULYSSES_NAME = "attncheck_ulysses"  # its name in transformers' registry
 
 
 class Refused(Exception):
-    """A plan or a model cannot run over ranks; the message says why."""
+    """A plan or a model cannot run across ranks; the message says why."""
 
 
 class RankAttention:
-    """Attention over ranks in this process: builds models that use it, and records in which layers it is entered."""
+    """Attention across ranks in this process: builds models that use it, and records in which layers it is entered."""
 
     title = ""
 
@@ -41,10 +41,10 @@ class RankAttention:
         self.current_layer, self.entered_layers = "", set[str]()
 
     def prepare(self, plan: Plan) -> None:
-        """Install the attention. Raises what installing raises, `Refused` where it is not available."""
+        """Install the attention. Raises what installing raises, `Refused` if it is not available."""
 
     def build_model(self, testbed: Testbed) -> nn.Module:
-        """Return the plan's model. Raises what transformers raises, `Refused` where the model's shape does not fit."""
+        """Return the plan's model. Raises what transformers raises, `Refused` if the model's shape does not fit."""
         model: Any = self._build_model(testbed)
         if testbed.plan.gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -56,7 +56,7 @@ class RankAttention:
         raise NotImplementedError
 
     def autocast_context(self, testbed: Testbed) -> Any:
-        """Return the context in which the plan computes: autocast where its precision is that."""
+        """Return the context in which the plan computes: autocast if its precision is that."""
         return testbed.autocast_context()
 
     def set_cu_seqlens(self, cu_seqlens: Tensor) -> None:
@@ -78,7 +78,7 @@ class RankAttention:
         return hook
 
     def collect_layers(self, model: nn.Module, requested: str) -> tuple[Layer, ...]:
-        """Return each attention layer, with this attention as what ran where it was entered."""
+        """Return each attention layer, with this attention as what ran if it was entered."""
         config: Any = getattr(model, "config", None)
         layer_types = list(getattr(config, "layer_types", None) or [])
         layers = []
@@ -131,7 +131,7 @@ class RingAttention(RankAttention):
 
     @contextmanager
     def autocast_context(self, testbed: Testbed) -> Iterator[None]:
-        """Compute as the plan says; the adapter asks for CUDA's autocast, which emulated kernels stand in for too."""
+        """Compute as the plan says; the adapter asks for CUDA's autocast, which emulated kernels replace too."""
         with testbed.autocast_context():
             emulated = self.emulated and testbed.plan.precision == "autocast"
             if emulated:
@@ -169,7 +169,7 @@ class Ulysses(RankAttention):
     title = "ulysses sdpa"
 
     def prepare(self, plan: Plan) -> None:
-        """Register the attention with transformers. Raises `Refused` where that has no registry."""
+        """Register the attention with transformers. Raises `Refused` if that has no registry."""
         import transformers.modeling_utils as modeling
 
         registry = getattr(modeling, "ALL_ATTENTION_FUNCTIONS", None)
@@ -178,13 +178,13 @@ class Ulysses(RankAttention):
         registry[ULYSSES_NAME] = self._attend
 
     def _build_model(self, testbed: Testbed) -> nn.Module:
-        """Return the plan's model with the registered attention. Raises `Refused` where its heads do not divide."""
+        """Return the plan's model with the registered attention. Raises `Refused` if its heads do not divide."""
         model: Any = testbed.build_model(implementation="eager")
         config, n = model.config, self.ranks
         heads = int(config.num_attention_heads)
         kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
         if heads % n:
-            raise Refused(f"Ulysses spreads heads over ranks: {heads} heads do not divide by {n} ranks")
+            raise Refused(f"Ulysses spreads heads across ranks: {heads} heads do not divide by {n} ranks")
         if kv_heads % n and n % kv_heads:
             raise Refused(f"{kv_heads} kv heads neither divide by {n} ranks nor {n} ranks by them")
         config._attn_implementation = ULYSSES_NAME

@@ -1,4 +1,4 @@
-"""One step of training with a packed row cut over ranks, the way OpenRLHF 0.11.2 does it.
+"""One step of training with a packed row cut across ranks, the way OpenRLHF 0.11.2 does it.
 
 A batch of documents is unpadded to one row; labels are the next tokens, taken before anything is cut; tokens, positions
 and labels are padded with zeros to a multiple of the ranks and sliced, and the attention gets the padding as the
@@ -41,7 +41,7 @@ class PackedRow:
 
     @property
     def targets(self) -> Tensor:
-        """The token that each token of the row is to predict, -1 where none: (total_tokens,)."""
+        """The token that each token of the row is to predict, -1 if none: (total_tokens,)."""
         is_last = torch.zeros(self.total_tokens, dtype=torch.bool, device=self.tokens.device)
         is_last[[end - 1 for end in self.cu_seqlens[1:]]] = True
         return self.labels[0].masked_fill(is_last, -1)

@@ -18,7 +18,7 @@ Span = tuple[int, int]
 def match_wrong_model(
     testbed: Testbed, rows: Sequence[PackedRow], step: ShardedStep, driver: Driver, limit: float
 ) -> str:
-    """Return the description of the wrong model whose logits these are within `limit`; "" where no known one fits."""
+    """Return the description of the wrong model whose logits these are within `limit`; "" if no known one fits."""
     fp32_plan = replace(testbed.plan, precision="fp32")
     model = testbed.build_model(fp32_plan, "eager")
     smallest_error, description = limit, ""
@@ -58,7 +58,7 @@ def _wrong_models(model: Any, rows: Sequence[PackedRow], driver: Driver) -> Iter
         indices = torch.arange(row.total_tokens, device=row.ids.device)
         return torch.minimum(positions(row), indices % shard_tokens(row))
 
-    yield "each shard by itself", lambda row: _span_logits(model, row, shard_spans(row), positions(row))
+    yield "each shard on its own", lambda row: _span_logits(model, row, shard_spans(row), positions(row))
     yield "all documents as one", lambda row: _span_logits(model, row, [(0, row.total_tokens)], positions(row))
     for offset, when in ((1, "late"), (-1, "early")):
         yield (
@@ -70,7 +70,7 @@ def _wrong_models(model: Any, rows: Sequence[PackedRow], driver: Driver) -> Iter
         lambda row: _span_logits(model, row, document_spans(row), first_shard_positions(row)),
     )
     yield (
-        "positions that begin anew on each shard",
+        "positions that begin again on each shard",
         lambda row: _span_logits(model, row, document_spans(row), restarted_positions(row)),
     )
     yield from _shard_orders(model, rows, driver)
@@ -98,7 +98,7 @@ def _shard_orders(model: Any, rows: Sequence[PackedRow], driver: Driver) -> Iter
 
 
 def _models_without_features(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the model without features that an attention over ranks may drop; it is changed in place."""
+    """Yield the model without features that an attention across ranks may drop; it is changed in place."""
     window = getattr(model.config, "sliding_window", None)
     widths = {"": window}
     if isinstance(window, int):
@@ -116,9 +116,9 @@ def _models_without_features(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _span_logits(model: nn.Module, row: PackedRow, spans: Sequence[Span], positions: Tensor) -> Tensor:
-    """Return the logits of spans of a row, each by itself, causal, at the given positions: (total_tokens, vocabulary).
+    """Return the logits of spans of a row, each on its own, causal, at the given positions: (total_tokens, vocabulary).
 
-    The mask is written out, so that transformers does not look for documents in positions that begin anew.
+    The mask is written out, so that transformers does not look for documents in positions that begin again.
     """
     logits = []
     for start, stop in spans:

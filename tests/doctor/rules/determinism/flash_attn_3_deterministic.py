@@ -5,7 +5,7 @@ from tests import snapshots as s
 WITH_FLASH_ATTN_3 = s.with_package(s.h200(), "flash-attn-3", "3.0.0b1")
 
 FIRES = {
-    "FA3 in a run that shall repeat": s.with_env(WITH_FLASH_ATTN_3, FLASH_ATTENTION_DETERMINISTIC="1"),
+    "FA3 in a run that should repeat": s.with_env(WITH_FLASH_ATTN_3, FLASH_ATTENTION_DETERMINISTIC="1"),
     "under its old name": s.with_env(
         s.with_package(s.h200(), "flashattn-hopper", "3.0.0b1"), FLASH_ATTENTION_DETERMINISTIC="1"
     ),

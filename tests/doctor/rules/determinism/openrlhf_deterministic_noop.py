@@ -8,7 +8,7 @@ FIRES = {
     "5.15.0": s.with_package(RLHF, "transformers", "5.15.0"),
 }
 SILENT = {
-    "determinism is not asked for": s.with_package(
+    "determinism is not requested": s.with_package(
         s.with_package(s.h200(), "openrlhf", "0.11.2"), "transformers", "5.15.0"
     ),
     "the variable is set": s.with_env(

@@ -6,12 +6,12 @@ ALL_ON = {"FLASH_ATTENTION": True, "EFFICIENT_ATTENTION": True, "MATH": True, "C
 CUDNN_OFF = {**ALL_ON, "CUDNN_ATTENTION": False}
 WITH_VARIABLE = s.with_env(s.h200(), TORCH_CUDNN_SDPA_ENABLED="0")
 
-FIRES = {"asked for off, and on": s.with_torch(WITH_VARIABLE, sdpa_switches=s.Known(ALL_ON))}
+FIRES = {"requested off, and on": s.with_torch(WITH_VARIABLE, sdpa_switches=s.Known(ALL_ON))}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "asked for off, and off": s.with_torch(WITH_VARIABLE, sdpa_switches=s.Known(CUDNN_OFF)),
-    "asked for on": s.with_torch(s.with_env(s.h200(), TORCH_CUDNN_SDPA_ENABLED="1"), sdpa_switches=s.Known(ALL_ON)),
+    "requested off, and off": s.with_torch(WITH_VARIABLE, sdpa_switches=s.Known(CUDNN_OFF)),
+    "requested on": s.with_torch(s.with_env(s.h200(), TORCH_CUDNN_SDPA_ENABLED="1"), sdpa_switches=s.Known(ALL_ON)),
     "torch was not imported": s.with_torch(WITH_VARIABLE, sdpa_switches=s.Unreadable("torch was not imported")),
     "a torch without the switch": s.with_torch(WITH_VARIABLE, sdpa_switches=s.Known({"MATH": True})),
 }

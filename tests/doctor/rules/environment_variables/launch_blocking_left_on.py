@@ -8,7 +8,7 @@ SILENT = {
     "the laptop": s.laptop(),
     "it is 0": s.with_env(s.h200(), CUDA_LAUNCH_BLOCKING="0"),
     "no GPU": s.with_env(s.laptop(), CUDA_LAUNCH_BLOCKING="1"),
-    "determinism is asked for": s.with_env(s.h200(), CUDA_LAUNCH_BLOCKING="1", FLASH_ATTENTION_DETERMINISTIC="1"),
+    "determinism is requested": s.with_env(s.h200(), CUDA_LAUNCH_BLOCKING="1", FLASH_ATTENTION_DETERMINISTIC="1"),
 }
 
 

@@ -18,7 +18,7 @@ SILENT = {
     "a post-release of the same": s.with_package(WITH_WHEEL, "nvidia-nccl-cu13", "2.28.9.post1"),
     "LD_LIBRARY_PATH alone proves nothing": s.with_env(WITH_WHEEL, LD_LIBRARY_PATH="/usr/lib"),
     "torch not imported": NOT_IMPORTED,
-    "no NCCL wheel: a build of one's own": s.without_packages(
+    "no NCCL wheel: the user's own build": s.without_packages(
         s.with_torch(WITH_WHEEL, nccl=s.Known("2.21.5")), "nvidia-nccl-cu13"
     ),
 }

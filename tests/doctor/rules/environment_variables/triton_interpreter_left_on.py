@@ -7,7 +7,7 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "off": s.with_env(s.h200(), TRITON_INTERPRET="0"),
-    "no GPU, where it is the only way to run a kernel": s.with_env(s.laptop(), TRITON_INTERPRET="1"),
+    "no GPU, if it is the only way to run a kernel": s.with_env(s.laptop(), TRITON_INTERPRET="1"),
     "nothing that uses Triton": s.with_env(
         s.without_packages(s.h200(), "triton", "liger-kernel", "flash-attn"), TRITON_INTERPRET="1"
     ),

@@ -16,7 +16,7 @@ def with_flash_attn_extension(version: str, cuda: str, **binary: object) -> Snap
 
 
 def with_extension_import(outcome: str, message: str = "") -> Snapshot:
-    """Return a torch 2.8 with CUDA 12.8 where importing flash-attn's extension had this outcome."""
+    """Return a torch 2.8 with CUDA 12.8 if importing flash-attn's extension had this outcome."""
     base = with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=(SYMBOL,))
     for module in ("flash_attn_2_cuda", "flash_attn"):
         base = s.with_import(base, module, outcome, exception="ImportError", message=message)
@@ -45,7 +45,7 @@ HUB = "kernels-community/flash-attn2"
 
 FIRES = {
     "a launch of it": s.with_trl_job(LACKING_SYMBOL, "flash_attention_2"),
-    "a launch that imports it whatever it asks for": s.with_trl_job(LACKING_SYMBOL, HUB, imports=("flash_attn",)),
+    "a launch that imports it whatever it requires": s.with_trl_job(LACKING_SYMBOL, HUB, imports=("flash_attn",)),
     "a launch of flash-attn 3, whose transformers imports both": s.with_trl_job(
         s.with_package(LACKING_SYMBOL, "transformers", "4.53.3"), "flash_attention_3"
     ),
@@ -53,7 +53,7 @@ FIRES = {
         LACKING_SYMBOL, {"attn_implementation": "flash_attention_3"}, framework="verl", imports=()
     ),
     "a launch by a name that is not known": s.with_trl_job(LACKING_SYMBOL, "flash_attention"),
-    "a script of one's own": s.with_job(LACKING_SYMBOL, {"attn_implementation": HUB}, framework="transformers"),
+    "the user's own script": s.with_job(LACKING_SYMBOL, {"attn_implementation": HUB}, framework="transformers"),
     "torch cannot be imported, and its files tell": WITH_BROKEN_TORCH,
     "static: a symbol is not exported": LACKING_SYMBOL,
     "the import says undefined symbol": with_extension_import(
@@ -78,7 +78,7 @@ SILENT = {
     "the loader says something else: ATN105": with_extension_import(
         "raised", "libcudart.so.11.0: cannot open shared object file: No such file or directory"
     ),
-    "torch itself is broken, and lacks a library of its own: ATN102": s.with_package(
+    "torch itself is broken, and lacks its own library: ATN102": s.with_package(
         WITH_BROKEN_TORCH, "torch", "2.8.0+cu128", files_missing=("torch/lib/libtorch_cpu.so",)
     ),
     "all symbols are there": with_flash_attn_extension("2.8.0+cu128", "12.8", missing_symbols=()),

@@ -6,8 +6,8 @@ from tests.doctor.rules.flash_attn.flash_attn_missing import without_flash_atten
 ONLY_FLASH_ATTN_4 = s.with_package(without_flash_attention("2.8.0+cu128", "12.8"), "flash-attn-4", "4.0.0b36")
 
 FIRES = {
-    "verl beside flash-attn-4": s.with_package(ONLY_FLASH_ATTN_4, "verl", "0.9.1"),
-    "a launch of verl, beside OpenRLHF": s.with_job(
+    "verl alongside flash-attn-4": s.with_package(ONLY_FLASH_ATTN_4, "verl", "0.9.1"),
+    "a launch of verl, alongside OpenRLHF": s.with_job(
         s.with_package(s.with_package(ONLY_FLASH_ATTN_4, "verl", "0.9.1"), "openrlhf", "0.11.2"),
         framework="verl",
         trainer="sft",

@@ -19,7 +19,7 @@ def with_both_versions(two: tuple[str, ...] = (), four: tuple[str, ...] = (), cl
 FIRES = {
     "flash-attn-4 came last": with_both_versions(two=(PATH,)),
     "flash-attn came last": with_both_versions(four=(PATH,)),
-    "both claim it, nothing is said of the contents": with_both_versions(),
+    "both claim it, nothing is reported of the contents": with_both_versions(),
 }
 SILENT = {
     "the recorded machine": s.h200(),

@@ -7,7 +7,7 @@ REQUIRES = ("nvidia-cutlass-dsl>=4.6.2", "apache-tvm-ffi<0.2,>=0.1.11", "quack-k
 
 
 def with_flash_attn_4(quack: str, tvm: str = "0.1.11", cutlass: str = "4.6.2") -> Snapshot:
-    """Return flash-attn-4 beside these versions of what it requires ("" for none)."""
+    """Return flash-attn-4 alongside these versions of what it requires ("" for none)."""
     base = s.with_package(s.h200(), "flash-attn-4", "4.0.0b36", requires=REQUIRES)
     for name, version in (("quack-kernels", quack), ("apache-tvm-ffi", tvm), ("nvidia-cutlass-dsl", cutlass)):
         base = s.with_package(base, name, version) if version else base
@@ -32,9 +32,9 @@ SILENT = {
     "a launch of flash-attn 2": s.with_trl_job(with_flash_attn_4(""), "flash_attention_2"),
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "all it asks for": with_flash_attn_4("0.5.3"),
+    "all it requires": with_flash_attn_4("0.5.3"),
     "nvidia-cutlass-dsl of another version: ATN147": with_flash_attn_4("0.5.3", cutlass="4.6.1"),
-    "it imports all the same": s.with_import(with_flash_attn_4("0.5.2"), "flash_attn.cute"),
+    "it imports anyway": s.with_import(with_flash_attn_4("0.5.2"), "flash_attn.cute"),
 }
 
 

@@ -11,7 +11,7 @@ FIRES = {"a pin on 2.8.3, CUDA 13, and a cu12 wheel for torch 2.9": PINNED}
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "no pin: the newest release asks for cu13": without_flash_attention("2.9.1+cu130", "13.0"),
+    "no pin: the newest release requires cu13": without_flash_attention("2.9.1+cu130", "13.0"),
     "CUDA 12 gets what it needs": s.with_package(
         without_flash_attention("2.9.1+cu128", "12.8"), "openrlhf", "0.11.2", requires=("flash-attn==2.8.3",)
     ),

@@ -33,9 +33,7 @@ SILENT = {
         "libcudart.so.12: cannot open shared object file: No such file or directory"
     ),
     "torch is broken: ATN102": s.with_import(with_failed_import("libcudnn"), "torch", "raised", message="libcudnn"),
-    "a folder stands in the way: ATN118": replace(
-        with_failed_import("x"), shadows=("flash_attn at ~/clone/flash_attn",)
-    ),
+    "a folder is in the way: ATN118": replace(with_failed_import("x"), shadows=("flash_attn at ~/clone/flash_attn",)),
     "not tried": BASE,
 }
 

@@ -11,9 +11,9 @@ def without_flash_attention(version: str, cuda: str, **host: object) -> Snapshot
     base = s.with_torch(s.h200(), version=version, cuda=s.Known(cuda), hip=s.Absent(), cxx11_abi=s.Known(True))
     base = s.without_packages(base, "flash-attn", "ring-flash-attn", "kernels", "openrlhf")
     return (
-        s.with_host(replace(base, imports=s.Absent("not asked for")), **host)
+        s.with_host(replace(base, imports=s.Absent("not requested")), **host)
         if host
-        else replace(base, imports=s.Absent("not asked for"))
+        else replace(base, imports=s.Absent("not requested"))
     )
 
 

@@ -27,8 +27,8 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "head size 80 runs as 128": with_build("HDIM96", head_dims=(80,)),
-    "not asked for": with_build(*LARGE, asked="sdpa", head_dims=(256,)),
-    "the job asks for another": s.with_job(with_build("BACKWARD"), {"attn_implementation": "sdpa"}),
+    "not requested": with_build(*LARGE, asked="sdpa", head_dims=(256,)),
+    "the job requests another": s.with_job(with_build("BACKWARD"), {"attn_implementation": "sdpa"}),
     "no switch is known": s.with_model(
         s.with_package(s.h200(), "flash-attn-3", "3.0.0"), attn_implementation=s.Known("flash_attention_3")
     ),

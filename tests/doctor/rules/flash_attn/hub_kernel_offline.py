@@ -11,7 +11,7 @@ OFFLINE_LAUNCH = {"HF_HUB_OFFLINE": "1"}
 
 FIRES = {
     "offline and not cached": OFFLINE,
-    "the launch asks for it by name": s.with_trl_job(OFFLINE, REPOSITORY),
+    "the launch requests it by name": s.with_trl_job(OFFLINE, REPOSITORY),
     "the launch is offline": s.with_trl_job(replace(ONLINE, environ=OFFLINE_LAUNCH), REPOSITORY),
     "another version is cached": s.with_trl_job(
         with_hub_kernels("5.17.0", "0.16.0", True, (REPOSITORY, f"{REPOSITORY}@v2")), REPOSITORY
@@ -19,20 +19,20 @@ FIRES = {
 }
 VLLM = "kernels-community/vllm-flash-attn3"
 FIRES |= {
-    "flash-attn 3 is asked for and missing": s.with_trl_job(
+    "flash-attn 3 is requested and missing": s.with_trl_job(
         s.with_package(OFFLINE, "flash-attn", "2.8.3"), "flash_attention_3"
     ),
-    "asked for on a node without a GPU": s.with_trl_job(s.with_gpus(OFFLINE), "flash_attention_2"),
+    "requested on a node without a GPU": s.with_trl_job(s.with_gpus(OFFLINE), "flash_attention_2"),
     "no flash attention by its name": s.with_trl_job(OFFLINE, "kernels-community/sage-attention"),
     "the branch is cached, not the version": s.with_trl_job(
         with_hub_kernels("5.17.0", "0.16.0", True, (VLLM, f"{VLLM}@main")), VLLM
     ),
 }
 SILENT = {
-    "flash-attn 3 is asked for and there": s.with_trl_job(
+    "flash-attn 3 is requested and there": s.with_trl_job(
         s.with_package(OFFLINE, "flash-attn-3", "3.0.0"), "flash_attention_3"
     ),
-    "sdpa is asked for": s.with_trl_job(OFFLINE, "sdpa"),
+    "sdpa is requested": s.with_trl_job(OFFLINE, "sdpa"),
     "another kernel's first version is cached": s.with_trl_job(
         with_hub_kernels("5.17.0", "0.16.0", True, (VLLM, f"{VLLM}@v1")), VLLM
     ),

@@ -15,7 +15,7 @@ def with_hub_kernels(transformers: str, kernels: str, offline: bool = False, cac
         s.without_packages(s.h200(), "flash-attn", "ring-flash-attn"), "transformers", transformers
     )
     snapshot = s.with_package(snapshot, "kernels", kernels)
-    nothing = s.Absent("not asked for")
+    nothing = s.Absent("not requested")
     return replace(snapshot, imports=nothing, interfaces=nothing, hub=Hub(offline, cached))
 
 
@@ -24,12 +24,12 @@ FIRES = {
     "4.56.0, the first": with_hub_kernels("4.56.0", "0.9.0"),
     "5.12.0 with the last `kernels` it can import": with_hub_kernels("5.12.0", "0.13.0"),
     "offline but cached": with_hub_kernels("5.18.0", "0.17.0", True, (f"{REPOSITORY}@v3",)),
-    "the model asks for it": s.with_model(
+    "the model requests it": s.with_model(
         with_hub_kernels("5.17.0", "0.16.0"), attn_implementation=s.Known("flash_attention_2")
     ),
 }
 SILENT = {
-    "the launch asks for it by name": s.with_trl_job(with_hub_kernels("5.17.0", "0.16.0"), f"{REPOSITORY}@v2"),
+    "the launch requests it by name": s.with_trl_job(with_hub_kernels("5.17.0", "0.16.0"), f"{REPOSITORY}@v2"),
     "flash-attn 3 is there, before 5.4": s.with_package(with_hub_kernels("5.3.0", "0.10.2"), "flash-attn-3", "3.0.0"),
     "the recorded machine: flash-attn is there": s.h200(),
     "the laptop": s.laptop(),
@@ -42,7 +42,7 @@ SILENT = {
     "flash_attn comes from elsewhere": s.with_interfaces(
         with_hub_kernels("5.17.0", "0.16.0"), availability={"is_flash_attn_2_available": True}
     ),
-    "the model asks for sdpa": s.with_model(with_hub_kernels("5.17.0", "0.16.0"), attn_implementation=s.Known("sdpa")),
+    "the model requests sdpa": s.with_model(with_hub_kernels("5.17.0", "0.16.0"), attn_implementation=s.Known("sdpa")),
 }
 
 

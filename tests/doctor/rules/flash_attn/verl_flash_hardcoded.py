@@ -15,7 +15,7 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "flash-attn is installed": s.with_package(VERL, "flash-attn", "2.8.3"),
-    "a kernel of the Hub stands in: ATN157": s.with_package(with_hub_kernels("5.17.0", "0.16.0"), "verl", "0.9.1"),
+    "a kernel of the Hub is in: ATN157": s.with_package(with_hub_kernels("5.17.0", "0.16.0"), "verl", "0.9.1"),
     "flash_attn comes from elsewhere": s.with_interfaces(VERL, availability={"is_flash_attn_2_available": True}),
 }
 

@@ -20,7 +20,7 @@ FIRES = {
     "torch 2.11, the first": with_torch_and_cudnn("2.11.0+cu130", "9.19.0"),
     "torch 2.13": AFFECTED,
     "flash-attn is broken": s.with_import(WITH_FLASH, "flash_attn", "raised", message="undefined symbol"),
-    "the model asks for sdpa": s.with_model(WITH_FLASH, attn_implementation=s.Known("sdpa")),
+    "the model requests sdpa": s.with_model(WITH_FLASH, attn_implementation=s.Known("sdpa")),
     "the old variable does nothing": s.with_env(AFFECTED, TORCH_CUDNN_SDPA_ENABLED="0"),
 }
 SILENT = {
@@ -34,7 +34,7 @@ SILENT = {
     "deprioritised": s.with_env(AFFECTED, TORCH_CUDNN_SDPA_DEPRIORITIZED="1"),
     "switched off": s.with_torch(AFFECTED, sdpa_switches=s.Known({"CUDNN_ATTENTION": False})),
     "flash-attn works": WITH_FLASH,
-    "the model asks for flash": s.with_model(AFFECTED, attn_implementation=s.Known("flash_attention_2")),
+    "the model requests flash": s.with_model(AFFECTED, attn_implementation=s.Known("flash_attention_2")),
     "no GPU": replace(AFFECTED, devices=s.Absent("no GPU")),
 }
 

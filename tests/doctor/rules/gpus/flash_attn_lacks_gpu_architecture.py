@@ -20,7 +20,7 @@ FIRES = {
         with_flash_attn_targets(s.with_gpus(s.h200(), (10, 0)), "sm_80", "sm_90"), nvcc=s.Known("12.4")
     ),
     "sm_86 code on sm_80: a lower minor": with_flash_attn_targets(s.with_gpus(s.h200(), (8, 0)), "sm_86"),
-    "a new card beside one that works: one build for both": with_flash_attn_targets(
+    "a new card alongside one that works: one build for both": with_flash_attn_targets(
         s.with_gpus(s.h200(), (12, 0), (9, 0)), "sm_90"
     ),
     "PTX of one architecture alone": with_flash_attn_targets(
@@ -43,6 +43,6 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Return whether the finding's text holds a build for the GPUs here, or sdpa where flash-attn has none."""
+    """Return whether the finding's text holds a build for the GPUs here, or sdpa if flash-attn has none."""
     thor = "sm_110" in finding
     return 'attn_implementation="sdpa"' in finding and (thor or "FLASH_ATTN_CUDA_ARCHS=" in finding)

@@ -3,7 +3,7 @@
 from tests import snapshots as s
 
 FIRES = {
-    "A100 beside H100": s.with_gpus(s.h200(), (8, 0), (9, 0)),
+    "A100 alongside H100": s.with_gpus(s.h200(), (8, 0), (9, 0)),
     "one old card": s.with_gpus(s.h200(), (8, 6), (8, 6), (7, 5)),
 }
 SILENT = {

@@ -24,7 +24,7 @@ SILENT = {
     "the recorded machine": s.h200(),
     "a machine without a GPU": s.laptop(),
     "they reach each other": with_links(2, Link(0, 1, "NV18", ACCESS)),
-    "nobody asked": with_links(2, Link(0, 1, "PHB")),
+    "nobody requested it": with_links(2, Link(0, 1, "PHB")),
     "one GPU": with_links(1),
 }
 

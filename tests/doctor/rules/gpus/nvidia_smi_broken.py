@@ -11,7 +11,7 @@ CUDA_FAILS = s.with_torch(s.h200(), cuda_available=s.Known(False))
 
 
 def with_failing_nvidia_smi(snapshot: Snapshot, reason: str) -> Snapshot:
-    """Let nvidia-smi fail beside a GPU."""
+    """Let nvidia-smi fail alongside a GPU."""
     return replace(snapshot, devices=s.Unreadable(reason), driver=s.Unreadable(reason), topology=s.Unreadable(reason))
 
 
@@ -28,14 +28,14 @@ FIRES = {
     "there is no nvidia-smi, and NVML says so": with_failing_nvidia_smi(
         CUDA_FAILS, "NVML: Driver/library version mismatch"
     ),
-    "CUDA works all the same": with_failing_nvidia_smi(
+    "CUDA works anyway": with_failing_nvidia_smi(
         s.with_torch(s.h200(), cuda_available=s.Known(True)), MISMATCH + PROC_GPUS
     ),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "a machine without a GPU": s.laptop(),
-    "it fails where nothing shows a GPU": replace(CUDA_FAILS, devices=s.Absent(MISMATCH)),
+    "it fails if nothing shows a GPU": replace(CUDA_FAILS, devices=s.Absent(MISMATCH)),
     "the lane was lost": replace(CUDA_FAILS, devices=s.Unreadable("the device lane gave no answer")),
 }
 

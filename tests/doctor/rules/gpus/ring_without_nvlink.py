@@ -39,5 +39,5 @@ SILENT = {
 
 
 def says(finding: str) -> bool:
-    """Return whether the finding's text names the link, and the group where there is one."""
+    """Return whether the finding's text names the link, and the group if there is one."""
     return "NVLink" in finding and ("PHB" in finding or "export CUDA_VISIBLE_DEVICES=0,1" in finding)

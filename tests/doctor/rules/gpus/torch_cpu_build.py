@@ -7,8 +7,8 @@ CPU_TORCH = s.with_torch(
 )
 
 FIRES = {
-    "beside an H200 on R580": s.with_driver(CPU_TORCH, version="580.159.04", cuda=s.Known("13.0")),
-    "beside an H200 on R550": s.with_driver(CPU_TORCH, version="550.54.15", cuda=s.Known("12.4")),
+    "alongside an H200 on R580": s.with_driver(CPU_TORCH, version="580.159.04", cuda=s.Known("13.0")),
+    "alongside an H200 on R550": s.with_driver(CPU_TORCH, version="550.54.15", cuda=s.Known("12.4")),
 }
 SILENT = {
     "the recorded machine": s.h200(),

@@ -13,7 +13,7 @@ PLACE = SourceLocation("run.sh", 4)
 
 
 def rolling_out(snapshot: Snapshot, vllm: str = "0.11.0", **settings: str) -> Snapshot:
-    """Return a verl launch beside this vllm with these settings."""
+    """Return a verl launch next to this vllm with these settings."""
     written = tuple(
         Setting(name.replace("__", "."), value, SourceLocation("run.sh", 4), NOWHERE)
         for name, value in settings.items()

@@ -17,14 +17,14 @@ def with_kernels(transformers: str, kernels: str) -> Snapshot:
 
 
 FIRES = {
-    "imported whatever the settings": s.with_job(NOT_IMPORTED, {"attn_implementation": "sdpa"}),
-    "asked for": s.with_job(NOT_IMPORTED, **NO_IMPORTS),
+    "imported with any settings": s.with_job(NOT_IMPORTED, {"attn_implementation": "sdpa"}),
+    "requested": s.with_job(NOT_IMPORTED, **NO_IMPORTS),
     "flash_attention_3": s.with_job(NOT_IMPORTED, {"attn_implementation": "flash_attention_3"}, **NO_IMPORTS),
     "the ring": s.with_job(s.with_package(NOT_IMPORTED, "flash-attn", "2.8.3"), {"ring_size": 2}),
     "liger": s.with_job(s.with_package(NOT_IMPORTED, "flash-attn", "2.8.3"), {"liger": True}),
 }
 FIRES["flash_attention_4"] = s.with_job(NOT_IMPORTED, {"attn_implementation": "flash_attention_4"}, **NO_IMPORTS)
-FIRES["flash_attention_3 beside flash-attn 2"] = s.with_trl_job(
+FIRES["flash_attention_3 alongside flash-attn 2"] = s.with_trl_job(
     s.with_import(s.with_package(NOT_IMPORTED, "flash-attn", "2.8.3"), "flash_attn"), "flash_attention_3"
 )
 FIRES["a kernel of the Hub"] = s.with_trl_job(NOT_IMPORTED, "kernels-community/flash-attn2")

@@ -28,7 +28,7 @@ FIRES = {
 }
 SILENT = {
     "the recorded machine": s.h200(),
-    "nothing is gone": s.with_links(JOB),
+    "nothing no longer exists": s.with_links(JOB),
     "caught": s.with_links(JOB, of_script(fallback_line=9)),
     "put back": s.with_links(JOB, of_script(patched_by="own_code.patch")),
 }

@@ -19,7 +19,7 @@ def consequence_cases(consequence: Consequence, message: str) -> tuple[Cases, Ca
     with_settings = SettingProblem(consequence, message, evidence, SourceLocation("run.sh", 9, 3), {"packing": "off"})
     with_advice = SettingProblem(consequence, message, (), advice="another release")
     fires = {
-        "with a change that mends it": s.with_job(s.h200(), problems=(with_settings,)),
+        "with a change that fixes it": s.with_job(s.h200(), problems=(with_settings,)),
         "with advice alone": s.with_job(s.h200(), problems=(with_advice,)),
     }
     silent = {

@@ -11,7 +11,7 @@ FIRES = {
 SILENT = {
     "no launch": s.h200x2(),
     "no ring": s.with_job(s.h200(), {"attn_implementation": "flash_attention_3"}),
-    "where it is hooked in": s.with_job(s.h200x2(), RING),
+    "if it is hooked in": s.with_job(s.h200x2(), RING),
     "hooked in everywhere": s.with_job(s.h200x2(), {**RING, "attn_implementation": "sdpa"}, hooked=()),
 }
 

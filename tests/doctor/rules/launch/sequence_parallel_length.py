@@ -8,7 +8,7 @@ SILENT = {
     "no launch": s.h200x2(),
     "2048 over 4": s.with_job(s.h200x2(), {"ring_size": 4, "max_length": 2048}, **TORCH),
     "rows of any length": s.with_job(s.h200x2(), {"ring_size": 4, "max_length": 2050, "packing": "padding"}, **TORCH),
-    "llama3 pads by itself": s.with_job(s.h200x2(), {"ring_size": 4, "max_length": 2050}),
+    "llama3 pads on its own": s.with_job(s.h200x2(), {"ring_size": 4, "max_length": 2050}),
 }
 
 

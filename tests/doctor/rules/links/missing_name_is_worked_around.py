@@ -26,5 +26,5 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Return whether the finding names the line where the package goes on."""
+    """Return whether the finding names the line if the package goes on."""
     return "line 30" in text

@@ -19,7 +19,7 @@ SILENT = {
         s.with_links(VERL, s.make_link(function="f")), framework="trl", trainer="sft"
     ),
     "the recorded machine, which was not linked": s.h200(),
-    "nothing is gone": s.with_links(VERL),
+    "nothing no longer exists": s.with_links(VERL),
     "caught": s.with_links(VERL, s.make_link(function="f", fallback_line=30)),
     "put back by the package": s.with_links(VERL, s.make_link(function="f", patched_by="verl.patch")),
     "reported as an error": s.with_links(VERL, s.make_link(breaks=("verl.trainer.sft_trainer",))),

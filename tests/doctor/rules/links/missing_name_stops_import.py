@@ -28,7 +28,7 @@ FIRES = {
     "every trainer, and the import agrees": s.with_links(
         VERL, s.make_link(breaks=EVERYTHING, outcome="raised", error=SAID)
     ),
-    "put back by the package, and the import fails all the same": s.with_links(
+    "put back by the package, and the import fails anyway": s.with_links(
         VERL, s.make_link(breaks=EVERYTHING, patched_by="verl.patch", outcome="raised", error=SAID)
     ),
     "what the job's framework imports": s.with_job(
@@ -39,7 +39,7 @@ FIRES = {
         {"ring_size": 2},
     ),
     "liger-kernel, whose import said so": LIGER,
-    "a script of one's own": s.with_job(
+    "the user's own script": s.with_job(
         s.with_links(VERL, s.make_link(breaks=EVERYTHING)), framework="transformers", trainer="trainer"
     ),
     "the job's own trainer": s.with_job(s.with_links(VERL, s.make_link(breaks=SFT)), framework="verl", trainer="sft"),
@@ -57,7 +57,7 @@ SILENT = {
         trainer="sft",
     ),
     "the recorded machine, which was not linked": s.h200(),
-    "nothing is gone": s.with_links(VERL),
+    "nothing no longer exists": s.with_links(VERL),
     "the import works": s.with_links(VERL, s.make_link(breaks=EVERYTHING, outcome="ok")),
     "put back by the package, and nobody imported it": s.with_links(
         VERL, s.make_link(breaks=SFT, patched_by="verl.patch")
@@ -67,7 +67,7 @@ SILENT = {
     "another trainer than the job's": s.with_job(
         s.with_links(VERL, s.make_link(breaks=SFT)), framework="verl", trainer="ppo"
     ),
-    "ring-flash-attn, which has a rule of its own": s.with_links(
+    "ring-flash-attn, which has its own rule": s.with_links(
         s.h200(), s.make_link(consumer="ring-flash-attn", breaks=("ring_flash_attn",))
     ),
 }

@@ -13,7 +13,7 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
     "falcon with rotary positions": s.with_model(s.h200(), model_type="falcon"),
-    "bloom refuses by itself": s.with_model(
+    "bloom refuses on its own": s.with_model(
         s.h200(), model_type="bloom", alibi=True, accepts=answers_refusing(*FUSED_IMPLEMENTATIONS)
     ),
 }

@@ -19,7 +19,7 @@ def registering(*names: str, masks: tuple[str, ...] = ()) -> Snapshot:
 
 FIRES = {
     "a package registers its attention alone": registering("own_attention"),
-    "and the launch asks for it": s.with_job(registering("own_attention"), {"attn_implementation": "own_attention"}),
+    "and the launch requests it": s.with_job(registering("own_attention"), {"attn_implementation": "own_attention"}),
     "the model's own code does": s.with_model(s.h200(), remote_code=True, registered_attentions=("own_attention",)),
 }
 SILENT = {

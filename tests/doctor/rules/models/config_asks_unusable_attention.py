@@ -18,7 +18,7 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
     "it is accepted": s.with_model(s.h200(), attn_implementation=s.Known("flash_attention_2")),
-    "nobody was asked": s.with_model(
+    "nobody was queried": s.with_model(
         s.h200(), attn_implementation=s.Known("flash_attention_2"), accepts=s.Unreadable()
     ),
 }
@@ -26,4 +26,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding names the cause and a fix."""
-    return "config.json asks for" in text
+    return "config.json requests" in text

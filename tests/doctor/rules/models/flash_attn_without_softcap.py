@@ -16,7 +16,7 @@ SILENT = {
     "flash-attn 2.6.0": s.with_model(
         s.with_package(s.h200(), "flash-attn", "2.6.0"), model_type="gemma2", softcap=s.Known(50.0)
     ),
-    "the launch asks for eager": s.with_job(
+    "the launch requests eager": s.with_job(
         s.with_model(s.with_package(s.h200(), "flash-attn", "2.5.9.post1"), softcap=s.Known(50.0)),
         {"attn_implementation": "eager"},
     ),

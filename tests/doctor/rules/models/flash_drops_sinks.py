@@ -11,14 +11,14 @@ FIRES = {
     "gpt_oss under transformers 4.55.0": s.with_model(
         s.with_package(s.h200(), "transformers", "4.55.0"), model_type="gpt_oss", sinks=True
     ),
-    "and the launch asks for it": s.with_job(
+    "and the launch requests it": s.with_job(
         s.with_model(s.with_package(s.h200(), "transformers", "5.2.0"), model_type="gpt_oss", sinks=True)
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "the launch asks for the kernel that has sinks": s.with_job(
+    "the launch requests the kernel that has sinks": s.with_job(
         s.with_model(
             s.with_package(s.h200(), "transformers", "5.2.0"),
             model_type="gpt_oss",

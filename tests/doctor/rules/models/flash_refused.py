@@ -7,7 +7,7 @@ from tests.doctor.answers import FUSED_IMPLEMENTATIONS, answers_refusing, answer
 
 FIRES = {
     "mllama": s.with_model(s.h200(), model_type="mllama", accepts=answers_refusing("flash_attention_2")),
-    "mllama beside OpenRLHF": s.with_model(
+    "mllama alongside OpenRLHF": s.with_model(
         s.with_package(s.h200(), "openrlhf", "0.11.2"), accepts=answers_refusing("flash_attention_2")
     ),
 }

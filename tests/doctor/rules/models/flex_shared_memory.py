@@ -8,7 +8,7 @@ RTX_4090 = s.with_gpus(s.h200(), (8, 9))
 FLEX = {"attn_implementation": "flex_attention"}
 FIRES = {
     "a launch on an RTX 4090": s.with_job(s.with_model(RTX_4090, head_dims=(256,)), FLEX),
-    "config.json asks for it": s.with_model(
+    "config.json requests it": s.with_model(
         s.with_gpus(s.h200(), (12, 0)), head_dims=(256,), attn_implementation=s.Known("flex_attention")
     ),
 }

@@ -37,7 +37,7 @@ SILENT = {
         accepts=NO_ANSWER,
         build_failure=failed("RuntimeError: Tensor.item() cannot be called on meta tensors"),
     ),
-    "code of its own": s.with_model(
+    "its own code": s.with_model(
         s.h200(), remote_code=True, accepts=s.Unreadable("the model brings its own code, which attncheck never runs")
     ),
     "transformers was not asked": s.with_model(s.h200(), accepts=s.Unreadable("the import lane did not run")),
@@ -48,7 +48,7 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Return whether the finding names the exception and what to do where a field is to blame."""
+    """Return whether the finding names the exception and what to do if a field is to blame."""
     return (
         ("Padding_idx" in text and "take out" in text)
         or ("llama9" in text and "complete" in text)

@@ -24,7 +24,7 @@ SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
-    "the same with code of its own": s.with_model(
+    "the same with its own code": s.with_model(
         s.h200(),
         model_type="foo",
         accepts=s.Unreadable("the model brings its own code, which attncheck never runs"),

@@ -58,4 +58,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding names the cause and a fix."""
-    return ("transformers<" in text or "transformers==5.1.0" in text) and "gone since" in text
+    return ("transformers<" in text or "transformers==5.1.0" in text) and "removed in" in text

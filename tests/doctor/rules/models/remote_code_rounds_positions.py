@@ -12,7 +12,7 @@ SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
-    "code of its own that counts in float32": s.with_model(s.h200(), remote_code=True),
+    "its own code that counts in float32": s.with_model(s.h200(), remote_code=True),
 }
 
 

@@ -22,13 +22,13 @@ FIRES = {
     "an argument": s.with_links(
         REMOTE, of_model(function="A.forward", kind="argument", argument="x", reason="it takes no argument x")
     ),
-    "beside a class of the library": s.with_links(
+    "alongside a class of the library": s.with_links(
         s.with_model(s.h200(), remote_code=True), of_model(function="Phi3Model.forward")
     ),
 }
 SILENT = {
     "the recorded machine without a model": s.h200(),
-    "nothing is gone": s.with_links(REMOTE),
+    "nothing no longer exists": s.with_links(REMOTE),
     "caught": s.with_links(REMOTE, of_model(function="f", fallback_line=3)),
     "at import, which is ATN306's": s.with_links(REMOTE, of_model(kind="import", name="HybridCache")),
 }

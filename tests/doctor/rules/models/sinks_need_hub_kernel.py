@@ -35,7 +35,7 @@ FIRES = {
 SILENT = {
     "the recorded machine without a model": s.h200(),
     "the laptop without a model": s.laptop(),
-    "the launch asks for the kernel that has sinks": s.with_job(
+    "the launch requests the kernel that has sinks": s.with_job(
         s.with_model(
             s.with_package(s.h200(), "transformers", "5.17.0"),
             model_type="gpt_oss",

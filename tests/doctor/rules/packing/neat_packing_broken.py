@@ -13,7 +13,7 @@ SILENT = {
     "the laptop without a model": s.laptop(),
     "a healthy Qwen2 on the recorded machine": s.with_model(s.h200()),
     "0.9.3 beside 4.52.4": s.with_package(s.with_package(s.h200(), "transformers", "4.52.4"), "llamafactory", "0.9.3"),
-    "0.9.5 beside 5.5.0": s.with_package(s.with_package(s.h200(), "transformers", "5.5.0"), "llamafactory", "0.9.5"),
+    "0.9.5 alongside 5.5.0": s.with_package(s.with_package(s.h200(), "transformers", "5.5.0"), "llamafactory", "0.9.5"),
 }
 
 

@@ -13,11 +13,11 @@ def with_versions(ring: str, transformers: str) -> Snapshot:
     """Return the recorded machine with these versions, nothing imported."""
     snapshot = s.with_package(s.h200(), "ring-flash-attn", ring)
     snapshot = s.with_package(snapshot, "transformers", transformers)
-    return replace(snapshot, imports=s.Absent("not asked for"), interfaces=s.Absent("not asked for"))
+    return replace(snapshot, imports=s.Absent("not requested"), interfaces=s.Absent("not requested"))
 
 
 def with_failed_import(snapshot: Snapshot, message: str) -> Snapshot:
-    """Return `snapshot` where importing ring_flash_attn raised `message`."""
+    """Return `snapshot` if importing ring_flash_attn raised `message`."""
     return s.with_import(snapshot, "ring_flash_attn", "raised", exception="ImportError", message=message)
 
 
@@ -27,7 +27,7 @@ FIRES = {
     "torch fails before the name is reached": s.with_import(s.h200(), "ring_flash_attn", "died", signal="SIGSEGV"),
     "the recorded machine: transformers 5.17": s.h200(),
     "5.4.0, the first without the name": with_versions("0.1.8", "5.4.0"),
-    "5.18.0, the last where the shim is enough": with_versions("0.1.8", "5.18.0"),
+    "5.18.0, the last if the shim is enough": with_versions("0.1.8", "5.18.0"),
     "4.50.3, the last before it appeared": with_versions("0.1.8", "4.50.3"),
     "0.1.7 under 5.5.0: a newer ring alone does not help": with_versions("0.1.7", "5.5.0"),
     "the import lane knows better than an unknown version": with_failed_import(

@@ -7,7 +7,7 @@ from tests.doctor.rules.ring_flash_attn.ring_flash_attn_import import with_versi
 
 
 def with_parameter_count(snapshot: Snapshot, count: int) -> Snapshot:
-    """Return `snapshot` where transformers' function has `count` parameters."""
+    """Return `snapshot` if transformers' function has `count` parameters."""
     return s.with_interfaces(snapshot, signatures={FORWARD_FUNCTION: tuple(f"p{index}" for index in range(count))})
 
 

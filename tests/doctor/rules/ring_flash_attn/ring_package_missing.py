@@ -4,7 +4,7 @@ from tests import snapshots as s
 
 FIRES = {
     "neither is there": s.without_packages(s.h200(), "ring-flash-attn"),
-    "beside a transformers that it knows": s.with_package(s.laptop(), "transformers", "5.3.0"),
+    "alongside a transformers that it knows": s.with_package(s.laptop(), "transformers", "5.3.0"),
     "no transformers": s.without_packages(s.laptop(), "transformers"),
 }
 SILENT = {

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from tests import snapshots as s
 
-NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not asked for"))
+NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not requested"))
 WITHOUT_FLASH_ATTN = s.without_packages(NOT_IMPORTED, "flash-attn")
 MESSAGE = "No module named 'flash_attn'"
 
 FIRES = {
-    "another framework's launch over a ring, beside OpenRLHF": s.with_job(
+    "another framework's launch over a ring, alongside OpenRLHF": s.with_job(
         s.with_package(WITHOUT_FLASH_ATTN, "openrlhf", "0.11.2"), {"ring_size": 2}, framework="axolotl"
     ),
     "a launch over a ring": s.with_job(WITHOUT_FLASH_ATTN, {"ring_size": 2, "scheme": "llama3"}),

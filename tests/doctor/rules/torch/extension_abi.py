@@ -9,7 +9,7 @@ SYMBOL = "_ZN5torch8autograd4NodeE"
 def with_broken_extension(
     name: str, module: str, requires: tuple[str, ...] = (), base: Snapshot | None = None
 ) -> Snapshot:
-    """Return an environment where an extension asks torch for something it does not export."""
+    """Return an environment if an extension asks torch for something it does not export."""
     installed = s.with_package(base or s.h200(), name, "1.0", requires=requires)
     return s.with_binary(installed, module, distribution=name, torch_symbols=40, missing_symbols=(SYMBOL,))
 
@@ -21,7 +21,7 @@ FIRES = {
     "causal-conv1d, imported": s.with_import(
         CAUSAL_CONV1D, "causal_conv1d_cuda", "raised", exception="ImportError", message=f"undefined symbol: {SYMBOL}"
     ),
-    "mamba-ssm, whose package imports all the same": s.with_import(
+    "mamba-ssm, whose package imports anyway": s.with_import(
         with_broken_extension("mamba-ssm", "selective_scan_cuda", ("torch",)), "mamba_ssm"
     ),
     "vllm that names no torch": with_broken_extension("vllm", "vllm._C"),

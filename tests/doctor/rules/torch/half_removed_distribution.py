@@ -18,16 +18,16 @@ def with_remains(name: str, base: Snapshot) -> Snapshot:
 
 
 FIRES = {
-    "METADATA is gone": s.with_package(s.h200(), "flash-attn", "", problem="METADATA is missing"),
-    "the files are gone": s.with_package(
-        s.h200(), "transformers", "5.17.0", problem="its files are gone, only its metadata is left"
+    "METADATA no longer exists": s.with_package(s.h200(), "flash-attn", "", problem="METADATA is missing"),
+    "the files no longer exist": s.with_package(
+        s.h200(), "transformers", "5.17.0", problem="its files no longer exist, only its metadata is left"
     ),
     "torch was half removed": with_remains("~orch", s.without_packages(s.h200(), "torch")),
 }
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "a leftover beside a whole package": with_remains("~orch", s.h200()),
+    "a leftover alongside a whole package": with_remains("~orch", s.h200()),
     "RECORD alone is missing": s.with_package(s.h200(), "transformers", "5.17.0", problem="RECORD is missing"),
     "a package that has nothing to do with attention": s.with_package(
         s.h200(), "boto3", "", problem="METADATA is missing"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests import snapshots as s
 
 FIRES = {
-    "a clone beside the script": replace(s.h200(), shadows=("flash_attn at ~/flash-attention/flash_attn",)),
+    "a clone next to the script": replace(s.h200(), shadows=("flash_attn at ~/flash-attention/flash_attn",)),
     "an empty leftover": replace(
         s.h200(), shadows=("flash_attn at /opt/venv/lib/python3.12/site-packages/flash_attn (no __init__.py)",)
     ),

@@ -7,13 +7,13 @@ from tests import snapshots as s
 EXTENSION = "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"
 
 FIRES = {
-    "a module of flash-attn is gone": s.with_package(
+    "a module of flash-attn no longer exists": s.with_package(
         s.h200(), "flash-attn", "2.8.3", files_missing=("flash_attn/bert_padding.py",)
     ),
     "a module of flash-attn is another version's": s.with_package(
         s.h200(), "flash-attn", "2.8.3", files_altered=("flash_attn/flash_attn_interface.py",)
     ),
-    "its extension is gone, and nobody imported it": s.with_package(
+    "its extension no longer exists, and nobody imported it": s.with_package(
         s.with_import(s.h200(), "flash_attn_2_cuda", "skipped"), "flash-attn", "2.8.3", files_missing=(EXTENSION,)
     ),
     "half of ring-flash-attn": s.with_package(
@@ -31,12 +31,12 @@ SILENT = {
         files_altered=(EXTENSION,),
     ),
     "the same image, nothing imported": s.with_package(
-        replace(s.h200(), imports=s.Absent("not asked for")), "flash-attn", "2.8.3", files_altered=(EXTENSION,)
+        replace(s.h200(), imports=s.Absent("not requested")), "flash-attn", "2.8.3", files_altered=(EXTENSION,)
     ),
     "ring-flash-attn patched on purpose": s.with_package(
         s.h200(), "ring-flash-attn", "0.1.8", files_altered=("ring_flash_attn/adapters/hf_adapter.py",)
     ),
-    "flash-attn-4 laid over flash-attn: ATN113": s.with_package(
+    "flash-attn-4 installed over flash-attn: ATN113": s.with_package(
         s.with_package(s.h200(), "flash-attn", "2.8.3", files_altered=("flash_attn/cute/interface.py",)),
         "flash-attn-4",
         "4.0.0b36",

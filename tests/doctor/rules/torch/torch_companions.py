@@ -6,8 +6,8 @@ SYMBOL = "_ZNK3c106SymInt6sym_neERKS0_"
 TORCHVISION = s.with_package(s.h200(), "torchvision", "0.23.0", requires=("numpy", "torch==2.8.0"))
 
 FIRES = {
-    "torchvision of torch 2.8 beside 2.11": TORCHVISION,
-    "its extension asks for what is not there, too": s.with_binary(
+    "torchvision of torch 2.8 alongside 2.11": TORCHVISION,
+    "its extension requires what is not there, too": s.with_binary(
         TORCHVISION, "torchvision._C", missing_symbols=(SYMBOL,)
     ),
     "torchaudio of torch 2.10": s.with_package(s.h200(), "torchaudio", "2.10.0", requires=("torch==2.10.0",)),

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests import snapshots as s
 
 WITHOUT_TORCH = replace(
-    s.without_packages(s.h200(), "torch"), torch=s.Absent("no torch folder"), imports=s.Absent("not asked for")
+    s.without_packages(s.h200(), "torch"), torch=s.Absent("no torch folder"), imports=s.Absent("not requested")
 )
 
 FIRES = {

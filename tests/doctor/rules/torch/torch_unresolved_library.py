@@ -10,7 +10,7 @@ from tests import snapshots as s
 def with_unresolved_library(name: str) -> Snapshot:
     """Return the recorded machine, its torch never imported, with a library of torch's that needs `name`."""
     library = Binary("torch/lib/libtorch_cuda.so", "torch", "", 1, "x86_64", needed=(name,), unresolved=(name,))
-    return replace(s.h200(), binaries=(library,), imports=s.Absent("not asked for"))
+    return replace(s.h200(), binaries=(library,), imports=s.Absent("not requested"))
 
 
 FIRES = {
@@ -20,7 +20,7 @@ FIRES = {
 SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
-    "torch was imported all the same": s.with_import(with_unresolved_library("libcudnn.so.9"), "torch"),
+    "torch was imported anyway": s.with_import(with_unresolved_library("libcudnn.so.9"), "torch"),
     "torch was imported and failed: ATN102": s.with_import(
         with_unresolved_library("libcudnn.so.9"), "torch", "raised", message="x"
     ),

@@ -7,7 +7,7 @@ REQUIREMENT = 'triton==3.6.0; platform_system == "Linux"'
 
 
 def with_triton(triton: str, *requires: str) -> Snapshot:
-    """Return torch 2.11.0 with these requirements beside a triton."""
+    """Return torch 2.11.0 with these requirements alongside a triton."""
     return s.with_package(s.with_package(s.h200(), "torch", "2.11.0", requires=requires), "triton", triton)
 
 
@@ -17,7 +17,7 @@ SILENT = {
     "the laptop": s.laptop(),
     "the one": with_triton("3.6.0", REQUIREMENT),
     "none: other rules' matter": s.without_packages(with_triton("3.6.0", REQUIREMENT), "triton"),
-    "asked for on another platform": with_triton("3.7.1", 'triton==3.6.0; platform_system == "Windows"'),
+    "requested on another platform": with_triton("3.7.1", 'triton==3.6.0; platform_system == "Windows"'),
 }
 
 

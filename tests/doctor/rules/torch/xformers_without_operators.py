@@ -19,7 +19,7 @@ def with_operators(snapshot: Snapshot, cuda: str = "12.8", **binary: object) -> 
 LINKED_AGAINST_12 = with_operators(XFORMERS, needed=("libcudart.so.12",), unresolved=("libcudart.so.12",))
 
 FIRES = {
-    "the wheel of PyPI beside a CUDA 13 torch": LINKED_AGAINST_12,
+    "the wheel of PyPI alongside a CUDA 13 torch": LINKED_AGAINST_12,
     "built without CUDA": with_operators(XFORMERS, cuda=""),
     "built for another Python": with_operators(XFORMERS, problem="built for cpython-311, this is cpython-312"),
 }

@@ -16,7 +16,7 @@ FIRES = {
     "5.17.0 with 0.17, one too new": with_versions("5.17.0", "0.17.0"),
     "5.18.0 with 0.16, one too old": with_versions("5.18.0", "0.16.0"),
     "5.12.1 with 0.15": with_versions("5.12.1", "0.15.2"),
-    "5.12.0 breaks on importing 0.17": replace(with_versions("5.12.0", "0.17.0"), imports=s.Absent("not asked for")),
+    "5.12.0 breaks on importing 0.17": replace(with_versions("5.12.0", "0.17.0"), imports=s.Absent("not requested")),
     "5.12.0 broke on importing 0.17": s.with_import(
         with_versions("5.12.0", "0.17.0"),
         "transformers.modeling_utils",

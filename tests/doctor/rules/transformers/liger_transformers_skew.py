@@ -12,7 +12,7 @@ VISION_TOWER = (Tower("vision_config", 16, 80),)
 def with_versions(liger: str, transformers: str) -> Snapshot:
     """Return the recorded machine with these versions, nothing imported."""
     snapshot = s.with_package(s.with_package(s.h200(), "liger-kernel", liger), "transformers", transformers)
-    return replace(snapshot, imports=s.Absent("not asked for"), interfaces=s.Absent("not asked for"))
+    return replace(snapshot, imports=s.Absent("not requested"), interfaces=s.Absent("not requested"))
 
 
 FIRES = {

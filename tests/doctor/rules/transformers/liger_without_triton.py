@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests import snapshots as s
 
-NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not asked for"))
+NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not requested"))
 
 FIRES = {
     "no triton on a GPU machine": s.without_packages(NOT_IMPORTED, "triton"),

@@ -56,7 +56,7 @@ SILENT = {
     "flash_attn itself raises for it: ATN108": s.with_import(
         without_einops(), "flash_attn", "raised", exception="ModuleNotFoundError", message="No module named 'einops'"
     ),
-    "the framework imports all the same": s.with_import(with_openrlhf("ray[default]==2.55.0"), "openrlhf.models"),
+    "the framework imports anyway": s.with_import(with_openrlhf("ray[default]==2.55.0"), "openrlhf.models"),
     "only under an extra": with_openrlhf('ray==2.55.0; extra == "vllm"'),
     "only elsewhere": with_openrlhf('ray==2.55.0; sys_platform == "win32"'),
     "the same modules under another name": with_openrlhf("opencv-python", "pillow", "pynvml"),

@@ -21,7 +21,7 @@ SILENT = {
     "the recorded machine": s.h200(),
     "the laptop": s.laptop(),
     "AUTO": s.with_env(TRANSFORMERS_4_57, USE_TORCH="AUTO"),
-    "it is available all the same": s.with_env(
+    "it is available anyway": s.with_env(
         s.with_interfaces(TRANSFORMERS_4_57, availability={"is_torch_available": True}), USE_TORCH="0"
     ),
     "transformers 5 does not read it": s.with_env(s.laptop(), USE_TORCH="0"),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests import snapshots as s
 
-NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not asked for"))
+NOT_IMPORTED = replace(s.h200(), imports=s.Absent("not requested"))
 OTHER_TORCH_PINNED = s.with_package(NOT_IMPORTED, "vllm", "0.29.0", requires=("torch==2.12.0", "numpy"))
 
 FIRES = {
@@ -19,7 +19,7 @@ SILENT = {
     "vllm for this torch, whose local version does not count": s.with_package(
         NOT_IMPORTED, "vllm", "0.24.0", requires=("torch==2.11.0",)
     ),
-    "its extension loads all the same": s.with_import(OTHER_TORCH_PINNED, "vllm._C", "ok"),
+    "its extension loads anyway": s.with_import(OTHER_TORCH_PINNED, "vllm._C", "ok"),
     "no pin in the metadata": s.with_package(NOT_IMPORTED, "vllm", "0.29.0"),
 }
 

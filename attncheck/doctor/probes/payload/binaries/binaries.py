@@ -44,7 +44,7 @@ def collect_binaries(
 
 
 def _drop_other_python_twins(records: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Leave out a module built for another Python where the same module is there for this one too."""
+    """Leave out a module built for another Python if the same module is there for this one too."""
     matching = {record["module"] for record in records if not str(record["problem"]).startswith("built for ")}
     return [
         record
@@ -157,7 +157,7 @@ def _module_name(path: str) -> str:
 
 
 def _python_mismatch(path: str) -> str:
-    """Return what is wrong where the file's tag names another Python than this one, else ""."""
+    """Return what is wrong if the file's tag names another Python than this one, else ""."""
     tag = _TAG.search(os.path.basename(path))
     own_tag = sys.implementation.cache_tag or ""
     if tag is None or tag.group(1) == "abi3" or not own_tag:

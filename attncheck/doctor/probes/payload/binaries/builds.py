@@ -1,7 +1,7 @@
 """How compiled packages say they were built: in a file that is parsed (xformers, flash-attn-3), or in their messages.
 
 xformers 0.0.35, `xformers/_cpp_lib.py` (cpp_lib.json); flash-attn-3 3.0.0, `flash_attn_3/flash_attn_config.py`, which
-hopper/setup.py writes; earlier builds have it beside the package.
+hopper/setup.py writes; earlier builds have it alongside the package.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _read_flash_attn(site_dirs: list[str]) -> dict[str, object] | None:
 
 
 def _parse_flags(source: str) -> dict[str, bool]:
-    """Return CONFIG["build_flags"] of the module `source`, which is not run; nothing where there is none."""
+    """Return CONFIG["build_flags"] of the module `source`, which is not run; nothing if there is none."""
     import ast
 
     try:

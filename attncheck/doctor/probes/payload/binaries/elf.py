@@ -221,7 +221,7 @@ class Elf:
         return int(count)
 
     def _symbol_count(self) -> int:
-        """Return the number of dynamic symbols where the hash table does not give it."""
+        """Return the number of dynamic symbols if the hash table does not give it."""
         for _, size in self.find_sections(".dynsym"):
             return size // 24
         # Without section headers: linkers place the string table right behind the symbols.
@@ -257,7 +257,7 @@ class Elf:
         return section != 0 and self.read(self._table_offset(_STRTAB) + index, len(expected)) == expected
 
     def find_sections(self, *names: str) -> list[tuple[int, int]]:
-        """Return offset and size of the sections called `names`; empty where the section headers are stripped."""
+        """Return offset and size of the sections called `names`; empty if the section headers are stripped."""
         if (
             self._section_header_size != 64
             or not self._section_count

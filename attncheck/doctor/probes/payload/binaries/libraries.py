@@ -15,7 +15,7 @@ TORCH_CUDA_LIBRARIES = ("libtorch_global_deps.so", "libc10_cuda.so", "libtorch_c
 
 
 class LibraryFinder:
-    """Finds libraries: beside torch, in NVIDIA's wheels, on LD_LIBRARY_PATH, in the loader's cache.
+    """Finds libraries: next to torch, in NVIDIA's wheels, on LD_LIBRARY_PATH, in the loader's cache.
 
     `import torch` loads its own libraries and NVIDIA's, so that an extension imported after it finds them although no
     search path of its own leads there (torch/__init__.py, `_load_global_deps` and `_preload_cuda_deps`).
@@ -86,7 +86,7 @@ def _nvidia_library_folders(folder: str) -> list[str]:
 
 
 def read_loader_cache() -> bytes:
-    """Return the loader's cache, empty where it cannot be read."""
+    """Return the loader's cache, empty if it cannot be read."""
     try:
         return files.read_bytes("/etc/ld.so.cache", 4 << 20)
     except (OSError, ValueError):

@@ -2,7 +2,7 @@
 
 A process loads one copy, the first that anything asks for: once torch is imported that is the one that torch's
 libraries found. The order is the loader's (glibc, elf/dl-load.c, _dl_map_object): DT_RPATH of what asks and of the
-program, LD_LIBRARY_PATH, DT_RUNPATH, the loader's cache. Beside it stand the other copies here, for a way out.
+program, LD_LIBRARY_PATH, DT_RUNPATH, the loader's cache. Alongside it are the other copies here, for a way out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Runs a tiny torch kernel on each GPU: the cheapest proof that driver, torch and GPU work together.
 
 An error in a kernel leaves a CUDA context that answers every later call with the same error. So the caller runs
-`run_kernel` in a child of its own for every GPU, and `check_peer_access` in another; `merge_answers` is safe
+`run_kernel` in its own child for every GPU, and `check_peer_access` in another; `merge_answers` is safe
 anywhere.
 """
 
@@ -110,7 +110,7 @@ def _nvidia_smi_indices(torch: Any) -> List[int]:
 
 
 def _indices_by_pci_address(torch: Any, total: int) -> List[int]:
-    """Return the indices by PCI address, where both this torch and the driver give it; CUDA's own order may differ."""
+    """Return the indices by PCI address, if both this torch and the driver give it; CUDA's own order may differ."""
     try:
         entries = sorted(os.listdir(_PROC_GPUS))
         addresses = [tuple(int(part, 16) for part in entry.split(".")[0].split(":")) for entry in entries]

@@ -1,6 +1,6 @@
 """The device lane: the NVIDIA driver, the GPUs and their links, from nvidia-smi under a deadline, without torch.
 
-Where there is no nvidia-smi, NVML is queried instead, and then /proc. A reason that begins with "nvidia-smi: " says
+If there is no nvidia-smi, NVML is queried instead, and then /proc. A reason that begins with "nvidia-smi: " says
 that nvidia-smi is there and does not work; "devices" is then unreadable where something else shows a GPU, else absent.
 """
 
@@ -107,7 +107,7 @@ def _driver_fact(version: str, header: Dict[str, Any], run: ProgramRun) -> Dict[
 
 
 def _facts_without_gpus(run: ProgramRun, header: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the facts where nvidia-smi lists no GPU: there is none, or it does not work."""
+    """Return the facts if nvidia-smi lists no GPU: there is none, or it does not work."""
     broken, description = _diagnose_failure(run)
     reason = "nvidia-smi: " + description
     if not broken:
@@ -177,7 +177,7 @@ def _count_pci_gpus() -> int:
 
 
 def describe_gpu_evidence() -> str:
-    """Return what shows that there is a GPU although the driver does not list it; "" where nothing does."""
+    """Return what shows that there is a GPU although the driver does not list it; "" if nothing does."""
     count_in_proc = len(_list_proc_gpus())
     if count_in_proc:
         return "%d GPU%s in %s/gpus" % (count_in_proc, "s" if count_in_proc > 1 else "", PROC_FOLDER)

@@ -142,7 +142,7 @@ def parse_topology(text: str) -> Dict[str, Any]:
 
 
 def _split_cells(line: str) -> List[str]:
-    """Return the cells of one row: columns are separated by tabs, or by spaces where the text was pasted."""
+    """Return the cells of one row: columns are separated by tabs, or by spaces if the text was pasted."""
     parts = line.split("\t") if "\t" in line else re.split(r" {2,}", line)
     cells = [part.strip() for part in parts]
     return [cell for cell in cells if cell]

@@ -1,4 +1,4 @@
-"""Queries the driver through NVML where there is no nvidia-smi; only for use in a child, as any library may crash.
+"""Queries the driver through NVML if there is no nvidia-smi; only for use in a child, as any library may crash.
 
 Functions and structures as in NVIDIA's nvml.h; every one used here is in NVML since R450 at the latest.
 """
@@ -19,7 +19,7 @@ class NvmlError(Exception):
 
 
 class Nvml:
-    """The loaded library. Raises `OSError` where there is none."""
+    """The loaded library. Raises `OSError` if there is none."""
 
     def __init__(self) -> None:
         import ctypes
@@ -29,7 +29,7 @@ class Nvml:
         self.library.nvmlErrorString.restype = ctypes.c_char_p
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function. Raises `NvmlError` with its own message, `AttributeError` where the library lacks it."""
+        """Call a function. Raises `NvmlError` with its own message, `AttributeError` if the library lacks it."""
         status = getattr(self.library, name)(*arguments)
         if status:
             message = self.library.nvmlErrorString(status) or b"error %d" % status

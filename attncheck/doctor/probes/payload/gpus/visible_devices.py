@@ -3,7 +3,7 @@
 Read in torch 2.13.0 (torch/cuda/__init__.py, `_parse_visible_devices`, `_transform_uuid_to_ordinals`) and the CUDA C++
 Programming Guide ("CUDA Environment Variables"): indices or unambiguous beginnings of UUIDs, as the first entry has
 it; the first invalid entry hides itself and all that follow; an entry that is repeated hides everything.
-NVIDIA_VISIBLE_DEVICES tells a container's runtime what to bring in, and is "void" where CDI has already brought GPUs
+NVIDIA_VISIBLE_DEVICES tells a container's runtime what to bring in, and is "void" if CDI has already brought GPUs
 in; it hides nothing from a process, so that it plays no part here.
 """
 
@@ -20,7 +20,7 @@ def visible_positions(setting: Optional[str], uuids: List[str], mig: Optional[Di
     """Return the positions in `uuids` (one entry per GPU) that `setting` leaves visible, in CUDA's numbering.
 
     `mig` maps UUIDs of MIG devices to positions. CUDA numbers GPUs from the fastest on unless CUDA_DEVICE_ORDER is
-    PCI_BUS_ID; where all GPUs are alike that makes no difference.
+    PCI_BUS_ID; if all GPUs are alike that makes no difference.
     """
     if setting is None:
         return list(range(len(uuids)))

@@ -20,7 +20,7 @@ COUNT_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
 def import_module(module: str, extra_module: str = "") -> Dict[str, Any]:
-    """Import `module`, and `extra_module` where given; return the ImportOutcome as a plain dictionary."""
+    """Import `module`, and `extra_module` if given; return the ImportOutcome as a plain dictionary."""
     started_at = time.perf_counter()
     try:
         __import__(module)
@@ -140,7 +140,7 @@ def restore_gpu_counting(value: Optional[str]) -> None:
 
 
 def unfit_reason() -> str:
-    """Return why this process is unfit to fork from: torch has started CUDA in it; "" where it has not."""
+    """Return why this process is unfit to fork from: torch has started CUDA in it; "" if it has not."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         return "CUDA was started on import" if cuda is not None and cuda.is_initialized() else ""
@@ -149,7 +149,7 @@ def unfit_reason() -> str:
 
 
 def cuda_unusable_reason() -> str:
-    """Return why CUDA cannot be used here: the process this one was forked from had touched it; "" where it can.
+    """Return why CUDA cannot be used here: the process this one was forked from had touched it; "" if it can.
 
     Torch tracks it (torch._C._cuda_isInBadFork): a fork after a mere torch.cuda.is_available() already counts.
     """

@@ -1,6 +1,6 @@
 """Facts from inside the imported packages; each `collect_…` function runs in a child and covers one package.
 
-Every query is guarded by itself: one that raises does not affect the others.
+Every query is guarded on its own: one that raises does not affect the others.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _read_nccl_version(torch: Any) -> Any:
 
 
 def collect_cuda_facts() -> Facts:
-    """Return whether CUDA starts, and torch's own message where it does not."""
+    """Return whether CUDA starts, and torch's own message if it does not."""
     import warnings
 
     import torch
@@ -166,9 +166,9 @@ def evaluate_predicates() -> Dict[str, bool]:
 
 
 def _read_kernel_fallbacks() -> Any:
-    """Return the Hub repositories that stand in for a missing flash-attn.
+    """Return the Hub repositories that replace a missing flash-attn.
 
-    A table from 5.0.0 on (modeling_utils.py, from 5.4.0 modeling_flash_attention_utils.py); 4.56 and 4.57 spell the
+    A table since 5.0.0 (modeling_utils.py, from 5.4.0 modeling_flash_attention_utils.py); 4.56 and 4.57 spell the
     names inside a method of modeling_utils.py.
     """
     for module in (_UTILS, "transformers.modeling_utils"):
@@ -219,7 +219,7 @@ def _measure_unpad_input_arity() -> int:
 
 
 def find_symbols(references: Tuple[str, ...]) -> Dict[str, bool]:
-    """Return for every "module:attribute" whether it exists; nothing where a module exists but was not imported."""
+    """Return for every "module:attribute" whether it exists; nothing if a module exists but was not imported."""
     present = {}
     for reference in references:
         module, _, name = reference.partition(":")

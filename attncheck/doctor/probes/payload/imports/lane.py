@@ -1,4 +1,4 @@
-"""The import lane: really imports the attention stack, each module in a process of its own, and collects facts there.
+"""The import lane: really imports the attention stack, each module in its own process, and collects facts there.
 
 torch is imported once, transformers once on top of it, and every other module in a fork of the process that has
 what it needs, so that all of it takes little longer than the slowest import alone. See
@@ -53,7 +53,7 @@ def run_import_lane(
     It takes about `deadline` seconds at most.
 
     `distributions` are names, or records with a "name". `transformers_queries` are further functions to
-    call where transformers is imported, `torch_queries` where torch alone is; each runs in its own child and its
+    call if transformers is imported, `torch_queries` if torch alone is; each runs in its own child and its
     answer, a fact, is returned under its name in "answers".
     """
     installed = {_normalise_name(distribution) for distribution in distributions}
@@ -91,7 +91,7 @@ def run_import_lane(
 def confirm_imports(
     distributions: Iterable[Union[str, Mapping[str, Any]]], modules: List[str], deadline: float
 ) -> List[Dict[str, Any]]:
-    """Return how importing each of `modules` ended, each in a process of its own on top of torch and transformers."""
+    """Return how importing each of `modules` ended, each in its own process on top of torch and transformers."""
     if not hasattr(os, "fork"):
         return []
     from ..processes import supervision
@@ -257,7 +257,7 @@ def _missing_reason(record: Optional[Message], outcome: Optional[Mapping[str, An
         if "failed" in answer:
             return str(answer["failed"])
     ending = str((record or {}).get("end", ""))
-    return "the process that was asked " + {"died": "died", "hung": "did not answer before its deadline"}.get(
+    return "the process that was queried " + {"died": "died", "hung": "did not answer before its deadline"}.get(
         ending, "gave no answer"
     )
 

@@ -74,7 +74,7 @@ def _imported_modelling_modules(function: ast.FunctionDef) -> Dict[str, str]:
 
 
 def _reachable_blocks(body: List[ast.stmt], names: Dict[str, Any]) -> Iterator[List[ast.stmt]]:
-    """Yield every block of statements that can run where the globals are `names`."""
+    """Yield every block of statements that can run if the globals are `names`."""
     yield body
     for statement in body:
         if isinstance(statement, ast.If):
@@ -86,7 +86,7 @@ def _reachable_blocks(body: List[ast.stmt], names: Dict[str, Any]) -> Iterator[L
 
 
 def _evaluate_guard(test: ast.expr, names: Dict[str, Any]) -> Optional[bool]:
-    """Return the value of a guard made of globals alone; None where it depends on an argument."""
+    """Return the value of a guard made of globals alone; None if it depends on an argument."""
     if isinstance(test, ast.Name) and isinstance(names.get(test.id), bool):
         return bool(names[test.id])
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):

@@ -58,7 +58,7 @@ PLAN = (
     PlannedImport("yunchang", ("yunchang",), TORCH),
     PlannedImport("kernels", ("kernels",), TORCH),
 )
-# liger_kernel.transformers loads its patches when first asked for (0.8.5, liger_kernel/transformers/__init__.py).
+# liger_kernel.transformers loads its patches when first requested (0.8.5, liger_kernel/transformers/__init__.py).
 EXTRA_MODULES = {"liger_kernel.transformers": "liger_kernel.transformers.monkey_patch"}
 
 

@@ -29,7 +29,7 @@ OPERATORS: Dict[str, Callable[..., bool]] = {
 
 
 def parse_version(text: str) -> Optional[Tuple[Tuple[int, ...], int, int]]:
-    """Return a version as something that compares: release, stage, number; None where it is none."""
+    """Return a version as something that compares: release, stage, number; None if it is none."""
     match = _VERSION.match(text.strip())
     if match is None:
         return None
@@ -41,7 +41,7 @@ def parse_version(text: str) -> Optional[Tuple[Tuple[int, ...], int, int]]:
 
 
 def compare_versions(left: str, symbol: str, right: str) -> Optional[bool]:
-    """Return whether `left` `symbol` `right` holds; None where one of them is no version."""
+    """Return whether `left` `symbol` `right` holds; None if one of them is not a version."""
     first, second = parse_version(left), parse_version(right)
     if first is None or second is None or symbol not in OPERATORS:
         return None
@@ -64,10 +64,10 @@ class Conditions:
     def __init__(self, finder: ModuleFinder, versions: Dict[str, str]) -> None:
         self.finder = finder
         self.versions = versions
-        self.is_missing: Callable[[str, str], bool] = lambda module, name: False  # set where packages are linked
+        self.is_missing: Callable[[str, str], bool] = lambda module, name: False  # set if packages are linked
 
     def decide(self, test: ast.expr, module: SourceModule, depth: int = 0) -> Optional[bool]:
-        """Return whether `test` holds in `module`; None where only running it tells."""
+        """Return whether `test` holds in `module`; None if only running it tells."""
         if depth > MAX_DEPTH:
             return None
         if isinstance(test, ast.Constant):
@@ -191,7 +191,7 @@ class Conditions:
         return None if None in answers or set(ends) - {"min_version", "max_version"} else all(answers)
 
     def _version(self, node: ast.expr, module: SourceModule, depth: int = 0) -> str:
-        """Return the version that an expression stands for, "" where that is not known."""
+        """Return the version that an expression represents, "" if that is not known."""
         if depth > MAX_DEPTH:
             return ""
         if isinstance(node, ast.Constant):

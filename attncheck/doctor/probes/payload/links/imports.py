@@ -1,8 +1,9 @@
-"""Follows the import statements of one module: which fail because a name is gone, under which guards, on which paths.
+"""Follows the import statements of one module: which fail because a name no longer exists, under which guards, on which
+paths.
 
 A `try` whose body fails goes on in the handler that catches it, and that may fail too: alternatives are followed to the
 last. A condition that the installed versions decide chooses its branch; one that they leave open is kept with the
-failure. What stands in a function fails when it is called.
+failure. What is in a function fails when it is called.
 """
 
 from __future__ import annotations

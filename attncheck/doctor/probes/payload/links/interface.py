@@ -1,6 +1,6 @@
 """What the linker answers to the outside: records of an environment, kept between looks, and of a model's own code.
 
-The linker itself is loaded only where there is something to read.
+The linker itself is loaded only if there is something to read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def link_installed(installed: List[Dict[str, Any]], site_dirs: List[str], folder
 
 
 def link_model(source: str, installed: List[Dict[str, Any]], site_dirs: List[str]) -> List[Record]:
-    """Return the records of the files that a model's `auto_map` names, and of those beside them that they import."""
+    """Return the records of the files that a model's `auto_map` names, and of those next to them that they import."""
     from ..model import files as model_files
     from ..model import remote_code
 

@@ -60,7 +60,7 @@ class Linker:
         return records[:MAX_RECORDS]
 
     def complete(self, records: List[Dict[str, Any]], modules: List[SourceModule]) -> None:
-        """Add to the records of `modules` what they break, where each missing name stands now, and who puts it back."""
+        """Add to the records of `modules` what they break, where each missing name is now, and who puts it back."""
         self._note_breaks(records, modules)
         wanted: Dict[str, Any] = {}
         for record in records:
@@ -89,7 +89,7 @@ class Linker:
                     break
 
     def _suspect(self, module: SourceModule, providers: List[str], consumer: str) -> Optional[Uses]:
-        """Return what is to be looked at in a module, None where its text takes nothing that may be gone.
+        """Return what is to be looked at in a module, None if its text takes nothing that may be gone.
 
         Most files are done with here: parsing all of them is what would cost.
         """

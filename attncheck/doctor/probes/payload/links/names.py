@@ -1,4 +1,4 @@
-"""Answers whether a module has a name: True, False, or None where its source leaves that open.
+"""Answers whether a module has a name: True, False, or None if its source leaves that open.
 
 Covers definitions, assignments, imports, star imports with `__all__`, definitions under conditions, submodules, module
 `__getattr__` (open) and the two lazy forms of transformers' `_LazyModule`: a structure written out, which TRL and
@@ -47,7 +47,7 @@ class Names:
         self._collected: Dict[str, Set[str]] = {}
 
     def has_module(self, name: str) -> Optional[bool]:
-        """Return whether `name` can be imported as a module; None where a package makes modules at run time."""
+        """Return whether `name` can be imported as a module; None if a package makes modules at run time."""
         if self.finder.kind(name):
             return True
         parent, _, last = name.rpartition(".")
@@ -63,7 +63,7 @@ class Names:
         return False
 
     def has_name(self, module_name: str, name: str, hops: int = 0) -> Optional[bool]:
-        """Return whether `from module_name import name` finds `name`, where the module itself is there."""
+        """Return whether `from module_name import name` finds `name`, if the module itself is there."""
         module = self.finder.find(module_name)
         if module is None or hops > MAX_HOPS:
             return None
@@ -106,7 +106,7 @@ class Names:
         return self._bindings[module.name]
 
     def lazy_submodule(self, module: SourceModule, name: str) -> str:
-        """Return the submodule from which a lazy package takes `name`, "" where it is not written out."""
+        """Return the submodule from which a lazy package takes `name`, "" if it is not written out."""
         for key, names in lazy_structure(module).items():
             if name in names:
                 return module.name + "." + key

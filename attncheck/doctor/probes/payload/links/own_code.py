@@ -1,4 +1,4 @@
-"""Links code of the user's own: a model's files, or the script that a launch starts and what it imports beside it."""
+"""Links the user's own code: a model's files, or the script that a launch starts and what it imports next to it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class OwnCodeLinker:
         self.linker = Linker(site_dirs, versions)
 
     def link(self, consumer: str, paths: List[str], folders: List[str]) -> List[Dict[str, Any]]:
-        """Return the records of `paths` and of the files that they import from beside them and from `folders`.
+        """Return the records of `paths` and of the files that they import from next to them and from `folders`.
 
-        A package that stands in one of those folders comes before the installed one, and is not judged.
+        A package that is in one of those folders comes before the installed one, and is not judged.
         """
         own_files = list(_iter_files(paths, folders))
         modules = [module for module, _ in own_files]
@@ -64,7 +64,7 @@ def _iter_files(paths: List[str], folders: List[str]) -> Iterator[Tuple[SourceMo
 
 
 def _iter_imports(module: SourceModule) -> Iterator[Tuple[ast.stmt, bool]]:
-    """Yield the import statements of a module, and whether each stands in a function."""
+    """Yield the import statements of a module, and whether each is in a function."""
     pending: List[Tuple[Any, bool]] = [(module.tree, False)] if module.tree is not None else []
     while pending:
         node, is_inside = pending.pop()
@@ -76,7 +76,7 @@ def _iter_imports(module: SourceModule) -> Iterator[Tuple[ast.stmt, bool]]:
 
 
 def _imported_paths(module: SourceModule, statement: ast.stmt, folders: List[str]) -> Iterator[str]:
-    """Yield the files of one's own that an import statement runs."""
+    """Yield the the user's own files that an import statement runs."""
     beside = os.path.dirname(module.path)
     if isinstance(statement, ast.Import):
         names, tops = [alias.name for alias in statement.names], [beside, *folders]

@@ -61,7 +61,7 @@ class Refusal(NamedTuple):
 
 
 class Signatures:
-    """The signatures of what the modules of other packages define; None where the source leaves one open."""
+    """The signatures of what the modules of other packages define; None if the source leaves one open."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
@@ -81,7 +81,7 @@ class Signatures:
         return self._known[key]
 
     def find_definition(self, module_name: str, name: str, hops: int = 0) -> Optional[Tuple[SourceModule, ast.stmt]]:
-        """Return the module that defines `name` and the definition, across re-exports; None where that is open."""
+        """Return the module that defines `name` and the definition, across re-exports; None if that is open."""
         key = module_name, name
         if key not in self._definitions:
             self._definitions[key] = self._look_up(module_name, name, hops)
@@ -152,7 +152,7 @@ class Signatures:
 
 
 def find_refusal(signature: Signature, call: ast.Call) -> Optional[Refusal]:
-    """Return why `call` does not fit a signature, None where it does."""
+    """Return why `call` does not fit a signature, None if it does."""
     has_star = any(isinstance(argument, ast.Starred) for argument in call.args)
     words = [word.arg for word in call.keywords]
     for word in words:

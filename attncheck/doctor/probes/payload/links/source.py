@@ -19,7 +19,7 @@ _SKIPPED_FOLDERS = frozenset(("tests", "test", "testing", "examples", "__pycache
 
 
 class SourceModule:
-    """One module's file: its dotted name, its text and, once asked for, its syntax tree (None: it does not parse)."""
+    """One module's file: its dotted name, its text and, once requested, its syntax tree (None: it does not parse)."""
 
     def __init__(self, name: str, path: str, is_package: bool) -> None:
         self.name = name
@@ -32,14 +32,14 @@ class SourceModule:
 
     @property
     def text(self) -> str:
-        """Its text, "" where it cannot be read."""
+        """Its text, "" if it cannot be read."""
         if self._text is None:
             self._text = files.read_text(self.path, MAX_FILE_BYTES)
         return self._text
 
     @property
     def tree(self) -> Optional[ast.Module]:
-        """Its syntax tree; None where it does not parse under this Python."""
+        """Its syntax tree; None if it does not parse under this Python."""
         if not self._parsed:
             self._parsed = True
             self._tree = files.parse_source(self.text)
@@ -93,7 +93,7 @@ class ModuleFinder:
         self._listed: Dict[str, List[str]] = {}
 
     def find(self, name: str) -> Optional[SourceModule]:
-        """Return the module called `name`; None where no file of Python source has that name."""
+        """Return the module called `name`; None if no file of Python source has that name."""
         if name not in self._modules:
             path = self._locate(name)
             is_source = path.endswith(".py")
@@ -101,7 +101,7 @@ class ModuleFinder:
         return self._modules[name]
 
     def kind(self, name: str) -> str:
-        """Return what stands under `name`: "source", "extension", "folder" (without __init__.py) or "" for nothing."""
+        """Return what is under `name`: "source", "extension", "folder" (without __init__.py) or "" for nothing."""
         if name not in self._kinds:
             path = self._locate(name)
             self._kinds[name] = (
@@ -110,7 +110,7 @@ class ModuleFinder:
         return self._kinds[name]
 
     def add(self, module: SourceModule) -> None:
-        """Let a file that stands in none of the folders be found: a script, a model's own code."""
+        """Let a file that is in none of the folders be found: a script, a model's own code."""
         self._modules[module.name] = module
 
     def _locate(self, name: str) -> str:

@@ -24,7 +24,7 @@ FORM = 1  # of what is kept; the version of attncheck is part of the key too
 
 
 def make_key(installed: Iterable[Dict[str, Any]], watched: Iterable[str], release: str) -> str:
-    """Return the digest that names the records of these distributions; "" where one has no list of its files."""
+    """Return the digest that names the records of these distributions; "" if one has no list of its files."""
     import hashlib
     import sys
 
@@ -53,7 +53,7 @@ def _stamp(distribution: Dict[str, Any]) -> str:
 
 
 def read_records(folder: str, key: str) -> Optional[Records]:
-    """Return what is kept under `key`, None where nothing is or it cannot be read."""
+    """Return what is kept under `key`, None if nothing is or it cannot be read."""
     if not key:
         return None
     try:
@@ -65,7 +65,7 @@ def read_records(folder: str, key: str) -> Optional[Records]:
 
 
 def write_records(folder: str, key: str, records: Records) -> None:
-    """Keep `records`, put in place by a rename; where the disk does not let us, nothing is kept and nothing said."""
+    """Keep `records`, put in place by a rename; if the disk does not let us, nothing is kept and nothing said."""
     if not key:
         return
     temporary = "%s.%d" % (_path(folder, key), os.getpid())

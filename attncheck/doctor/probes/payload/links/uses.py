@@ -22,11 +22,11 @@ MAX_CLASSES = 20  # of one chain of bases
 MAX_CALL = 4000  # characters between the brackets of one call
 _ASSIGNED = re.compile(r"^[ \t]*(\w+)[ \t]*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
 _NOT_FOLLOWED = ("torch", "triton")  # what they have is made at run time, in C++
-_FOLLOWED_CLASSES = "Cache"  # of packages: variables of DynamicCache and its kin; of code of one's own all
+_FOLLOWED_CLASSES = "Cache"  # of packages: variables of DynamicCache and similar models; of the user's own code all
 
 
 class Bindings(NamedTuple):
-    """What names of a file stand for in other packages."""
+    """What names of a file represent in other packages."""
 
     modules: Dict[str, str]  # alias -> module
     members: Dict[str, Tuple[str, str]]  # alias -> module, name
@@ -65,7 +65,7 @@ class Uses:
                 modules[alias or name] = source + "." + name
             else:
                 members[alias or name] = source, name
-        for alias in _ASSIGNED.findall(self.module.text):  # bound again: what it stands for is open
+        for alias in _ASSIGNED.findall(self.module.text):  # bound again: what it represents is open
             modules.pop(alias, None)
             members.pop(alias, None)
         return Bindings(modules, members)
@@ -142,7 +142,7 @@ class Uses:
         return outer
 
     def _find_class(self, node: Optional[ast.expr]) -> Optional[Tuple[str, str]]:
-        """Return the class that an annotation or a constructor names; None where it is none of another package's."""
+        """Return the class that an annotation or a constructor names; None if it is none of another package's."""
         named = [getattr(inner, "id", "") for inner in ast.walk(node)] if node is not None else []
         known = [name for name in named if name in self.bindings.members]
         others = [name for name in named if name and name not in known and name not in ("Optional", "None", "Union")]
@@ -220,14 +220,14 @@ def _sets_attribute(text: str, attribute: str, is_instance: bool) -> bool:
 
 
 def _find_chains(text: str, names: List[str]) -> List[Tuple[str, str]]:
-    """Return (name, ".attribute.attribute") of what stands after each of `names`."""
+    """Return (name, ".attribute.attribute") of what comes after each of `names`."""
     if not names:
         return []
     return re.findall(r"(?<![\w.\"'])(%s)((?:\.[A-Za-z_]\w*)+)" % "|".join(map(re.escape, names)), text)
 
 
 def _iter_calls(text: str, names: List[str]) -> Iterator[ast.Call]:
-    """Yield the calls of `names` that stand in a text, each parsed by itself."""
+    """Yield the calls of `names` that are in a text, each parsed on its own."""
     if not names:
         return
     for match in re.finditer(r"(?<![\w.])(?:%s)\(" % "|".join(map(re.escape, names)), text):

@@ -1,4 +1,4 @@
-"""Finds where names that are missed stand now in the package that had them, and who puts them back."""
+"""Finds where names that are missed are now in the package that had them, and who puts them back."""
 
 from __future__ import annotations
 

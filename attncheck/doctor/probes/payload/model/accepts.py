@@ -1,11 +1,11 @@
 """The installed transformers' view of a model: its resolved configuration, and the attention it accepts.
 
-Runs in a child of its own: it imports torch and transformers. A shrunken model is built, on the meta device and by
+Runs in its own child: it imports torch and transformers. A shrunken model is built, on the meta device and by
 transformers' own class; no weights, no remote code, no network, no attention kernel is loaded.
 
 Read in transformers 4.57.3, 5.17.0 and 5.23.0, `modeling_utils.py`: `_check_and_adjust_attn_implementation` (a missing
 flash-attn is replaced by a Hub kernel; `_compatible_flash_implementations` redirects), `_flash_attn_can_dispatch`
-(`ValueError` "… does not support Flash Attention" where the class refuses, `ImportError` where the package is
+(`ValueError` "… does not support Flash Attention" if the class refuses, `ImportError` if the package is
 missing), `_sdpa_can_dispatch`, `_flex_attn_can_dispatch`.
 """
 
@@ -47,7 +47,7 @@ def query_attention_support(source: Any, documents: dict[str, str] | None = None
 def merge_resolved(answer: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
     """Return `model`, derived from config.json, corrected by the answer of `query_attention_support`.
 
-    A fact that the resolved configuration leaves open keeps its first value, except where it is null: there the class
+    A fact that the resolved configuration leaves open keeps its first value, except if it is null: there the class
     states that the model has no such thing.
     """
     merged = dict(model)

@@ -1,6 +1,6 @@
 """Finds the fields of a configuration that keep the installed class from being built, by building it without each.
 
-A field is named where the class can be built with nothing but that field taken out (its class default then holds).
+A field is named if the class can be built with nothing but that field taken out (its class default then holds).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The values that transformers' configuration classes fill in where config.json leaves them out.
 
 Checkpoints are saved with the differences from the class only, so a missing field means the class default. The
-import lane queries the installed class itself; this table serves where it did not run.
+import lane queries the installed class itself; this table serves if it did not run.
 
 Source: the `__init__` defaults of models/*/configuration_*.py in the transformers 4.57.3 and 5.23.0 wheels, which
-agree on every value below where both know the class (read 2026-11-21 by building each class without arguments).
+agree on every value below if both know the class (read 2026-11-21 by building each class without arguments).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def _layer_types(document: dict[str, Any], model_type: str, layers: int) -> list
 
 
 def _hybrid_layers(document: dict[str, Any], model_type: str, layers: int) -> list[str]:
-    """Return the layers of a model that mixes attention with recurrent layers, none where it does not."""
+    """Return the layers of a model that mixes attention with recurrent layers, none if it does not."""
     pattern = document.get("hybrid_override_pattern")
     if isinstance(pattern, str) and pattern:
         return [_PATTERN_LETTERS.get(letter, "mlp") for letter in pattern[:MAX_LAYERS]]
@@ -78,7 +78,7 @@ def _hybrid_layers(document: dict[str, Any], model_type: str, layers: int) -> li
 
 
 def _full_layers(document: dict[str, Any], model_type: str, layers: int) -> Any:
-    """Return the numbers of the layers with attention, or None where the configuration names none."""
+    """Return the numbers of the layers with attention, or None if the configuration names none."""
     interval = known_value(read_int(document, "full_attention_interval"))
     if interval:
         return range(interval - 1, layers, interval)

@@ -24,7 +24,7 @@ MASKED_BY_TRANSFORMERS = (
 def find_unmasked_attentions(*sources: str) -> dict[str, int]:
     """Return the names that the sources register as attention and not as mask, with the line of each.
 
-    Nothing where a source registers a mask under a name that only running it tells.
+    Nothing if a source registers a mask under a name that only running it tells.
     """
     attentions: dict[str, int] = {}
     masks: set[str] = set()

@@ -73,7 +73,7 @@ def _read_sources(folder: str) -> list[str]:
 
 
 def required_imports(source: str) -> set[str]:
-    """Return what one file imports unconditionally; nothing where it cannot be parsed."""
+    """Return what one file imports unconditionally; nothing if it cannot be parsed."""
     import ast
 
     required: set[str] = set()

@@ -2,7 +2,7 @@
 
 Read in transformers 5.17.0 (`tokenization_utils_base.py`, `configuration_utils.py`): a special token that the
 vocabulary lacks is appended when the tokenizer is loaded. tokenizer.json has "added_tokens" before its long vocabulary;
-that is parsed only where a special token stands nowhere in the file.
+that is parsed only where a special token is nowhere in the file.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def collect_added_tokens(folder: str, config: dict[str, Any], documents: dict[st
 
 
 def _read_added_list(folder: str) -> Any:
-    """Return the list "added_tokens" of tokenizer.json, which stands before the vocabulary; [] where it does not."""
+    """Return the list "added_tokens" of tokenizer.json, which comes before the vocabulary; [] if it does not."""
     head = any_files.read_text(os.path.join(folder, "tokenizer.json"), MAX_HEAD_CHARACTERS)
     start = head.find('"added_tokens"')
     start = head.find("[", start) if start >= 0 else -1
@@ -76,7 +76,7 @@ def _read_added_list(folder: str) -> Any:
 def number_appended_tokens(folder: str, special: dict[str, str], added: dict[str, int]) -> dict[str, int]:
     """Return the numbers that loading gives to those `special` tokens that no vocabulary holds.
 
-    Nothing where the vocabulary is not in tokenizer.json, or cannot be read whole.
+    Nothing if the vocabulary is not in tokenizer.json, or cannot be read whole.
     """
     missing = {name: token for name, token in special.items() if token not in added}
     text = any_files.read_text(os.path.join(folder, "tokenizer.json"), MAX_TOKENIZER_BYTES + 1) if missing else ""

@@ -16,7 +16,7 @@ MAX_VALUE = 1 << 40  # no size in a model configuration comes near it
 
 
 def known_value(fact: dict[str, Any], default: Any = None) -> Any:
-    """Return the value of `fact`, or `default` where it is not known."""
+    """Return the value of `fact`, or `default` if it is not known."""
     return fact.get("known", default)
 
 
@@ -69,21 +69,21 @@ def read_str(document: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def as_str_list(value: Any, max_length: int = 4096) -> list[str]:
-    """Return `value` where it is a list of at most `max_length` strings, else an empty list."""
+    """Return `value` if it is a list of at most `max_length` strings, else an empty list."""
     if isinstance(value, list) and len(value) <= max_length and all(isinstance(item, str) for item in value):
         return [item[:100] for item in value]
     return []
 
 
 def as_int_list(value: Any, max_length: int = 4096) -> list[int]:
-    """Return `value` where it is a list of at most `max_length` whole numbers, else an empty list."""
+    """Return `value` if it is a list of at most `max_length` whole numbers, else an empty list."""
     if isinstance(value, list) and len(value) <= max_length and all(type(item) is int for item in value):
         return list(value)
     return []
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """Return `value` where it is a JSON object, else an empty one."""
+    """Return `value` if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 

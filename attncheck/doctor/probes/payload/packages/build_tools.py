@@ -2,7 +2,7 @@
 
 CUDA is looked for where torch's `torch.utils.cpp_extension` looks (torch 2.13.0, `_find_cuda_home`): CUDA_HOME,
 CUDA_PATH, the nvcc on PATH, /usr/local/cuda. Versions are read from files; a program is run, with a deadline, only
-where no file gives them.
+if no file gives them.
 
 triton 3.2.0 and 3.6.0, `triton/runtime/build.py` (`_build`): CC, else gcc or clang on PATH; headers from sysconfig's
 "include".
@@ -129,7 +129,7 @@ def _version_from_header(folder: str) -> str:
 
 
 def read_gcc_version() -> dict[str, object]:
-    """Return the version of the g++ that a build would call as a fact, from file names where they give it."""
+    """Return the version of the g++ that a build would call as a fact, from file names if they give it."""
     program = files.find_program("g++")
     if not program:
         return absent("gcc is on PATH but g++ is not" if files.find_program("gcc") else "g++ is not on PATH")

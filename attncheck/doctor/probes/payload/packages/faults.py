@@ -25,7 +25,7 @@ _FAULTS: Dict[str, Tuple[str, str, Tuple[Pattern[str], ...]]] = {
 
 
 def find_faults(distribution: str, site: str) -> Dict[str, bool]:
-    """Return by the code of its rule whether a fault is in the files of a distribution; nothing where none was read."""
+    """Return by the code of its rule whether a fault is in the files of a distribution; nothing if none was read."""
     if distribution not in _FAULTS:
         return {}
     code, path, lines = _FAULTS[distribution]

@@ -62,7 +62,7 @@ def parse_headers(data: bytes) -> tuple[dict[str, list[str]], str]:
 
 
 def parse_record(data: bytes) -> list[tuple[str, str, int]]:
-    """Return RECORD as (path, hash, size in bytes); hash "" and size -1 where the line does not give them."""
+    """Return RECORD as (path, hash, size in bytes); hash "" and size -1 if the line does not give them."""
     rows = []
     for line in data.decode("utf-8", "replace").split("\n"):
         path, digest, size = [*line.strip().rsplit(",", 2), "", ""][:3]

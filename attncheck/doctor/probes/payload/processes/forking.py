@@ -241,7 +241,7 @@ def is_readable(descriptor: int, seconds: float) -> bool:
 
 
 def reap_child() -> Optional[Tuple[int, int]]:
-    """Reap a child of this process that has ended, kill its group, and return (pid, status); None where none has."""
+    """Reap a child of this process that has ended, kill its group, and return (pid, status); None if none has."""
     try:
         if hasattr(os, "waitid"):  # without reaping at first: until then no other process can get its process id
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -274,7 +274,7 @@ def kill_descendants(seconds: float = 2.0) -> None:
 
 
 def list_children() -> List[int]:
-    """Return the process ids of this process's children, where the system can say."""
+    """Return the process ids of this process's children, if the system can say."""
     pid = os.getpid()
     try:
         with open("/proc/%d/task/%d/children" % (pid, pid)) as stream:

@@ -32,8 +32,8 @@ class Job:
     ) -> None:
         """Describe a job.
 
-        `deadline_share` is the part of the deadline that it may use; where a `vital` parent fails, its dependants are
-        skipped; `unfit_reason` says why a fork server cannot be forked from, "" where it can.
+        `deadline_share` is the part of the deadline that it may use; if a `vital` parent fails, its dependants are
+        skipped; `unfit_reason` says why a fork server cannot be forked from, "" if it can.
         """
         self.name, self.work, self.parent, self.is_fork_server = name, work, parent, is_fork_server
         self.deadline_share, self.vital, self.unfit_reason = deadline_share, vital, unfit_reason

@@ -24,10 +24,10 @@ _POLL_SECONDS = 0.05
 
 
 class ProgramRun:
-    """One running program: its output so far, and in the end `problem`, "" where it exited with status 0."""
+    """One running program: its output so far, and in the end `problem`, "" if it exited with status 0."""
 
     def __init__(self, command: List[str]) -> None:
-        """Start `command` in a session of its own, so that it can be killed with all that it started."""
+        """Start `command` in its own session, so that it can be killed with all that it started."""
         self.text = ""
         self.problem = ""
         self.is_partial = False  # stopped before it was done: its output may be cut off
@@ -48,7 +48,7 @@ class ProgramRun:
             self.problem = "it cannot be started: " + describe_error(error)
 
     def read_output(self) -> bool:
-        """Read what is waiting in the pipe; return False where nothing more can come."""
+        """Read what is waiting in the pipe; return False if nothing more can come."""
         assert self.process is not None and self.process.stdout is not None
         chunk = os.read(self.process.stdout.fileno(), 1 << 16)
         self._size += len(chunk)

@@ -1,4 +1,4 @@
-"""Runs a supervisor and its jobs in a process of their own, and waits for the jobs' records."""
+"""Runs a supervisor and its jobs in their own process, and waits for the jobs' records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAILURE = "failure"  # in the place of the records: why there are none
 def run_jobs(jobs: List[Job], deadline: float) -> Dict[str, Message]:
     """Return the records of `jobs` by name, after about `deadline` seconds at most; nothing they started is left.
 
-    Raises `OSError` where no process can be forked.
+    Raises `OSError` if no process can be forked.
     """
     records_reader, records_writer = os.pipe()
     lifeline_reader, lifeline_writer = os.pipe()  # the supervisor reads end-of-file when this process dies
@@ -56,7 +56,7 @@ def _wait_for_records(descriptor: int, seconds: float) -> Dict[str, Message]:
 
 
 def _end_supervisor(pid: int) -> None:
-    """Wait for the supervisor, which ends when the lifeline is closed; kill it where it does not."""
+    """Wait for the supervisor, which ends when the lifeline is closed; kill it if it does not."""
     end_time = time.monotonic() + 3.0
     while time.monotonic() < end_time:
         try:

@@ -1,7 +1,7 @@
 """Runs a tree of jobs in forked children, each with its own deadline, and leaves no process behind.
 
 A fork server (a job whose `is_fork_server` is true) stays alive after it has done its work: the jobs that depend on
-it are forked from it, so that what it imported is imported once. The supervisor is a process of its own that imports
+it are forked from it, so that what it imported is imported once. The supervisor is its own process that imports
 no examined package. It alone decides which job starts, and it kills; a fork server only forks the jobs that the
 supervisor names and reports how its children ended.
 
@@ -42,7 +42,7 @@ class Supervisor:
             job.pipes = forking.Pipes()
 
     def run(self) -> Dict[str, Message]:
-        """Return the jobs' records by name; empty where the parent process is gone."""
+        """Return the jobs' records by name; empty if the parent process no longer exists."""
         while any(job.state in ("waiting", "running") for job in self.jobs.values()):
             self._start_waiting_jobs()
             if not self._read_ready_pipes():
@@ -121,7 +121,7 @@ class Supervisor:
     # Reading
 
     def _read_ready_pipes(self) -> bool:
-        """Read what the children wrote; return False where our own parent is gone."""
+        """Read what the children wrote; return False if our own parent no longer exists."""
         owners: Dict[int, Job] = {}
         for job in self.jobs.values():
             if job.pipes is not None and job.state in ("running", "serving"):
@@ -231,7 +231,7 @@ class Supervisor:
                 )
 
     def _retry(self, job: Job) -> bool:
-        """Start `job` once more, from nothing, where it was forked from a fork server and time is left."""
+        """Start `job` once more, from nothing, if it was forked from a fork server and time is left."""
         if job.forked_from is None or job.retried or self.end_time - time.monotonic() < 1.0:
             return False
         self._kill_job(job)
