@@ -16,6 +16,7 @@ from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Setting, Word
 
 COULD_NOT_BE_READ = "could not be read"
+CONFIGURATION_FILE = "the configuration file "
 SCRIPT_ARGUMENTS = re.compile(r"\$(?:[@*]|\{[@*]\}|\{[@*]:\d+\})")
 EXPANSION = re.compile(r"\$(?:\w+|[@*]|\{.*\}|\(.*\))|`.*`", re.DOTALL)
 MANY_WORDS = re.compile(r"\$(?:[@*]|\{[@*][^}]*\}|\{\w+\[[@*]\][^}]*\})", re.DOTALL)
@@ -48,6 +49,11 @@ def _find_unread_files(notes: Sequence[str]) -> Iterator[str]:
             yield note.removesuffix(COULD_NOT_BE_READ).strip()
 
 
+def lacks_configuration(launch: Launch) -> bool:
+    """Return whether the launch's own configuration file was not read: absence then says nothing at all."""
+    return any(end.startswith(CONFIGURATION_FILE) for end in launch.open_ends)
+
+
 def soften_problems(job: Job, launch: Launch) -> Job:
     """Return the job with the problems that rest on what was not read as warnings that say so."""
     unresolved = [setting for setting in job.settings if not setting.known]
@@ -56,7 +62,9 @@ def soften_problems(job: Job, launch: Launch) -> Job:
 
 
 def _soften_problem(problem: SettingProblem, unresolved: Sequence[Setting], launch: Launch) -> SettingProblem | None:
-    """Return a problem as mild as its evidence; None if it names what a training script only computes."""
+    """Return a problem as mild as its evidence; None if a script computes it, or an unread file may set it."""
+    if not problem.universal and not problem.location.source and lacks_configuration(launch):
+        return None
     if problem.universal or problem.mild:
         return problem
     named = [setting for setting in unresolved if _is_named(setting.name, problem.message)]
@@ -102,6 +110,8 @@ def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None
     if unresolved:
         reason = describe_unresolved(unresolved[0])
     elif launch.open_ends and finding.severity == "error" and set(finding.locations) == {job.location}:
+        if lacks_configuration(launch):
+            return None
         reason = describe_open_ends(launch)
     else:
         return finding

@@ -99,7 +99,10 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
         or (strides == "scalar_dout" and get("backward") is False)
         or (strides == "scalar_dout" and values not in LARGE)  # dq cancels
         # All rows round alike, so that many of them show what the noise model leaves out.
-        or (values in ("constant_v", "negative", "small") and (batch > 3 or heads > 14 or get("attention_chunk") or get("mask")))
+        or (
+            values in ("constant_v", "negative", "small")
+            and (batch > 3 or heads > 14 or get("attention_chunk") or get("mask"))
+        )
         or (get("probe") == "poison" and layout == "dense")
         or (get("probe") == "poison" and documents == "equal" and layout not in ("packed", None))
     )

@@ -78,3 +78,12 @@ def test_ok_is_not_said_of_what_was_not_read(text: str, mark: str) -> None:
     assert launches_of(report)
     [(shown, _, line)] = launch_rows(report, report.sections["lint"])  # type: ignore[arg-type]
     assert shown == mark and line.endswith("nothing read") is (mark == "-")
+
+
+def test_a_configuration_that_was_not_read_leaves_absence_open() -> None:
+    for options in (
+        "--config-path=$CONFIG_DIR --config-name=multiturn",
+        "--config-path=/nowhere --config-name=multiturn",
+    ):
+        assert not [f for f in lint(f"{PPO} {options}", "0.5.0")[0] if "unset" in f.message]
+    assert [f for f in lint(PPO, "0.5.0")[0] if "unset" in f.message]

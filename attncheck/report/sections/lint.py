@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
@@ -61,8 +62,8 @@ def launch_rows(report: Report, section: LintSection) -> Iterator[tuple[str, str
     """Yield a mark, a place and a line for each launch that was read, then for each source without a launch."""
     severities = _collect_severities(report)
     for launch in section.launches:
-        unread = "" if launch.job.settings else " · nothing read"
-        yield _worst_mark(severities, launch), str(launch.job.location), f"{describe_job(launch.job)}{unread}"
+        text = f"{describe_job(launch.job)}{_describe_unread(launch)}"
+        yield _worst_mark(severities, launch), str(launch.job.location), text
     yield from (("-", name, "not linted: no known trainer is started") for name in section.not_linted)
     yield from (("-", "not read", text) for text in section.not_read)
     if section.without_launch:
@@ -77,6 +78,14 @@ def list_corrections(section: LintSection) -> Iterator[tuple[str, str]]:
             yield f"corrected {launch.job.location.source}", launch.diff.rstrip("\n")
         if launch.command:
             yield _paste_heading(launch), launch.command
+
+
+def _describe_unread(launch: LintedLaunch) -> str:
+    """Return what of a launch was not read, as the end of its row; "" if its settings were."""
+    if not launch.job.settings:
+        return " · nothing read"
+    is_unread = any(re.fullmatch(r"the configuration file .* could not be read", text) for text in launch.job.remarks)
+    return " · its configuration file was not read" * is_unread
 
 
 def _paste_heading(launch: LintedLaunch) -> str:
@@ -95,7 +104,7 @@ def _collect_severities(report: Report) -> dict[str, set[str]]:
 
 def _worst_mark(severities_by_source: Mapping[str, set[str]], launch: LintedLaunch) -> str:
     severities = severities_by_source.get(launch.job.location.source, set()) | severities_by_source.get("", set())
-    best = "ok" if launch.job.settings else "-"  # of what was not read nothing is known to be right
+    best = "-" if _describe_unread(launch) else "ok"  # of what was not read nothing is known to be right
     return next((severity for severity in ("error", "warning") if severity in severities), best)
 
 
