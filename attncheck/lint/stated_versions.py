@@ -34,6 +34,10 @@ OWN_FILES: Mapping[str, tuple[str, ...]] = {
 }
 STATED = re.compile(r"^(?:__version__|VERSION)\s*=\s*[\"']([^\"']+)", re.MULTILINE)
 PIN = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*==\s*(\d[\w.+-]*)[\"']")
+# A pin in a conda environment or an image: "- transformers==4.48.0", "- pytorch=2.5.1", "pip install trl==0.14".
+LINE_PIN = re.compile(r"(?:^|[\s\"'])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?={1,2}(\d[\w.]*)(?=[\s\"'=]|$)", re.MULTILINE)
+LINE_FILES = ("environment.yml", "environment.yaml", "Dockerfile", "docker/Dockerfile")
+CONDA_NAMES = {"pytorch": "torch"}
 MAX_BYTES = 1 << 20
 LISTS = ("pylock.toml", "uv.lock", "requirements.txt", "pyproject.toml")
 
@@ -107,9 +111,11 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
             continue
         for package in dict.fromkeys((*packages.versions, *packages.allowed)):
             yield package, packages.versions.get(package, ""), packages.allowed.get(package, ""), name
-    for match in PIN.finditer(_read_text(folder / "setup.py")):
-        if _is_version(match[2]):
-            yield match[1].lower().replace("_", "-"), match[2], "", "setup.py"
+    for file, pin in (("setup.py", PIN), *((name, LINE_PIN) for name in LINE_FILES)):
+        for match in pin.finditer(_read_text(folder / file)):
+            if _is_version(match[2]):
+                name = match[1].lower().replace("_", "-")
+                yield CONDA_NAMES.get(name, name), match[2], "", file
 
 
 def _read_text(path: Path) -> str:

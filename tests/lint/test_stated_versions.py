@@ -31,6 +31,10 @@ VERL = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m\n"
         ({"verl/version/version": "0.5.0", "requirements.txt": "verl==0.4.0"}, "verl", "0.5.0"),
         ({"scripts/requirements.txt": "trl==0.9.6", "requirements.txt": "trl==1.0.0"}, "trl", "0.9.6"),
         ({"verl/version/version": "main"}, "verl", ""),
+        ({"environment.yaml": "dependencies:\n  - pip:\n    - transformers==4.48.0\n"}, "transformers", "4.48.0"),
+        ({"environment.yml": "dependencies:\n  - pytorch=2.5.1=py3.11_cuda\n"}, "torch", "2.5.1"),
+        ({"Dockerfile": "RUN pip install 'trl[peft]==0.14.0' \\\n  vllm==0.7.2\n"}, "vllm", "0.7.2"),
+        ({"Dockerfile": "RUN pip install trl>=0.14.0\nENV A=1.0\n"}, "trl", ""),
     ],
 )
 def test_what_a_tree_states(tmp_path: Path, files: dict[str, str], name: str, version: str) -> None:
