@@ -172,7 +172,7 @@ def refuse_with_ring(**options: object) -> None:
 def refuse_with_target(lanes: Sequence[str], ring_size: int | None) -> None:
     """Raise `BadUsage` for lanes and ranks that only the machine itself can run, alongside --target."""
     if ring_size is not None or any(word != "static" for value in lanes for word in value.split(",") if word):
-        raise BadUsage("--target judges for a machine that is not here: imports, GPUs and ranks cannot be tried on it")
+        raise BadUsage("--target judges for another machine: imports, GPUs and ranks cannot be tried on it")
 
 
 def refuse_with_cluster(**options: object) -> None:

@@ -13,7 +13,7 @@ Style = Literal["argparse", "dataclasses", "hydra", "omegaconf"]
 class ProgramOption:
     """One name that a program takes.
 
-    `kind` is "bool", "bool?" (None by default: a value must follow), "int", "float", "str", "list", "" for any other;
+    `kind` is "bool", "bool?" (None by default: it needs a value), "int", "float", "str", "list", "" for any other;
     `nargs` is argparse's, 0 for a switch. `place` is where the source defines it: "src/params.py:12".
     """
 

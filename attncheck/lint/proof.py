@@ -74,8 +74,8 @@ def _settle_problems(job: Job, program: Program) -> Iterator[SettingProblem]:
         decided.add(setting.location)
         if option.kind == "bool?" or option.nargs in (1, "+"):
             evidence = (option.place or program.path,)
-            text = f"{setting.name} is without a value: "
-            text += "its default is None, so that it is no switch" if option.kind == "bool?" else "a value must follow"
+            text = f"{setting.name} has no value: "
+            text += "its default is None, so it is not a switch" if option.kind == "bool?" else "it needs a value"
             sets = {setting.name.lstrip("-"): "true"} if option.kind == "bool?" else {}
             yield SettingProblem("refuses", text, evidence, setting.location, sets, universal=True)
     for problem in job.problems:

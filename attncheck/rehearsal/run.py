@@ -52,8 +52,8 @@ CODES = {
     "update": "ATN438",
 }
 MESSAGES = {
-    "batch": "the batches are not the documents",
-    "documents": "documents are not computed as each alone would be",
+    "batch": "the batches do not contain the documents that they should",
+    "documents": "documents are not computed as they would be on their own",
     "loss": "the loss is not the one that is documented",
     "gradients": "the gradients are not those of the loss",
     "run": "the launch, cut small, ends with an error",
@@ -271,7 +271,7 @@ def _choose_model(read: ReadLaunch) -> tuple[str, str]:
     if isinstance(read.snapshot.model, Known) and name:
         return name, ""
     shape = find_shape(name) or "llama"
-    return shape, f"{name or 'the model'} is not here: a small {shape} represents it"
+    return shape, f"{name or 'the model'} is not available locally: using a small {shape} instead"
 
 
 def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...]) -> dict[str, Event]:

@@ -78,7 +78,7 @@ ring_attn_func: batch_ring
 """
 PADDED_RING = AXOLOTL_RING.replace("sample_packing: true", "sample_packing: false\npad_to_sequence_len: true")
 LEAK, LOSS, GRADIENTS, RUN = "ATN432", "ATN433", "ATN434", "ATN435"
-SEES = "its tokens see the documents before it in the row"
+SEES = "its tokens attend to earlier documents in the row"
 KNOWN_MODEL = r"known: .* packed: packed documents see each other.* \(ATN357\)"
 
 

@@ -116,8 +116,8 @@ def make_rehearsal_report() -> Report:
     """Return the report of a launch whose documents mix, and of the one that fixes it."""
     mixed = (
         CheckResult("run", notes=("30 steps in 9 s",)),
-        CheckResult("documents", violations=("its tokens see the documents before it in the row",)),
-        CheckResult("loss", "skipped", "not judged apart: it follows from the documents"),
+        CheckResult("documents", violations=("its tokens attend to earlier documents in the row",)),
+        CheckResult("loss", "skipped", "not judged: a consequence of the failed documents check"),
     )
     right = (
         CheckResult("documents", measures=(Measure("hidden state of a token", 1e-6, 1e-4),)),

@@ -225,7 +225,7 @@ def test_what_the_new_release_requires_is_read_in_its_wheel(tmp_path: Path) -> N
     path = write_wheel(tmp_path, "trl", "9.0", {}, requires)
     report = predict(s.h200(), str(path))
     messages = {finding.code: finding.message for finding in report.findings}
-    assert messages["ATN922"] == "trl 9.0 requires torch>=2.99, and torch 2.11.0+cu130 is here"
+    assert messages["ATN922"] == "trl 9.0 requires torch>=2.99, and torch 2.11.0+cu130 is installed"
     assert "brand-new>=1 (here: none)" in messages["ATN925"] and "numpy>=99" in messages["ATN925"]
     assert "einops" not in messages["ATN925"] and "flash" not in messages["ATN925"]
     assert not {"ATN147", "ATN170"} & set(codes(report)), "an installer meets them"

@@ -10,7 +10,7 @@ PASSED_COMMAND = "attncheck.command"  # in a context's `meta`: the words of the 
 # Headings of commands in the help.
 EXAMINING = "Examine an environment or a launch"
 MEASURING = "Measure what attention computes"
-GATING = "Stand in front of a job"
+GATING = "Gate a job"
 ABOUT = "About the checks"
 
 

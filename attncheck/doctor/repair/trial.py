@@ -79,7 +79,7 @@ def try_repair(report: Report, python: str | None, seconds: float, report_progre
         return report
     packages = list_trial_requirements(section, report.snapshot)
     if not packages:
-        text = "nothing of it can be tried alongside the environment (torch and builds never are)"
+        text = "none of these packages can be tried in a temporary folder (torch and source builds never can)"
         return report.with_section(replace(section, trial=text))
     interpreter = python or sys.executable
     try:

@@ -26,7 +26,7 @@ Lifetime = tuple[str, str, "Option"]  # first release, last release
 
 @dataclass(frozen=True)
 class Option:
-    """One option: `kind` is "bool", "bool?" (None by default: a value must follow), "int", "float", "str", "list"."""
+    """One option: `kind` is "bool", "bool?" (None by default: it needs a value), "int", "float", "str", "list"."""
 
     kind: str
     default: Any

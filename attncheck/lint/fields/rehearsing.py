@@ -153,7 +153,7 @@ def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
 def list_left_out(job: Job, materials: Materials) -> tuple[str, ...]:
     """Return the remarks on settings that are left out if there is no GPU."""
     names = () if materials.uses_gpu else _list_gpu_settings(job)
-    return tuple(f"{name} needs a GPU, and none is here: it is left out" for name in names)
+    return tuple(f"{name} needs a GPU, and there is none: it is left out" for name in names)
 
 
 def _list_gpu_settings(job: Job) -> list[str]:
@@ -179,5 +179,5 @@ def cut_attention(job: Job, materials: Materials, requested: str = "") -> Attent
         return AttentionCut({})
     sets = {} if name == EMULATED_IMPLEMENTATION else {"attn_implementation": EMULATED_IMPLEMENTATION}
     return AttentionCut(
-        sets, True, (f"{name} needs a GPU, and none is here: flash-attn 2.8.3, emulated in torch, represents it",)
+        sets, True, (f"{name} needs a GPU, and there is none: flash-attn 2.8.3, emulated in torch, replaces it",)
     )

@@ -218,9 +218,9 @@ def _check_value(
         return  # --output_dir="": argparse takes the empty text
     if setting.is_option and not setting.value and kind != "bool":
         is_optional = kind == "bool?"
-        reason = "its default is None, so that it is not a switch" if is_optional else "a value must follow"
+        reason = "its default is None, so it is not a switch" if is_optional else "it needs a value"
         sets = {setting.name: "true"} if is_optional else {}
-        text = f"{name} is without a value: {reason}"
+        text = f"{name} has no value: {reason}"
         yield SettingProblem("refuses", text, (evidence,), location, sets, universal=not is_optional)
     elif kind in ("bool", "bool?") and value not in TRUE_WORDS | FALSE_WORDS | NULL_WORDS:
         yield SettingProblem("refuses", f"{name} is {setting.value!r}, neither true nor false", (evidence,), location)

@@ -81,7 +81,7 @@ def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult
     if judge_result(result) not in ("fail", "skipped") or not causes:
         return result
     return CheckResult(
-        result.check, "skipped", f"not judged apart: it follows from the {causes[0]}", notes=result.notes
+        result.check, "skipped", f"not judged: a consequence of the failed {causes[0]} check", notes=result.notes
     )
 
 

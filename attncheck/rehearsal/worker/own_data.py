@@ -24,7 +24,7 @@ MAX_CHARACTERS = 8 * MAX_TEXT
 MAX_JSON_BYTES = 1 << 30  # of a file that is one array, which is read whole
 OTHER_SPLITS = re.compile(r"test|val|dev|eval", re.IGNORECASE)
 DESCRIPTIONS = ("README.md", "dataset_info.json", "dataset_infos.json")  # of a folder: what its files are
-REPAIR = "--real-data downloads nothing: name a file or folder that is here, or leave out --real-data"
+REPAIR = "--real-data downloads nothing: name a local file or folder, or leave out --real-data"
 Row = Any  # of a file: an object, or a line of text
 
 

@@ -156,7 +156,7 @@ def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
         path = folder / "tokenizer_config.json"
         document = json.loads(path.read_text()) if path.exists() else {}
         path.write_text(json.dumps({**document, "chat_template": TEMPLATE}, indent=2))
-        remarks.append("the tokenizer has no chat template: a plain one represents it")
+        remarks.append("the tokenizer has no chat template: a plain one is used instead")
     try:
         return find_vocabulary(tokenizer), remarks
     except WordsNotFound as error:

@@ -56,9 +56,7 @@ def list_moved_along(planned: Snapshot, packages: tuple[RequestedPackage, ...]) 
         subject, evidence = f"{package.name} {package.version}", (f"Requires-Dist in {package.wheel.file_name}",)
         for requirement in unmet:
             if canonical_name(requirement.name) == "torch":
-                message = (
-                    f"{subject} requires torch{requirement.specifier}, and torch {_describe(planned, 'torch')} is here"
-                )
+                message = f"{subject} requires torch{requirement.specifier}, and torch {_describe(planned, 'torch')} is installed"
                 yield engine.make_finding_by_code(MOVES_TORCH, Problem(message, evidence, (), subject))
         others = [
             f"{canonical_name(requirement.name)}{requirement.specifier} (here: {_describe(planned, requirement.name)})"

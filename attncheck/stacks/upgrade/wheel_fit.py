@@ -61,7 +61,7 @@ def list_misfits(planned: Snapshot, packages: tuple[RequestedPackage, ...]) -> I
         if reason:
             subject = f"{package.name} {package.version}"
             name = package.wheel.file_name if package.wheel is not None else subject
-            fixes = (Fix("take the wheel that is built for what is here", "manual", _describe_host(planned)),)
+            fixes = (Fix("take the wheel that is built for this environment", "manual", _describe_host(planned)),)
             yield engine.make_finding_by_code(
                 WHEEL_DOES_NOT_FIT, Problem(f"{name} does not fit: {reason}", (), fixes, subject)
             )

@@ -31,7 +31,9 @@ def check(snapshot: Snapshot) -> Problems:
     transformers = snapshot.version("transformers")
     fits = not isinstance(transformers, Known) or requirements.is_version_allowed(compatible, transformers.value)
     installed = (
-        f"transformers {transformers.value} is here" if isinstance(transformers, Known) else "transformers is not here"
+        f"transformers {transformers.value} is installed"
+        if isinstance(transformers, Known)
+        else "transformers is not installed"
     )
     yield Problem(
         message="ring attention is requested, and neither ring-flash-attn nor yunchang is installed",

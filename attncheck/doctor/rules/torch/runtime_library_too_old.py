@@ -72,7 +72,7 @@ def _make_problem(snapshot: Snapshot, distribution: str, gap: RuntimeGap, observ
 def _list_fixes(snapshot: Snapshot, distribution: str, gap: RuntimeGap) -> Iterator[Fix]:
     newer = find_newer_copy(snapshot, gap)
     if newer is not None:
-        title = f"load the newer {gap.library} that is here, in every process of the job"
+        title = f"load this machine's newer {gap.library} in every process of the job"
         yield install.export_variable("LD_PRELOAD", newer.path, title)
     if distribution == "flash-attn":
         if is_of_the_system(gap):

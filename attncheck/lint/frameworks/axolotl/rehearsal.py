@@ -138,9 +138,7 @@ def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
     if template.startswith(OWN_TEMPLATES) or get_setting(job, "eot_tokens", "special_tokens.eos_token") is not None:
         return {}, ()
     if template not in TURN_ENDS:
-        remark = (
-            f"chat_template {template} has tokens that the small tokenizer lacks: the tokenizer's own represents it"
-        )
+        remark = f"chat_template {template} has tokens that the small tokenizer lacks: the tokenizer's own replaces it"
         return {"chat_template": "tokenizer_default"}, (remark,)
     remark = f"the model's own eos_token is taken to be the one that ends a turn of {template}: {TURN_ENDS[template]}"
     return {"eot_tokens": json.dumps([TURN_ENDS[template]])}, (remark,)
@@ -176,5 +174,5 @@ def _list_remarks(job: Job, materials: Materials) -> tuple[str, ...]:
     names = [name for name in ("plugins", *LORA_KERNELS) if (get_setting(job, name) or "").lower() not in OFF_VALUES]
     return (
         *list_left_out(job, materials),
-        *(f"{name} needs a GPU, and none is here: it is left out" for name in names),
+        *(f"{name} needs a GPU, and there is none: it is left out" for name in names),
     )

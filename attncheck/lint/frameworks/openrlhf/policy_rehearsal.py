@@ -69,7 +69,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     remarks += [
         f"the loss is judged without {TERMS[name]} ({name}), which is off here" for name in terms if TERMS[name]
     ]
-    remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and none is here: it is left out" for name in left_out]
+    remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and there is none: it is left out" for name in left_out]
     return JobCut(
         sets,
         "messages",

@@ -71,7 +71,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=not materials.uses_gpu,  # it is imported with any settings
         remarks=(
             *attention.remarks,
-            *(f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and none is here: it is left out" for name in left_out),
+            *(f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and there is none: it is left out" for name in left_out),
             *list_other_references(job, "ref.model_name_or_path"),
         ),
         mends=MENDS,

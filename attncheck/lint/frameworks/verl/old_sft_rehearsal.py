@@ -50,7 +50,7 @@ def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
         sets |= {"trainer.device": "cpu", "model.strategy": "fsdp2"}
         off = [name for name in GPU_SETTINGS if is_on(job, name)]
         sets |= dict.fromkeys(off, "False")
-        remarks += tuple(f"{name} needs a GPU, and none is here: it is left out" for name in off)
+        remarks += tuple(f"{name} needs a GPU, and there is none: it is left out" for name in off)
         if get_setting(job, "model.strategy") == "fsdp":
             remarks += (remark_fsdp2("model.strategy"),)
     keys = find_release(job.version).schema(CONFIG_NAME)

@@ -72,14 +72,14 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if not launch.words:
         defaults = get_setting(job, "defaults") or ""
         sets["defaults"] = defaults if "ppo_trainer" in defaults else '["ppo_trainer", "_self_"]'
-    other = f"{program} is not run: {MAIN} represents it, with the settings that it knows"
+    other = f"{program} is not run: {MAIN} replaces it, with the settings that it knows"
     remarks = [STANDS_FOR, *([other] if program else []), *_list_terms_left_out(job), *attention.remarks]
-    remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and none is here: it is off" for name in off]
+    remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and there is none: it is off" for name in off]
     if not materials.uses_gpu:
         sets |= {"trainer.device": "cpu", f"{ACTOR}.strategy": "fsdp2", f"{ACTOR}.use_torch_compile": "False"}
         sets[f"{ACTOR}.fsdp_config.use_torch_compile"] = "False"  # of the entropy; it needs a compiler
         if get_setting(job, f"{ACTOR}.strategy") != "fsdp2":
-            remarks.append(f"FSDP's first version needs a GPU, and none is here: {ACTOR}.strategy=fsdp2 represents it")
+            remarks.append(f"FSDP's first version needs a GPU, and there is none: {ACTOR}.strategy=fsdp2 replaces it")
     return JobCut(
         sets,
         "messages",

@@ -60,7 +60,7 @@ def _tell_rows(evidence: Evidence) -> Iterator[str]:
     known = sum(piece.segment.document < unknown for piece in evidence.step.pieces)
     if not known:
         yield "not judged: whether rows of the data are mixed, for the text of none is found in the batches"
-    yield f"of {len(evidence.step.pieces)} documents {known} are told by their text, of {unknown} rows of the data"
+    yield f"of {len(evidence.step.pieces)} documents {known} were matched by their text to one of {unknown} data rows"
 
 
 def _find_repeated_rows(evidence: Evidence) -> Iterator[str]:
@@ -314,6 +314,6 @@ def _find_crossing_labels(evidence: Evidence) -> Iterator[str]:
     crossing = [piece for piece in evidence.step.pieces if piece.first_is_target and piece.segment.offset == 0]
     if crossing:
         yield (
-            f"{len(crossing)} first tokens of documents have a label: the last token of the document before is to "
-            "predict them"
+            f"the first token of {len(crossing)} documents has a label, so the previous document's last token is "
+            "trained to predict it"
         )

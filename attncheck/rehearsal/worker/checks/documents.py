@@ -124,7 +124,7 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     ]
     distance, text = min(candidates, key=lambda item: round(item[0], 3), default=(1.0, ""))  # of equals the first
     if distance < MATCH:
-        yield f"{text}; so computed, {1 - distance:.0%} of the difference is explained"
+        yield f"{text}; computing it that way explains {1 - distance:.0%} of the difference"
     shown = next((own for own in beyond if own.call is evidence.step.ranks[0].calls[0]), piece)
     yield from name_first_module(evidence, shown)
     if piece.call.places is not None and not attention_communicates(evidence.step.ranks):
@@ -165,10 +165,10 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
     hidden = evidence.truth.hidden_of_row
     follows_others = bool((own[: piece.segment.start] >= 0).any())
     if follows_others:
-        yield "its tokens see the documents before it in the row", hidden(row, given, everything & inside)
+        yield "its tokens attend to earlier documents in the row", hidden(row, given, everything & inside)
     if follows_others and reset != given:
         yield (
-            "its tokens see the documents before it in the row (positions begin again in each)",
+            "its tokens attend to earlier documents in the row (positions begin again in each)",
             hidden(row, reset, everything & inside),
         )
     if bool((own < 0).any()):
