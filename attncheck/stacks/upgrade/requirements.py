@@ -56,7 +56,8 @@ def list_moved_along(planned: Snapshot, packages: tuple[RequestedPackage, ...]) 
         subject, evidence = f"{package.name} {package.version}", (f"Requires-Dist in {package.wheel.file_name}",)
         for requirement in unmet:
             if canonical_name(requirement.name) == "torch":
-                message = f"{subject} requires torch{requirement.specifier}, and torch {_describe(planned, 'torch')} is installed"
+                installed = f"torch {_describe(planned, 'torch')} is installed"
+                message = f"{subject} requires torch{requirement.specifier}, and {installed}"
                 yield engine.make_finding_by_code(MOVES_TORCH, Problem(message, evidence, (), subject))
         others = [
             f"{canonical_name(requirement.name)}{requirement.specifier} (here: {_describe(planned, requirement.name)})"
