@@ -56,7 +56,7 @@ def test_a_backend(attncheck: Run, environ: dict[str, str]) -> None:
     done = attncheck(*words, "--format", "json", env=environ)
     answers = Counter(verdict["answer"] for verdict in json.loads(done.stdout)["parity"]["verdicts"])
     assert done.returncode == 0
-    assert answers["pass"] >= 10 and answers.keys() == {"pass", "refused"}
+    assert answers["pass"] >= 5 and answers.keys() == {"pass", "refused"}
 
 
 @pytest.mark.parametrize("environ", ["attncheck.proving"], indirect=True)

@@ -274,7 +274,8 @@ def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
         names.append("mixed_precision")
     if names:
         file = entries[names[0]].location.source.rsplit("/", 1)[-1]
-        text = f"{file} sets {', '.join(name.rpartition('.')[2] for name in names)} beside a DeepSpeed file: ValueError"
+        own = ", ".join(name.rpartition(".")[2] for name in names)
+        text = f"{file} sets {own} alongside a DeepSpeed file: ValueError"
         advice = f"leave them to the DeepSpeed file, and out of {file}"
         yield SettingProblem("refuses", text, (BESIDE,), entries[names[0]].location, advice=advice)
 

@@ -151,10 +151,3 @@ def _name_copy(word: Word, name: str, copy: str) -> Word:
     if os.path.normpath(value or word.text) != os.path.normpath(name) and not name.endswith(f"/{value}"):
         return word
     return replace(word, text=f"{before}={copy}" if before else copy, shell="")
-
-
-def edit_word(launch: Launch, word: Word, text: str) -> Edit:
-    """Return the edit that replaces a word of a launch's command. Raises `ValueError` where it is nowhere."""
-    if word.span[0] < 0:
-        raise ValueError(f"{word.text} is put together from several places")
-    return Edit(word.location.source or launch.source.name, word.span, text)

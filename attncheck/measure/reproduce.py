@@ -233,11 +233,14 @@ def _stride_lines(case: Case) -> Iterator[str]:
     elif case.strides == "scalar_dout":
         yield "dout = dout.new_ones(()).expand_as(dout)  # the gradient of out.sum()"
     letters = STRIDE_LETTERS.get(case.strides, case.strides if len(case.strides) == 4 else "")
-    for name, letter in zip(("q", "k", "v", "dout"), letters):
-        if letter == "t":
-            yield f"{name} = {name}.transpose(1, 2).contiguous().transpose(1, 2)"
-        elif letter == "s":
-            yield f"{name} = torch.cat(({name}, {name}[:, :, :1]), 2)[:, :, :-1]  # a slice of a wider tensor"
+    for laid_out, letter, note in (
+        ("x.transpose(1, 2).contiguous().transpose(1, 2)", "t", ""),
+        ("torch.cat((x, x[:, :, :1]), 2)[:, :, :-1]", "s", "  # slices of wider tensors"),
+    ):
+        names = [name for name, own in zip(("q", "k", "v", "dout"), letters) if own == letter]
+        if names:
+            listed = ", ".join(names) + "," * (len(names) == 1)
+            yield f"{listed} = ({laid_out} for x in ({listed})){note}"
 
 
 def _reference_lines(case: Case) -> Iterator[str]:

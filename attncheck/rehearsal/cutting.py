@@ -16,10 +16,11 @@ from attncheck.core.launch import Edit, Launch, SourceLocation, Word
 from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.fields.effect_cuts import cut_effects
+from attncheck.lint.fields.rehearsing import edit_options, edit_word
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import containers, ray, srun
-from attncheck.lint.rewriting import ReadLaunch, edit_word, format_with_files, rewrite
+from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
 
@@ -197,7 +198,7 @@ def cut_launch(
     """
     launch, processes = read.recognised.launch, materials.processes
     try:
-        edits = (*_edit_options(launch, cut), *_edit_launcher(launch, processes))
+        edits = (*edit_options(launch, cut.options), *_edit_launcher(launch, processes))
         edits += (*_edit_program(launch, cut), *_remove_foreign(launch, cut))
     except ValueError as error:
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
@@ -336,19 +337,6 @@ def _limit_processes(command: str, processes: int) -> str:
             command,
         )
     return command
-
-
-def _edit_options(launch: Launch, cut: JobCut) -> Iterator[Edit]:
-    """Yield the edits of options that are the script's own."""
-    for index, word in enumerate(launch.words):
-        name, equals, _ = word.text.partition("=")
-        value = cut.options.get(name.lstrip("-").replace("-", "_")) if name.startswith("-") else None
-        if value is None:
-            continue
-        if equals:
-            yield edit_word(launch, word, f"{name}={shlex.quote(value)}")
-        elif index + 1 < len(launch.words):
-            yield edit_word(launch, launch.words[index + 1], shlex.quote(value))
 
 
 def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:

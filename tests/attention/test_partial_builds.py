@@ -147,7 +147,7 @@ def test_a_build_of_the_hub_is_its_own(built: Any, tmp_path: Path) -> None:
         ("DROPOUT", {"dropout": 0.1}, "dropout"),
         ("LOCAL", {"window_size": (16, 0)}, "windows"),
         ("ALIBI", {"alibi": True}, "ALiBi"),
-        ("UNEVEN_K", {"head_dim": 80}, "head_dim that is no multiple of 32"),
+        ("UNEVEN_K", {"head_dim": 80}, "head_dim that is not a multiple of 32"),
     ],
 )
 def test_what_a_build_of_flash_attn_2_left_out(switch: str, fields: Mapping[str, Any], expected: str) -> None:

@@ -288,9 +288,9 @@ def test_what_is_found_instead_is_told() -> None:
     targets = target_keys(WINDOW, probe_inputs(WINDOW, "retrieve"))[0]
     query = next(query for query in range(40) if targets[query] == query > 0)
     digits = spell(37, WINDOW)
-    for value, key in ((digits, 37), (-digits, 63 - 37), (digits * 0.0, 0)):
+    for value, instead in ((digits, "it finds 37"), (-digits, "it finds 26"), (digits * 0.0, "no key is out")):
         assert edited(WINDOW, "retrieve", out=put((0, query, 1, slice(0, 6)), value)) == (
-            f"query {query} (batch 0), head 1 does not find key {query}, which it sees (it finds {key})",
+            f"query {query} (batch 0), head 1 does not find key {query}, which it sees ({instead})",
         )
 
 

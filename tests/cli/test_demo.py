@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -46,7 +47,8 @@ def test_a_folder_that_cannot_be_written_is_one_line(attncheck: Run, tmp_path: P
 def test_with_torch_it_measures_and_writes_the_page(attncheck: Run, tmp_path: Path) -> None:
     done = attncheck("demo", timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "ATN140 error" in done.stdout and "39 pass" in done.stdout
+    right = re.search(r"^all (\d+) cases right, 2 backends$", done.stdout, re.MULTILINE)
+    assert "ATN140 error" in done.stdout and right and int(right[1]) > 50, done.stdout
     assert (tmp_path / "attncheck-demo" / "report.html").is_file()
 
 
@@ -61,7 +63,8 @@ def run_make(folder: Path, code: int, *words: str) -> subprocess.CompletedProces
         (folder / venv / "ready").touch()
     (folder / "pyproject.toml").touch()
     os.utime(folder / "pyproject.toml", (1, 1))
-    return subprocess.run(["make", *words], cwd=folder, capture_output=True, text=True, timeout=60)
+    environ = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    return subprocess.run(["make", *words], cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
 
 
 def test_a_finding_of_make_doctor_does_not_look_like_a_failed_build(tmp_path: Path) -> None:

@@ -456,7 +456,7 @@ def test_a_model_is_timed_layer_by_layer(attncheck: Command, tmp_path: Path, mar
         (("--passes", "backward"), "--passes 'backward' is not one of forward, forward+backward, both"),
         (("--packed", "3,x"), "--packed '3,x' is not a list of lengths"),
         (("--packed", "64", "--seqlen", "9"), "leave --seqlen and --batch out"),
-        (("--picture", "a.png"), "--picture is gone: --output html=FILE writes a page with the table and its bars"),
+        (("--picture", "a.png"), "--picture no longer exists: --output html=FILE writes"),
         (("--backend", "flash"), "--backend 'flash' is not one of"),
         (("--format", "pdf"), "--format 'pdf' is not one of github, html, json, junit, markdown"),
     ],

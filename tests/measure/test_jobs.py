@@ -13,9 +13,9 @@ import pytest
 
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import BackendState
-from attncheck.measure.case_features import group_by_shape, list_features
+from attncheck.measure.case_features import group_by_kernel, group_by_shape, list_features
 from attncheck.measure.parity import Request, choose_backend_cases
-from attncheck.measure.parity_jobs import make_jobs
+from attncheck.measure.parity_jobs import SECONDS_PER_KERNEL, SECONDS_PER_PLAN, accepted_cases, make_jobs
 from attncheck.measure.suites import COMPILED_CASES, make_suite
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
@@ -61,14 +61,20 @@ def test_every_case_is_in_one_job_with_its_message_and_features(device: str) -> 
             assert {case["name"] for case in job.message["cases"]} == set(job.items) == set(job.features)
 
 
+def estimate_seconds(cases: Sequence[Case]) -> float:
+    """Return what cuDNN's plans and kernels for these cases cost."""
+    return SECONDS_PER_PLAN * len(group_by_shape(cases)) + SECONDS_PER_KERNEL * len(group_by_kernel(cases))
+
+
 def test_cases_of_one_shape_stay_together() -> None:
     jobs = [job for job in jobs_of("cuda") if job.name == "sdpa_cudnn"]
     job_of_case = {item: index for index, job in enumerate(jobs) for item in job.items}
     groups = group_by_shape(CASES)
     assert any(len(group) > 4 for group in groups)
     assert all(len({job_of_case[case.name] for case in group}) == 1 for group in groups)
-    loads = Counter(job_of_case.values())
-    assert max(loads.values()) < 2 * min(loads.values())
+    accepted = accepted_cases("sdpa_cudnn", CASES, ExecutionTarget(sys.executable, "cuda"))
+    loads = [estimate_seconds([case for case in accepted if case.name in job.items]) for job in jobs]
+    assert len(loads) > 2 and max(loads) < 1.25 * min(loads)
 
 
 def test_nothing_is_spread_where_it_gains_nothing() -> None:

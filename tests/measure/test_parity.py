@@ -57,7 +57,8 @@ def test_the_quick_suite_passes_here_in_a_document_and_a_table_for_people(
     assert "in units of its budget" in done.stdout
     assert any(re.match("sdpa_math +pass +dense-causal-s257", line) for line in lines)
     assert lines[0] == lines[-1] and re.fullmatch(r"all \d+ cases right, 3 backends; 1 needs CUDA", lines[0])
-    assert all(len(line) <= 140 for line in lines if not line.startswith(names))
+    table = ("backend ", *names)  # as wide as the longest name of a case
+    assert all(len(line) <= 140 for line in lines if not line.startswith(table))
 
 
 @pytest.mark.nightly
@@ -125,7 +126,8 @@ def test_a_feature_that_is_lost_is_skipped_and_said_to_be_missing(attncheck: Run
     arguments = ("parity", "--device", "cpu", "--backend", "partial", "--dtype", "bf16")
     cases = [option for size in (80, 160, 192, 256) for option in ("--case", f"d{size}")]
     report = run_json(attncheck, *arguments, *cases, code=1, env=environment)
-    outcomes = {run["case"]["name"]: (run["case"]["head_dim"], run["outcome"]) for run in report["parity"]["runs"]}
+    runs = [run for run in report["parity"]["runs"] if run["outcome"] != "refused"]  # soft-caps and the like
+    outcomes = {run["case"]["name"]: (run["case"]["head_dim"], run["outcome"]) for run in runs}
     assert sorted(outcome for size, outcome in outcomes.values() if size > 128)[:3] == ["died", "died", "skipped"]
     assert {outcome for size, outcome in outcomes.values() if size < 128} == {"ok"}
     assert sum(outcome == "died" for _, outcome in outcomes.values()) == 2

@@ -43,8 +43,16 @@ def run_script(case: Case, backend: Backend) -> tuple[dict[str, Any], str]:
     return namespace, printed.getvalue()
 
 
+def strides_that_count(x: torch.Tensor) -> list[int]:
+    """Return the strides of all dimensions but those of size 1, whose stride no address depends on."""
+    return [stride for size, stride in zip(x.shape, x.stride()) if size > 1]
+
+
 def read_errors(printed: str) -> list[float]:
-    return [float(re.split("[, ]", line.partition("error ")[2])[0]) for line in printed.splitlines() if ":" in line]
+    """Return the relative error of each tensor, or the largest of its elements if the exact one is 0."""
+    lines = [line for line in printed.splitlines() if ":" in line]
+    texts = [line.partition("largest " if "the exact one is 0" in line else "error ")[2] for line in lines]
+    return [float(re.split("[, ]", text)[0]) for text in texts]
 
 
 @pytest.mark.parametrize("case", distinct_cases(), ids=lambda case: case.name)
@@ -55,7 +63,7 @@ def test_a_script_has_the_measured_inputs_and_runs(case: Case) -> None:
         inputs = make_inputs(case, "cpu")
         for name in ("q", "k", "v", "dout"):
             assert torch.equal(names[name].detach(), getattr(inputs, name)), name
-            assert names[name].stride() == getattr(inputs, name).stride(), name
+            assert strides_that_count(names[name]) == strides_that_count(getattr(inputs, name)), name
     # The inputs that cancel, or that eager rounds badly, have large relative errors by nature.
     if case.values in ("normal", "outlier", "small") and case.probe not in ("poison", "prefix"):
         assert max(read_errors(printed)) < (1e-5 if case.dtype == "float32" else 0.03), printed

@@ -82,7 +82,7 @@ PATTERNS: dict[str, tuple[Call, Case, str]] = {
     "every 64th row": (
         with_edits(out=set_at((slice(None), slice(3, None, 64)), 0.0)),
         PLAIN,
-        "out: errors only in every 64th query, since 3",
+        "out: errors only in every 64th query, from 3 on",
     ),
     "the first rows": (
         with_edits(dv=set_at((slice(None), slice(0, 64)), 0.0)),
@@ -112,7 +112,7 @@ def test_a_pattern_that_the_inputs_alone_explain_is_not_named() -> None:
         return run_correct(replace(inputs, q=inputs.q * 1.5))
 
     patterns = measure_parity(shifted, replace(PLAIN, values="negative")).pattern
-    assert not any("head_dim elements" in line or "since 1" in line for line in patterns), patterns
+    assert not any("head_dim elements" in line or "from 1 on" in line for line in patterns), patterns
 
 
 def test_the_worst_place_is_found() -> None:

@@ -53,15 +53,19 @@ FAULTS: dict[str, Fault] = {
     "positions_doubled": Fault("ATN432", r"its positions are wrong, and nothing else", PACKED),
     "positions_run_on": Fault(
         "ATN432",
-        r"see the documents before it .*\n(.*\n)*.*positions of document \d+ are 2\d\d",
+        r"attend to earlier documents in the row.*\n(.*\n)*.*positions of document \d+ are 2\d\d",
         f"{PACKED} --isolation positions",
     ),
-    "mask_of_ones": Fault("ATN432", r"see the documents before it .*\n(.*\n)*.*a mask of shape \(2, \d+\)", PACKED),
-    "mask_without_documents": Fault("ATN432", r"see the documents before it .*\n(.*\n)*.*shape \(2, 1, ", PACKED),
+    "mask_of_ones": Fault(
+        "ATN432", r"attend to earlier documents in the row.*\n(.*\n)*.*a mask of shape \(2, \d+\)", PACKED
+    ),
+    "mask_without_documents": Fault(
+        "ATN432", r"attend to earlier documents in the row.*\n(.*\n)*.*shape \(2, 1, ", PACKED
+    ),
     "mask_not_causal": Fault("ATN432", r"the ones that follow them: attention is not causal", PACKED),
     "padding_seen": Fault("ATN432", r"its tokens see padding"),
     "kernel_not_causal": Fault("ATN432", r"the whole row, what follows included: attention is not causal"),
-    "kernel_ignores_the_mask": Fault("ATN432", r"see the documents before it", PACKED),
+    "kernel_ignores_the_mask": Fault("ATN432", r"attend to earlier documents in the row", PACKED),
     "kernel_of_another_scale": Fault("ATN432", r"scores are 0.5 times .* softmax_scale"),
     "kernel_sees_a_window": Fault("ATN432", r"the last 5 tokens alone: a window"),
     # Modules of the model.
@@ -111,7 +115,7 @@ FAULTS: dict[str, Fault] = {
     # Later steps.
     "stale_batch": Fault("ATN431", r"4 documents went in more than once among the first 96"),
     "labels_wrong_in_step_three": Fault("ATN431", r"step 3: \d+ of \d+ labels are not the token at their place"),
-    "mask_lost_in_step_three": Fault("ATN432", r"step 3: its tokens see the documents before it", PACKED),
+    "mask_lost_in_step_three": Fault("ATN432", r"step 3: its tokens attend to earlier documents in the row", PACKED),
     "sum_from_step_two": Fault("ATN433", r"step 2: .*the sum over target tokens, not their mean"),
     # Learning.
     "learning_rate_zero": Fault("ATN436", r"it does not learn"),

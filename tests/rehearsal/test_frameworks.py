@@ -93,21 +93,21 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         'llamafactory.data.collator\nif self.block_diag_attn and self.attn_implementation != "flash_attention_2":'
         "\nif False:",
         "ATN432",
-        "see the documents before it",
+        "attend to earlier documents in the row",
     ),
     "ms-swift-positions": (
         "ms-swift-packed",
         "swift.template.base\npacked['position_ids'] = sum((list(range(x)) for x in length), start=[])"
         "\npacked['position_ids'] = list(range(sum(length)))",
         "ATN432",
-        "see the documents before it",
+        "attend to earlier documents in the row",
     ),
     "axolotl-positions": (
         "axolotl-packed",
         'axolotl.utils.collators.batching\nelif feature == "position_ids" and self.squash_position_ids:'
         '\nelif feature == "position_ids":',
         "ATN432",
-        "see the documents before it",
+        "attend to earlier documents in the row",
     ),
     "openrlhf-prompts": (
         "openrlhf-packed",
@@ -167,7 +167,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "trl.trainer.dpo_trainer\noutputs = model(input_ids, **model_kwargs)\n"
         'model_kwargs.pop("position_ids"); outputs = model(input_ids, **model_kwargs)',
         "ATN432",
-        "see the documents before it",
+        "attend to earlier documents in the row",
     ),
     "verl-ranks": (
         "verl-no-padding",
@@ -204,7 +204,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "position_ids = torch.clip(torch.cumsum(attention_mask, dim=-1) - 1, min=0, max=None)\n"
         "position_ids = torch.arange(attention_mask.numel()).reshape(attention_mask.shape)",
         "ATN432",
-        "see the documents before it",
+        "attend to earlier documents in the row",
     ),
     "verl-grpo-prompts": (
         "verl-grpo",
@@ -247,7 +247,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "position_ids_rmpad = position_ids.values().unsqueeze(0)  # (1, total_nnz)\n"
         "position_ids_rmpad = torch.arange(position_ids.values().numel()).unsqueeze(0)",
         "ATN432",
-        "see the documents before it",
+        "attend to earlier documents in the row",
     ),
     "verl-dapo-positions": (
         "verl-dapo",
@@ -268,7 +268,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "openrlhf.utils.deepspeed.deepspeed\nsubstitute_hf_flash_attn(self.ring_attn_group, self.ring_head_stride)"
         "\npass",
         "ATN432",
-        "do not see what rests on the ranks before",
+        "do not attend to the row's parts on other ranks",
     ),
     "openrlhf-ring-positions": (
         "openrlhf-ring",
@@ -296,7 +296,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "swift.sequence_parallel.sequence_parallel\nALL_ATTENTION_FUNCTIONS['flash_attention_2'] = partial("
         "\nALL_ATTENTION_FUNCTIONS['flash_attention_2_unused'] = partial(",
         "ATN432",
-        "do not see what rests on the ranks before",
+        "do not attend to the row's parts on other ranks",
     ),
     "ms-swift-ulysses-gradients": (
         "ms-swift-ulysses",
@@ -309,7 +309,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "verl.models.transformers.monkey_patch\n"
         "flash_attention._flash_attention_forward = _ulysses_flash_attention_forward\npass",
         "ATN432",
-        "do not see what rests on the ranks before",
+        "do not attend to the row's parts on other ranks",
     ),
     "verl-ulysses-loss": (
         "verl-ulysses",

@@ -28,7 +28,7 @@ from tests.rehearsal.test_command import make_environment
 
 LAUNCH = (
     "python train.py --model_name_or_path {0} --data_path x.jsonl --per_device_train_batch_size 8 --learning_rate 1e-5 "
-    "--gradient_accumulation_steps 4 --max_length 2048 --max_steps 1000"
+    "--gradient_accumulation_steps 4 --max_length 2048 --max_steps 1000 --output_dir out"
 )
 
 
@@ -38,7 +38,7 @@ CASES = (
     Case("", f"{POSITIONS} --bf16"),
     Case("", PACKED, ranks=2),
     Case("", "--answers_only --loss hidden_labels"),
-    Case("positions_run_on", POSITIONS, "ATN432", r"see the documents before it"),
+    Case("positions_run_on", POSITIONS, "ATN432", r"attend to earlier documents in the row"),
     Case("shifted_twice", "", "ATN433", r"labels shifted twice"),
     Case("mean_of_rows", "", "ATN433", r"the mean over each row's target tokens"),
     Case("labels_shifted", "", "ATN431", r"labels are shifted before"),

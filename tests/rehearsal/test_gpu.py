@@ -73,7 +73,7 @@ def test_positions_that_are_lost_are_named(attncheck: Run, tmp_path: Path, marke
     require_gpus(1)
     report = rehearse(attncheck, tmp_path, FLATTENED, fault="positions")
     findings = [finding for finding in report["findings"] if finding["code"] == "ATN432"]
-    assert findings and "see the documents before it in the row" in findings[0]["message"]
+    assert findings and "attend to earlier documents in the row" in findings[0]["message"]
 
 
 @pytest.mark.gpu

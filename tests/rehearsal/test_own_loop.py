@@ -164,8 +164,8 @@ FACTORS = ("not_divided_by_accumulation", "sum", "times_seven")
 END_TO_END = ("cache", *(pytest.param(fault, marks=pytest.mark.nightly) for fault in ("", "positions", "shift")))
 FOUND = {
     "": (),
-    "cache": ("ATN432", "see the documents before it in the row"),
-    "positions": ("ATN432", "see the documents before it in the row"),
+    "cache": ("ATN432", "attend to earlier documents in the row"),
+    "positions": ("ATN432", "attend to earlier documents in the row"),
     "shift": ("ATN433", "the loss is not of each next token: the loss is"),
 }
 

@@ -48,7 +48,7 @@ FAULTS: dict[str, Fault] = {
     "truncated": Fault("ATN431", r"\d+ of \d+ documents are cut before their end: \d+ words"),
     # What tokens see.
     "padding_seen": Fault("ATN432", r"its tokens see padding"),
-    "documents_leak": Fault("ATN432", r"see the documents before it in the row", "--padding_free"),
+    "documents_leak": Fault("ATN432", r"attend to earlier documents in the row", "--padding_free"),
     # The loss.
     "swapped": Fault("ATN433", rf"chosen and rejected answers are swapped{SAME_LOSS}"),
     "swapped_data": Fault("ATN433", rf"chosen and rejected answers are swapped{SAME_LOSS}"),

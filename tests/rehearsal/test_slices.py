@@ -28,7 +28,7 @@ ZIGZAG = "--order zigzag"
 GROUP = "size of the sequence-parallel group"
 FAULTS: dict[str, Fault] = {
     "slices_alone": Fault(
-        "ATN432", r"do not see what stands on the ranks before.*100% .*\n(.*\n)*no attention layer com"
+        "ATN432", r"do not attend to the row's parts on other ranks.*100% .*\n(.*\n)*no attention layer com"
     ),
     "positions_anew": Fault("ATN432", r"positions begin anew on each rank, and nothing else is wrong"),
     "zigzag_assumed": Fault("ATN432", r"takes the row's contiguous slices for zigzag ones"),
@@ -45,7 +45,10 @@ FAULTS: dict[str, Fault] = {
 }
 # The same faults in another order of slices, on more ranks, in bfloat16.
 MORE_FAULTS: dict[str, tuple[str, Fault]] = {
-    "slices alone, zigzag": ("slices_alone", Fault("ATN432", r"do not see what stands on the ranks before", ZIGZAG)),
+    "slices alone, zigzag": (
+        "slices_alone",
+        Fault("ATN432", r"do not attend to the row's parts on other ranks", ZIGZAG),
+    ),
     "positions, zigzag": ("positions_anew", Fault("ATN432", r"positions begin anew on each rank", ZIGZAG)),
     "labels, zigzag": ("labels_lost", Fault("ATN433", r"its last token has no target", ZIGZAG)),
     "labels, within rounding": ("labels_lost", Fault("ATN434", r"its last token has no target", "--bf16")),

@@ -44,7 +44,7 @@ CASES = {
     "wrapped": Case(
         "--packing --packing_strategy wrapped --attn_implementation sdpa",
         ("ATN432",),
-        "see the documents before it",
+        "attend to earlier documents in the row",
         "--packing_strategy bfd",
     ),
     "answers": Case("--assistant_only_loss"),

@@ -218,7 +218,10 @@ GOOD = codec.to_plain(full_lock())
         (json.dumps({**GOOD, "lock_schema": 0}).encode(), "no attncheck wrote"),
         (json.dumps({**GOOD, "packages": [{"name": "torch"}]}).encode(), "$.packages[0]: version is missing"),
         (json.dumps({**GOOD, "packages": {"torch": "2.11"}}).encode(), "$.packages: expected an array"),
-        (json.dumps({**GOOD, "errors": [{**GOOD["errors"][0], "worst": float("nan")}]}).encode(), "NaN is no number"),
+        (
+            json.dumps({**GOOD, "errors": [{**GOOD["errors"][0], "worst": float("nan")}]}).encode(),
+            "NaN is not a number",
+        ),
         (json.dumps({**GOOD, "errors": [{**GOOD["errors"][0], "answer": "good"}]}).encode(), "expected one of pass"),
     ],
 )

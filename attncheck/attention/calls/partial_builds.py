@@ -22,7 +22,7 @@ FLASH_ATTN_2_SWITCHES: dict[str, tuple[str, Callable[[Case], bool]]] = {
     "DROPOUT": ("dropout", lambda case: case.dropout > 0),
     "LOCAL": ("windows", lambda case: case.windowed),
     "ALIBI": ("ALiBi", lambda case: case.alibi),
-    "UNEVEN_K": ("head_dim that is no multiple of 32", lambda case: case.head_dim % 32 != 0),
+    "UNEVEN_K": ("head_dim that is not a multiple of 32", lambda case: case.head_dim % 32 != 0),
 }
 FLASH_ATTN_3_SWITCHES: dict[str, tuple[str, Callable[[Case], bool]]] = {
     "BACKWARD": ("backward", lambda case: case.backward),

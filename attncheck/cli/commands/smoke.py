@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,6 +37,7 @@ from attncheck.core.io.errors import BadUsage, Unanswered
 if TYPE_CHECKING:
     from attncheck.rehearsal import run as rehearsal
 
+REPOSITORY = re.compile(r"\w[\w.-]*/[\w.-]+")  # owner/name, of the Hub
 LAUNCH_ENDINGS = (".sh", ".bash", ".yaml", ".yml", ".toml", ".slurm", ".sbatch")
 
 Target = Annotated[
@@ -210,6 +212,8 @@ def choose_model(name: str) -> str:
 
     if "/" not in name or os.path.exists(name) or not isinstance(read_model(name), Unreadable):
         return name
+    if not REPOSITORY.fullmatch(name):
+        raise Unanswered(f"there is no folder {name}; to train a shape: attncheck smoke llama")
     download = f"hf download {name} config.json"
     if not (shape := find_shape(name)):
         raise Unanswered(f"{name} is not cached: {download}; or train a shape: attncheck smoke llama")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -101,6 +102,29 @@ def drop_switches(launch: Launch, names: Sequence[str]) -> Iterator[Edit]:
     for _, word in find_switches(launch, names):
         if word.span[0] >= 0:
             yield Edit(word.location.source or launch.source.name, word.span, "")
+
+
+def edit_options(launch: Launch, values: Mapping[str, str]) -> Iterator[Edit]:
+    """Yield the edits that give these values to the options of a launch's command that have such a name.
+
+    Raises `ValueError` for a word that is put together from several places.
+    """
+    for index, word in enumerate(launch.words):
+        name, equals, _ = word.text.partition("=")
+        value = values.get(name.lstrip("-").replace("-", "_")) if name.startswith("-") else None
+        if value is None:
+            continue
+        if equals:
+            yield edit_word(launch, word, f"{name}={shlex.quote(value)}")
+        elif index + 1 < len(launch.words):
+            yield edit_word(launch, launch.words[index + 1], shlex.quote(value))
+
+
+def edit_word(launch: Launch, word: Word, text: str) -> Edit:
+    """Return the edit that replaces a word of a launch's command. Raises `ValueError` where it is nowhere."""
+    if word.span[0] < 0:
+        raise ValueError(f"{word.text} is put together from several places")
+    return Edit(word.location.source or launch.source.name, word.span, text)
 
 
 def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from attncheck.core.facts import Known
-from attncheck.core.job import Job
+from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Plan
 from attncheck.core.rehearsal import NORMALISATIONS, JobCut, Materials, Objective
@@ -21,7 +21,10 @@ from attncheck.lint.fields.plan_writing import VersionCheck
 from attncheck.lint.fields.rehearsing import (
     LEARNING_RATE,
     cut_attention,
+    drop_switches,
+    edit_options,
     find_options,
+    find_switches,
     get_first_option,
     get_option,
     is_number,
@@ -29,6 +32,7 @@ from attncheck.lint.fields.rehearsing import (
 from attncheck.lint.fields.script_options import (
     LENGTH_OPTIONS,
     MODEL_OPTIONS,
+    PACKING_SWITCHES,
     find_data_option,
     list_stand_ins,
     point_to_materials,
@@ -104,8 +108,11 @@ def _get_size(launch: Launch, names: tuple[str, ...], default: int) -> int:
 
 
 def write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
-    """Return no edits: its settings are its own."""
-    return ()
+    """Return the edits of what many scripts share: an option that names the attention, a switch that packs."""
+    attention = sets.get("attn_implementation")
+    values = dict.fromkeys(find_options(launch, ATTENTION_OPTIONS), attention) if attention else {}
+    dropped = [name for name, value in sets.items() if name in PACKING_SWITCHES and value == DROP]
+    return (*edit_options(launch, values), *drop_switches(launch, dropped))
 
 
 def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
@@ -129,10 +136,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     options |= dict.fromkeys(find_options(launch, RATE_OPTIONS), LEARNING_RATE)
     options |= dict.fromkeys(find_options(launch, WARM_UP_OPTIONS), "0")
     attention = cut_attention(job, materials)
-    if attention.sets:
-        options |= dict.fromkeys(find_options(launch, ATTENTION_OPTIONS), attention.sets["attn_implementation"])
     return JobCut(
-        {},
+        attention.sets if find_options(launch, ATTENTION_OPTIONS) else {},
         "every",
         OBJECTIVE,
         environ=stand_in(materials),
@@ -140,6 +145,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         data=get_option(launch, find_data_option(launch)),
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*list_stand_ins(launch), *attention.remarks),
+        mends=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),
     )
 
 

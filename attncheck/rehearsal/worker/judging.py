@@ -28,6 +28,7 @@ CAUSES = {
     "gradients": ("batch", "documents", "loss", "update"),
     "learning": ("batch", "update"),
 }
+OF_STEPS = ("update", "loss", "gradients")  # without one, "learning" says so
 MAX_STEPS = 3  # that the watcher records
 LATER = ("batch", "documents", "loss", "gradients")  # that are judged of the later steps too
 PACKAGE = "attncheck.rehearsal.worker.checks"
@@ -59,7 +60,10 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
                 send({"device": evidence.step.calls[0].description["device"]})  # that the launch trained on
             if not evidence.judged_pieces:
                 raise ValueError("no token that went in is a document's: other data, or another tokenizer")
-            result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)
+            if evidence.unstepped and item in OF_STEPS:
+                result = CheckResult(item, "skipped", "no optimiser took a step")
+            else:
+                result = importlib.import_module(f"{PACKAGE}.{item}").run(evidence)
             if item in LATER and judge_result(result) in ("pass", "warn"):
                 later = _read_later(Path(message["stage"]), evidence) if later is None else later
                 result = _judge_later(result, later)

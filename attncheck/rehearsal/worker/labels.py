@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,6 +21,7 @@ from attncheck.core.rehearsal import Targets
 from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
 
 IGNORED = -100
+SHIFTS = {1: "the next token", -1: "the token before"}
 MAX_ROWS = 4  # that are shown
 MAX_SHOWN = 600  # tokens of a row
 ANSWERS: tuple[Role, ...] = ("assistant", "thinking")
@@ -236,7 +237,12 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
     learned = sum(count.learned for count in counts.values())
     if not learned:
         return ["nothing is learned: every label is -100"], []
-    problems = [*_find_shifted(rows), *_find_beginnings(rows, tokenizer), *_find_padding(counts)]
+    problems = list(_find_shifted(rows))
+    shift = _find_shift(rows)
+    if shift:  # roles are judged by the labels that were meant: those of the wrong places would be blamed again
+        rows = [replace(row, labels=_move(row.labels, shift)) for row in rows]
+        counts = {count.role: count for count in count_roles(rows)}
+    problems += [*_find_beginnings(rows, tokenizer), *_find_padding(counts)]
     notes: list[str] = []
     if targets != "labelled":
         problems += _find_unlearned(rows, counts, targets)
@@ -253,20 +259,34 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
     return problems, notes
 
 
+def _find_shift(rows: Sequence[Row]) -> int:
+    """Return how many places after its own place the token is that a label names: 1, -1, or 0 if it is no such shift."""
+    places = [(row, place) for row in rows for place, label in enumerate(row.labels) if label != IGNORED]
+    same = sum(row.labels[place] == row.tokens[place] for row, place in places)
+    for shift in SHIFTS if same < len(places) else ():
+        shifted = sum(
+            0 <= place + shift < len(row.tokens) and row.labels[place] == row.tokens[place + shift]
+            for row, place in places
+        )
+        if shifted > max(same, 0.9 * len(places)):
+            return shift
+    return 0
+
+
+def _move(labels: Sequence[int], shift: int) -> list[int]:
+    """Return labels at the places of the tokens that they name."""
+    return [IGNORED, *labels[:-1]] if shift > 0 else [*labels[1:], IGNORED]
+
+
 def _find_shifted(rows: Sequence[Row]) -> Iterator[str]:
     """Yield that labels are other tokens than those at their places."""
     places = [(row, place) for row in rows for place, label in enumerate(row.labels) if label != IGNORED]
     same = sum(row.labels[place] == row.tokens[place] for row, place in places)
     if same == len(places):
         return
-    for shift, text in ((1, "the next token"), (-1, "the token before")):
-        shifted = sum(
-            0 <= place + shift < len(row.tokens) and row.labels[place] == row.tokens[place + shift]
-            for row, place in places
-        )
-        if shifted > max(same, 0.9 * len(places)):
-            yield f"labels are off by one: the label of a token is {text}, and the model shifts labels once more"
-            return
+    if shift := _find_shift(rows):
+        yield f"labels are off by one: the label of a token is {SHIFTS[shift]}, and the model shifts labels once more"
+        return
     yield f"{len(places) - same} of {len(places)} labels are not the token at their place"
 
 

@@ -21,7 +21,8 @@ def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterat
     holder[places] = torch.arange(places.shape[0])[:, None].expand_as(places)
     local[places] = torch.arange(places.shape[1]).expand_as(places)
     same_rank, same_document = _equal(holder), _equal(documents)
-    before, here = causal(length), "its tokens do not see what rests on the ranks before: attention is over each rank"
+    before = causal(length)
+    here = "its tokens do not attend to the row's parts on other ranks: attention is over each rank"
     yield f"{here}'s slice alone", same_rank & before & same_document
     in_slice = same_rank & (local[:, None] >= local[None, :])
     yield f"{here}'s slice alone, in the order of its tokens", in_slice & same_document

@@ -98,7 +98,7 @@ def test_packages_and_folders_of_files(tmp_path: Path) -> None:
         "config/model/small.yaml": "c: 1",
         "config/model/large.yaml": "d: 1",
         "config/headed/moved.yaml": "# @package root.here\ne: 1",
-        "config/deep/top.yaml": "defaults:\n  - inner: x\n  - /model@model: small\n  - alongside@_here_\nf: 1",
+        "config/deep/top.yaml": "defaults:\n  - inner: x\n  - /model@model: small\n  - beside@_here_\nf: 1",
         "config/deep/inner/x.yaml": "g: 1",
         "config/deep/beside.yaml": "h: 1",
     }

@@ -2,7 +2,7 @@
 
 What it checks: the refusals that flash-attn's extension holds. Each part that a build leaves out brings its message
 ("This flash attention build does not support backward."); a whole build holds none of them. They are compared with what
-training needs, and with the model: windows, soft-capping, dropout, ALiBi, a head size that is no multiple of 32.
+training needs, and with the model: windows, soft-capping, dropout, ALiBi, a head size that is not a multiple of 32.
 
 Why it matters: images made for inference, and builds made in a hurry, leave out the backward pass or rarer parts. The
 import works, and the first step raises.
@@ -55,7 +55,7 @@ def _list_wants(model: Model | None) -> Iterator[tuple[str, str]]:
         yield "ALIBI", f"ALiBi, which {model.model_type} has"
     uneven = [dim for dim in model.head_dims if dim % 32]
     if uneven:
-        yield "UNEVEN_K", f"head size {uneven[0]} of {model.model_type}, which is no multiple of 32"
+        yield "UNEVEN_K", f"head size {uneven[0]} of {model.model_type}, which is not a multiple of 32"
 
 
 RULE = Rule("ATN174", "error", check, needs=frozenset({"flash", "ring"}))

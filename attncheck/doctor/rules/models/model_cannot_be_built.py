@@ -6,7 +6,7 @@ named are those without which it can be built.
 
 Why it matters: `from_pretrained` builds the same class in the same way and raises the same, on every rank, after the
 job was queued: a pad_token_id past the vocabulary ("Padding_idx must be within num_embeddings"), a rope_type or an
-activation that this release does not know (KeyError), a hidden size that is no multiple of the heads.
+activation that this release does not know (KeyError), a hidden size that is not a multiple of the heads.
 
 What to do: correct the field that is named. An id of a token, a dtype or `architectures` can be taken out; a size has
 to be the checkpoint's own; a rope_type that is newer than this transformers needs a newer one.

@@ -231,7 +231,7 @@ def _check_batch(
         return
     sharing = f" × {ranks_per_row} ranks that share a row" if ranks_per_row > 1 else ""
     of_role = f" of the {role}" if values.trainer == "ppo" else ""
-    message = f"{values.option('train.batch_size')} {global_batch}{sharing} is no multiple of "
+    message = f"{values.option('train.batch_size')} {global_batch}{sharing} is not a multiple of "
     message += f"{values.option('train.micro_batch_size')} {micro_batch} × {world_size} processes{of_role}"
     quote = "Gradient accumulation steps: 0 has to be greater"
     if steps:

@@ -356,7 +356,7 @@ def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]
         generation_batch = rows * reading.world_size * steps
         if generation_batch % size:
             text = f"generation batch of {rows} × {reading.world_size} ranks × {steps} steps = {generation_batch}"
-            text += f" is no multiple of num_generations {size}: ValueError"
+            text += f" is not a multiple of num_generations {size}: ValueError"
             yield SettingProblem(
                 "refuses",
                 text,

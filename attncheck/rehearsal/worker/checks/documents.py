@@ -22,7 +22,7 @@ from attncheck.rehearsal.worker.truth import token_errors
 # transformers 5.17.0 masking_utils.py (`_preprocess_mask_arguments`): packed documents are looked for without a cache.
 SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
 MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
-SEES = "its tokens see"
+SEES = ("its tokens see", "its tokens attend to earlier documents")  # which explain what differs
 MEANT = re.compile(r"lora_dropout|neftune")  # what launches alone set, of adapters or of noise
 ALONE = "not asked: documents share rows in the launch, and here each has its own row"
 UNJUDGED = "the hidden states of the step were not seen"
@@ -129,8 +129,8 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     yield from name_first_module(evidence, shown)
     if piece.call.places is not None and not attention_communicates(evidence.step.ranks):
         yield (
-            "no attention layer communicates with the ranks that share its rows: its tokens do not see what rests on "
-            "the ranks before"
+            "no attention layer communicates with the ranks that share its rows: its tokens do not attend to the "
+            "row's parts on other ranks"
         )
     count = len(evidence.judged_pieces)
     name = evidence.step.index.name_document(piece.segment.document)
