@@ -31,7 +31,8 @@ from tests.rehearsal.test_command import make_environment
 
 LAUNCH = (
     "python train.py --model_name_or_path {0} --data_path {1} --per_device_train_batch_size 8 --learning_rate 1e-5 "
-    "--gradient_accumulation_steps 4 --max_length 2048 --max_steps 1000 --packing --isolation positions --output_dir out"
+    "--gradient_accumulation_steps 4 --max_length 2048 --max_steps 1000 --packing --isolation positions "
+    "--output_dir out"
 )
 
 

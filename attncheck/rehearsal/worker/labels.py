@@ -260,7 +260,7 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
 
 
 def _find_shift(rows: Sequence[Row]) -> int:
-    """Return how many places after its own place the token is that a label names: 1, -1, or 0 if it is no such shift."""
+    """Return how far after its own place the token is that a label names: 1, -1, or 0 if labels are not shifted."""
     places = [(row, place) for row in rows for place, label in enumerate(row.labels) if label != IGNORED]
     same = sum(row.labels[place] == row.tokens[place] for row, place in places)
     for shift in SHIFTS if same < len(places) else ():

@@ -17,6 +17,7 @@ from attncheck.core.launch import Kind, Source
 from attncheck.core.rehearsal import JobCut
 from attncheck.lint.fields.effect_cuts import CutEffects, cut_effects, is_harmless
 from attncheck.lint.fields.effects import Effect, find_effect
+from attncheck.lint.fields.rehearsing import edit_options
 from attncheck.lint.files.configuration import parse_entries
 from attncheck.lint.rewriting import format_with_files, read_launches, rewrite
 from attncheck.rehearsal import cutting
@@ -77,7 +78,7 @@ def cut_wholly(
     made = dataclasses.replace(made, trust_remote_code=trust_remote_code)
     cut = cutting.cut_job(read, made)
     launch = read.recognised.launch
-    rewritten = rewrite(read, cut.sets, tuple(cutting._edit_options(launch, cut)))
+    rewritten = rewrite(read, cut.sets, tuple(edit_options(launch, cut.options)))
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options}, made)
     command, written = format_with_files(effects.launch, STAGE)
     texts = written.values() if effects.launch.words else (effects.launch.source.text,)
