@@ -42,7 +42,7 @@ HOST_OPTIONS = (
     "-machinefile",
 )  # mpirun's, deepspeed's
 # Of a model that is trained on from its own weights: at the small model's rate it would lose what it knows.
-RATES = ("learning_rate", "optim.lr", "adam.lr")
+RATES = ("learning_rate", "lr", "max_lr", "optim.lr", "adam.lr")
 
 
 class NothingToRehearse(Unanswered):
@@ -164,7 +164,10 @@ def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
             f"{read.job.location}: {read.recognised.framework.name}'s {read.job.trainer} is rehearsed with a small "
             "model alone: leave out --full-model"
         )
-    return replace(cut, sets={name: value for name, value in cut.sets.items() if name not in RATES})
+    sets, options = (
+        {name: value for name, value in given.items() if name not in RATES} for given in (cut.sets, cut.options)
+    )
+    return replace(cut, sets=sets, options=options)
 
 
 def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:

@@ -266,4 +266,5 @@ def test_what_was_judged_before_an_interrupt_is_kept(marker: str) -> None:
     assert result.interrupted and result.exit_code == 130
     reasons = {outcome.because for outcome in result.results if outcome.status == "skipped"}
     assert "not reached: interrupted" in reasons
-    assert len(result.results) == len(chosen) and result.controls
+    assert len(result.results) == len(chosen)
+    assert result.controls or result.count_status("caught")  # whichever ended first

@@ -82,7 +82,7 @@ FAULTS = (
                "labels made for the user's own loss", change_script(LABELS, LABELS + "    labels = labels.roll(-1)\n"),
                "shifted"),
     make_fault("script-positions-missing", "ATN432", "a collator that packs and gives no position_ids",
-               "packing in TRL before 0.23", change_script(POSITIONS, "}"), "documents before it"),
+               "packing in TRL before 0.23", change_script(POSITIONS, "}"), "earlier documents"),
     make_fault("script-averages-batches", "ATN433", "a loss that is the mean of each batch, over the accumulation",
                "transformers before 4.46", change_script(LOSS, "model(**batch).loss / len(batches)"), "batches"),
     make_fault("script-loses-a-gradient", "ATN434", "a layer whose gradient is halved",
