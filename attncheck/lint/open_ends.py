@@ -63,7 +63,8 @@ def soften_problems(job: Job, launch: Launch) -> Job:
 
 def _soften_problem(problem: SettingProblem, unresolved: Sequence[Setting], launch: Launch) -> SettingProblem | None:
     """Return a problem as mild as its evidence; None if a script computes it, or an unread file may set it."""
-    if not problem.universal and not problem.location.source and lacks_configuration(launch):
+    is_absence = problem.consequence == "refuses" and not problem.universal and not problem.location.source
+    if is_absence and lacks_configuration(launch):
         return None
     if problem.universal or problem.mild:
         return problem
@@ -110,8 +111,6 @@ def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None
     if unresolved:
         reason = describe_unresolved(unresolved[0])
     elif launch.open_ends and finding.severity == "error" and set(finding.locations) == {job.location}:
-        if lacks_configuration(launch):
-            return None
         reason = describe_open_ends(launch)
     else:
         return finding

@@ -121,7 +121,7 @@ def edit_options(launch: Launch, values: Mapping[str, str]) -> Iterator[Edit]:
 
 
 def edit_word(launch: Launch, word: Word, text: str) -> Edit:
-    """Return the edit that replaces a word of a launch's command. Raises `ValueError` where it is nowhere."""
+    """Return the edit that replaces a word of a launch's command. Raises `ValueError` if it is nowhere."""
     if word.span[0] < 0:
         raise ValueError(f"{word.text} is put together from several places")
     return Edit(word.location.source or launch.source.name, word.span, text)
@@ -186,7 +186,7 @@ def _list_gpu_settings(job: Job) -> list[str]:
 
 @dataclass(frozen=True)
 class AttentionCut:
-    """What stands for a job's attention where no GPU is: settings, whether flash-attn is emulated, and the remark."""
+    """What replaces a job's attention without a GPU: settings, whether flash-attn is emulated, and the remark."""
 
     sets: Mapping[str, str]
     emulates_flash_attn: bool = False

@@ -101,7 +101,7 @@ def test_argparse_takes_beginnings_and_hyphens() -> None:
 def test_a_switch_without_a_default_needs_a_value() -> None:
     job = read_job(SFT_COMMAND + "--bf16 --packing")
     assert [
-        (problem.message.split(" is")[0], problem.sets) for problem in job.problems if problem.consequence == "refuses"
+        (problem.message.split(" has")[0], problem.sets) for problem in job.problems if problem.consequence == "refuses"
     ] == [("--bf16", {"bf16": "true"})]
     assert read_job(SFT_COMMAND + "--bf16 --packing", "0.18.2").problems[0].consequence == "wrong", (
         "a plain bool until 0.18"
