@@ -129,6 +129,17 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     return _cut_ring(cut, read.job.plan.ring_size, materials)
 
 
+def lay_files(cut: JobCut, materials: Materials) -> None:
+    """Make the data's folder, the model's other path, and the files that the cut launch reads next to the data."""
+    os.makedirs(materials.data, exist_ok=True)
+    if cut.model_alias:
+        os.makedirs(os.path.dirname(cut.model_alias), exist_ok=True)
+        os.symlink(materials.model, cut.model_alias)
+    for name, text in cut.files.items():
+        with open(os.path.join(materials.data, name), "w") as stream:
+            stream.write(text)
+
+
 def find_data(read: ReadLaunch, cut: JobCut) -> str:
     """Return the data that a launch names, from the folder into which it changes, if they are there."""
     path = os.path.join(read.recognised.launch.folder, os.path.expanduser(cut.data))

@@ -21,10 +21,9 @@ from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting, execution
 from attncheck.rehearsal.cutting import NothingToRehearse
-from attncheck.rehearsal.run import LAUNCH_FACTOR, runs_own_script
+from attncheck.rehearsal.run import ask_worker, run_cut
 from attncheck.workers.execution import ExecutionTarget
-from attncheck.workers.pool import Event, Job, Pool
-from attncheck.workers.sandboxed import NOT_STARTED
+from attncheck.workers.pool import Event
 from attncheck.workers.scratch import scratch_folder
 
 CODE = "ATN439"
@@ -134,13 +133,7 @@ def _prepare(
     folder: str, cut: JobCut, materials: Materials, tokenizer: str, request: LabelsRequest, target: ExecutionTarget
 ) -> dict[str, Any]:
     """Fill the folder with a small model, its tokenizer and conversations. Raises `Unanswered`."""
-    os.makedirs(materials.data, exist_ok=True)
-    if cut.model_alias:
-        os.makedirs(os.path.dirname(cut.model_alias), exist_ok=True)
-        os.symlink(materials.model, cut.model_alias)
-    for name, text in cut.files.items():
-        with open(os.path.join(materials.data, name), "w") as stream:
-            stream.write(text)
+    cutting.lay_files(cut, materials)
     message = {
         "task": "attncheck.rehearsal.worker.conversations:prepare",
         "model": SMALL,
@@ -161,15 +154,8 @@ def _prepare(
 
 def _ask_worker(message: dict[str, Any], target: ExecutionTarget) -> Event | None:
     """Return what a worker answers to a job of one item."""
-    events: list[Event] = []
-
-    def on_event(event: Event) -> None:
-        if event.kind not in ("started", "step"):
-            events.append(event)
-
     message = {"device": "cpu", "threads": target.threads_per_worker(1), **message}
-    Pool(target.python, 1).run([Job("labels", message, ("labels",), target.seconds * 3.0)], on_event)
-    return events[-1] if events else None
+    return ask_worker(target, message, ("labels",))[0].get("labels")
 
 
 def _run_step(
@@ -184,26 +170,16 @@ def _run_step(
     """Run the launch for one step; return why it took none, "" if it did."""
     location = read.job.location
     cut_launch = cutting.cut_launch(read, cut, {}, folder, materials, request.runs_substitutions)
-    for path, text in cut_launch.files.items():
-        with open(path, "w") as stream:
-            stream.write(text)
-    run_request = execution.RunRequest(
-        cut_launch.command,
-        {**cut_launch.cut.environ, "ATTNCHECK_BATCHES": "1"},
-        cut_launch.cut.emulates_flash_attn,
+    ended = run_cut(
+        read,
+        cut_launch,
+        folder,
+        target,
         1,
-        target.seconds * LAUNCH_FACTOR,
-        runs_own_script(read) and not request.trusts_script,
-        folders=cut_launch.folders,
+        lambda text: report_progress(f"{location}: {text}"),
+        {"ATTNCHECK_BATCHES": "1"},
+        request.trusts_script,
     )
-    ended = execution.run_launch(
-        run_request, folder, target.python, lambda text: report_progress(f"{location}: {text}")
-    )
-    if ended.returncode == NOT_STARTED and ended.isolation.files == "none":
-        raise Unanswered(
-            f"{location}: neither user namespaces nor Landlock are available, so nothing would keep the script from "
-            "writing to your files: --trust-script runs it"
-        )
     if execution.count_ranks(folder):
         return ""
     failure = execution.read_watcher_failures(folder)

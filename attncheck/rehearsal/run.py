@@ -216,13 +216,7 @@ def _rehearse(
 
 def _make_materials(stage: _Stage, cut: JobCut) -> None:
     """Fill the stage's folder with the model, its tokenizer, the documents, extensions. Raises `Unanswered`."""
-    os.makedirs(stage.materials.data, exist_ok=True)
-    if cut.model_alias:
-        os.makedirs(os.path.dirname(cut.model_alias), exist_ok=True)
-        os.symlink(stage.materials.model, cut.model_alias)
-    for name, text in cut.files.items():
-        with open(os.path.join(stage.materials.data, name), "w") as stream:
-            stream.write(text)
+    cutting.lay_files(cut, stage.materials)
     built = extensions.find_built(stage.read.snapshot, os.environ)
     if built is not None:
         extensions.copy_built(built, Path(stage.folder) / extensions.FOLDER)
@@ -275,16 +269,24 @@ def _choose_model(read: ReadLaunch) -> tuple[str, str]:
 
 
 def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...]) -> dict[str, Event]:
+    events, device = ask_worker(stage.target, message, items)
+    stage.device = stage.device or device
+    return events
+
+
+def ask_worker(
+    target: ExecutionTarget, message: Mapping[str, Any], items: tuple[str, ...]
+) -> tuple[dict[str, Event], Mapping[str, Any]]:
+    """Return the last event of each item that a worker came to, and the device that it named."""
     events: dict[str, Event] = {}
 
     def on_event(event: Event) -> None:
         if event.kind not in ("started", "step"):
             events[event.item] = event
 
-    pool = Pool(stage.target.python, 1)
-    pool.run([Job("rehearsal", message, items, stage.target.seconds * 3.0)], on_event)
-    stage.device = stage.device or pool.device
-    return events
+    pool = Pool(target.python, 1)
+    pool.run([Job("rehearsal", message, items, target.seconds * 3.0)], on_event)
+    return events, pool.device
 
 
 def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> RehearsedLaunch:
@@ -292,22 +294,12 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     cut_launch = cutting.cut_launch(
         stage.read, cut, sets, stage.folder, stage.materials, stage.request.runs_substitutions
     )
-    for path, text in cut_launch.files.items():
-        with open(path, "w") as stream:
-            stream.write(text)
     location = str(stage.read.job.location)
     prefix = f"{location}{f' with {tried}' if tried else ''}: "
     ended = _execute(stage, cut_launch, stage.materials.steps, prefix)
-    if ended.returncode == NOT_STARTED and ended.isolation.files == "none":
-        raise Unanswered(
-            f"{location}: neither user namespaces nor Landlock can be had here, so nothing would keep the script from "
-            "writing over your files: --trust-script runs it"
-        )
     stage.report_progress(prefix + "comparing with the truth")
     ranks = execution.count_ranks(stage.folder)
     environ = stage.read.recognised.launch.environ
-    printed = mask_secrets(hide_environment("\n".join(ended.lines), {**os.environ, **environ}))  # before lines are cut
-    ended = replace(ended, lines=tuple(printed.split("\n")))
     results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
     correction = cutting.describe_corrections(stage.read, cut)
     if correction:
@@ -361,19 +353,56 @@ def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> e
     """Run a cut launch for so many steps, and report each with the prefix."""
     is_large = stage.materials.full_model or stage.materials.real_data  # its own words alone make a small model large
     limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else {}
+    return run_cut(
+        stage.read,
+        cut_launch,
+        stage.folder,
+        stage.target,
+        steps,
+        lambda text: stage.report_progress(prefix + text),
+        limit,
+        stage.request.trusts_script,
+        stage.request.trusts_remote_code,
+    )
+
+
+def run_cut(
+    read: ReadLaunch,
+    cut_launch: CutLaunch,
+    folder: str,
+    target: ExecutionTarget,
+    steps: int,
+    report_progress: Callable[[str], None],
+    environ: Mapping[str, str],
+    trusts_script: bool,
+    trusts_remote_code: bool = False,
+) -> execution.Execution:
+    """Return how a cut launch ended, with `environ` on top; nothing secret is in its lines.
+
+    Raises `Unanswered` if nothing can keep the user's own script from their files.
+    """
+    for path, text in cut_launch.files.items():
+        with open(path, "w") as stream:
+            stream.write(text)
     request = execution.RunRequest(
         cut_launch.command,
-        {**cut_launch.cut.environ, **limit},
+        {**cut_launch.cut.environ, **environ},
         cut_launch.cut.emulates_flash_attn,
         steps,
-        stage.target.seconds * LAUNCH_FACTOR,
-        runs_own_script(stage.read) and not stage.request.trusts_script,
-        stage.request.trusts_remote_code,
+        target.seconds * LAUNCH_FACTOR,
+        runs_own_script(read) and not trusts_script,
+        trusts_remote_code,
         cut_launch.folders,
     )
-    return execution.run_launch(
-        request, stage.folder, stage.target.python, lambda text: stage.report_progress(prefix + text)
-    )
+    ended = execution.run_launch(request, folder, target.python, report_progress)
+    if ended.returncode == NOT_STARTED and ended.isolation.files == "none":
+        raise Unanswered(
+            f"{read.job.location}: neither user namespaces nor Landlock can be had here, so nothing would keep the "
+            "script from writing over your files: --trust-script runs it"
+        )
+    exports = {**os.environ, **read.recognised.launch.environ}
+    printed = mask_secrets(hide_environment("\n".join(ended.lines), exports))  # before lines are cut
+    return replace(ended, lines=tuple(printed.split("\n")))
 
 
 def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:

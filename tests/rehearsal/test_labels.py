@@ -301,3 +301,12 @@ def test_what_cannot_be_labelled_is_one_line(attncheck: Run, tmp_path: Path) -> 
         done = attncheck("labels", *arguments)
         assert (done.returncode, len(done.stderr.strip().splitlines())) == (code, 1), done.stderr
         assert message in done.stderr
+
+
+def test_what_a_launch_prints_is_shown_without_its_secrets(attncheck: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os\nraise SystemExit('refused ' + os.environ['DB_PASSWORD'])\n")
+    (tmp_path / "run.sh").write_text(f"export DB_PASSWORD=q7Xk93pLw2vZ\npython train.py {OPTIONS}\n")
+    done = attncheck("labels", "run.sh", "--format", "json", cwd=tmp_path, timeout=300)
+    assert done.returncode == 3
+    [launch] = json.loads(done.stdout)["labels"]["launches"]
+    assert "refused" in launch["reason"] and "q7Xk93pLw2vZ" not in done.stdout + done.stderr

@@ -19,6 +19,7 @@ from typing import Any
 from attncheck.core.launch import NOWHERE, Edit, Source, Span
 from attncheck.lint.files.edit_text import quote_value
 from attncheck.lint.files.entry import Configuration, Entry
+from attncheck.lint.open_ends import COULD_NOT_BE_READ
 
 MAX_CHARACTERS = 1 << 18
 MARKS = ("TrainingArguments", "Trainer")  # a script without these words is not parsed
@@ -29,7 +30,6 @@ MODEL_NAMES = ("pretrained_model_name_or_path", "model_name")
 DTYPE = "from_pretrained.dtype"  # of the weights; "" if a call of from_pretrained leaves it to transformers
 MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
 SWITCHES = {"store_true": "false", "store_false": "true"}  # and the default of each
-COULD_NOT_BE_READ = "could not be read"
 
 
 @dataclass(frozen=True)
