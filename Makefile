@@ -14,9 +14,10 @@ doctor: .venv/ready  ## examine the environment of $(PYTHON)
 	echo "attncheck doctor found problems: its exit code is 1. Another environment: make doctor PYTHON=PATH; an example: make demo"; }
 
 # attncheck writes no byte code beside itself: compiled once here, or each of its thousands of starts would do it.
+# A failed test runs once more, and the summary lists it: the tests measure real processes, and a busy machine is late.
 test: .venv-test/ready lint  ## lint, types, import contract, every test that this machine can run
 	.venv-test/bin/python -m compileall -q attncheck
-	.venv-test/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
+	.venv-test/bin/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --reruns 1 --reruns-delay 5 -rR $(PYTEST)
 
 selftest: .venv-test/ready  ## plant what a machine can break, and see it caught
 	.venv-test/bin/attncheck selftest --device cpu

@@ -226,7 +226,7 @@ def test_a_rank_that_raises_dies_or_hangs_is_named_and_the_rest_goes_on(
     assert dead.outcome == "died" and "rank 2" in dead.reason and "SIGKILL" in dead.reason
     assert raised.outcome == "raised" and raised.reason == "rank 1: ValueError: no luck"
     assert hung.outcome == "timed_out" and "rank 3 hangs in hangs" in hung.reason
-    assert "within 6 s" in hung.reason
+    assert hung.reason.startswith(("no answer within 6 s", "no answer within 18 s")), "18 s on a busy machine"
     (finding,) = communication_findings.make_findings(result)
     assert finding.code == "ATN521"
     assert finding.message == "3 of 9 exchanges among 4 ranks did not come to an end"
