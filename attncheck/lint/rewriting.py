@@ -44,14 +44,7 @@ def read_launches(
     known = frameworks.load_all() if own_loops else frameworks.load()
     request, programs = lint.Request((source,)), make_program_reader(snapshot)
     launches = []
-    # What a script writes out is not rewritten: its options are, and if it has none, it is not rehearsed.
-    read_given = read_file
-    read_file = partial(_read_no_script, read_given)
-    found_launches = _find_launches(source, request, known, read_file)
-    if not found_launches:
-        read_file = read_given
-        found_launches = _find_launches(source, request, known, read_file)
-    for found_launch in found_launches:
+    for found_launch in _find_launches(source, request, known, read_file):
         recognised = _recognise_by_program(found_launch, known, programs)
         framework, launch = recognised.framework, recognised.launch
         model_snapshot = lint.add_model(snapshot, framework.model(launch), read_model)
@@ -64,10 +57,6 @@ def read_launches(
         corrections = tuple(_iter_corrections(recognised, job, release))
         launches.append(ReadLaunch(recognised, job, model_snapshot, read_file, corrections))
     return launches
-
-
-def _read_no_script(read_file: lint.ReadFile, path: str) -> Source | None:
-    return None if path.endswith(".py") else read_file(path)
 
 
 def _iter_corrections(recognised: lint.FoundLaunch, job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shlex
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.job import UnknownSetting
+from attncheck.core.job import DROP, UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation, Word
 from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
@@ -105,11 +106,6 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     if framework.cut is None:
         raise NothingToRehearse(
             f"{read.job.location}: launches of {framework.name} are not rehearsed yet; lint reads them"
-        )
-    if read.recognised.launch.starts_written_script:
-        raise NothingToRehearse(
-            f"{read.job.location}: the script sets its own model, data and output. Make them options "
-            "(--model_name_or_path, --dataset_name, --output_dir), or test the plan: attncheck smoke MODEL --packing …"
         )
     cut = framework.cut(read.recognised.launch, read.job, materials)
     if not isinstance(cut, str) and materials.uses_gpu:  # on a CPU it is emulated
@@ -211,6 +207,8 @@ def cut_launch(
     substitution and `runs_substitutions` is not set.
     """
     launch, processes = read.recognised.launch, materials.processes
+    if launch.starts_written_script:
+        cut, sets = _cut_in_process(cut, sets), {}
     try:
         edits = (*edit_options(launch, cut.options), *_edit_launcher(launch, processes))
         edits += (*_edit_program(launch, cut), *_remove_foreign(launch, cut))
@@ -218,6 +216,8 @@ def cut_launch(
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
     corrections = list_corrections(read, cut)
     rewritten = rewrite(read, _rename_sets({**cut.sets, **sets}, corrections), edits, corrections)
+    if launch.starts_written_script:  # what it writes out is cut in its process
+        rewritten = replace(rewritten, launch=replace(rewritten.launch, file=None, entries=()))
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
@@ -234,7 +234,8 @@ def cut_launch(
         path = os.path.join(folder, f"rehearsed_{os.path.basename(launch.source.name)}")
         files = {path: rewritten.launch.source.text}
         stem = os.path.splitext(os.path.basename(path))[0]
-        text = shlex.join(word.format(file=path, folder=folder, stem=stem) for word in cut.command)
+        words = ("python", launch.source.name) if launch.starts_written_script else cut.command
+        text = shlex.join(word.format(file=path, folder=folder, stem=stem) for word in words)
         if not text:
             raise Unanswered(
                 f"{read.job.location}: a configuration file alone: give the command that reads it after --"
@@ -250,6 +251,13 @@ def cut_launch(
     text = _limit_processes(command.text, processes)
     cut = replace(cut, environ={**cut.environ, **environ})
     return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
+
+
+def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
+    """Return the cut of a script that writes its settings out: the watcher changes them as the script gives them."""
+    settings = {name: None if value == DROP else value for name, value in {**cut.sets, **sets}.items()}
+    remarks = (*cut.remarks, "the settings that the script writes out are cut in its process")
+    return replace(cut, sets={}, environ={**cut.environ, "ATTNCHECK_SETTINGS": json.dumps(settings)}, remarks=remarks)
 
 
 def _find_files_here(launch: Launch, folder: str) -> Launch:
@@ -269,7 +277,12 @@ def _find_files_here(launch: Launch, folder: str) -> Launch:
 
 
 def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...]:
-    """Return the names that are corrected: those that what runs refuses, all that the framework's own does not know."""
+    """Return the names that are corrected: those that what runs refuses, all that the framework's own does not know.
+
+    A script runs as it is written.
+    """
+    if read.recognised.launch.starts_written_script:
+        return ()
     if not cut.program:
         return read.corrections
     return tuple(replace(unknown, near="") for unknown in read.job.unknown_settings)

@@ -101,6 +101,12 @@ class Script:
         ]
 
     @cached_property
+    def columns(self) -> set[str]:
+        """Return the texts that the script subscripts by, `row["question"]`: columns of its data, among others."""
+        slices = [node.slice for node in ast.walk(self.tree) if isinstance(node, ast.Subscript)]
+        return {node.value for node in slices if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+    @cached_property
     def trains(self) -> bool:
         """Whether the script calls some `train()`; a module that only defines a trainer does not."""
         return any(isinstance(call.func, ast.Attribute) and call.func.attr == "train" for _, call in self.calls)

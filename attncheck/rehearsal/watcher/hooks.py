@@ -25,7 +25,7 @@ from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch, keep_off_absent_devices
 from .fsdp import watch_fsdp
 from .recorder import Recorder
-from .stand_ins import find_rows, find_small_model, use_gloo_without_gpu
+from .stand_ins import cut_settings, find_rows, find_small_model, use_gloo_without_gpu
 from .takeover import do_not_start_ray, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, stand_on_cpu, use_gloo
 
@@ -64,6 +64,8 @@ def install(folder: str) -> None:
     if os.environ.get("ATTNCHECK_ROWS"):
         callbacks["transformers.utils.hub"] = find_small_model
         callbacks["datasets.load"] = find_rows
+    if os.environ.get("ATTNCHECK_SETTINGS"):
+        callbacks["transformers.training_args"] = cut_settings
     if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         callbacks["torch.distributed.distributed_c10d"] = use_gloo_without_gpu
     driver = os.environ.get("ATTNCHECK_DRIVER")  # of the process that the launch starts; not of the ranks

@@ -1,13 +1,19 @@
-"""Gives the user's own script the small model and the made-up rows for those that it names itself.
+"""Gives the user's own script the small model, the made-up rows and the cut settings for those that it names itself.
 
 Sources: transformers 5.17.0 utils/hub.py (`cached_file`, `cached_files`: every file of a model or tokenizer that is no
-folder comes through one of them; 4.x the same); datasets 5.2.0 load.py (`load_dataset`).
+folder comes through one of them; 4.x the same); datasets 5.2.0 load.py (`load_dataset`);
+training_args.py (`TrainingArguments`, a dataclass as TRL's configurations are that derive from it: the generated
+`__init__` assigns every field once, before `__post_init__`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
+import json
 import os
+import sys
 from typing import Any
 
 SPLITS = ("train", "validation", "test")
@@ -42,6 +48,35 @@ def find_rows(load: Any) -> None:
         return original("json", data_files=files, split=split and "train")
 
     load.load_dataset = load_dataset
+
+
+def cut_settings(training_args: Any) -> None:
+    """Let TrainingArguments have the values of `ATTNCHECK_SETTINGS` for those that the script gives: null is a default.
+
+    What transformers or TRL assign later is their own.
+    """
+    cls, settings = training_args.TrainingArguments, json.loads(os.environ["ATTNCHECK_SETTINGS"])
+    original = cls.__setattr__
+
+    def assign(self: Any, name: str, value: Any) -> None:
+        if name in settings and (name not in vars(self) or sys._getframe(1).f_globals.get("__name__") == "__main__"):
+            value = _parse(settings[name]) if settings[name] is not None else _find_default(self, name, value)
+        original(self, name, value)
+
+    cls.__setattr__ = assign
+
+
+def _parse(text: str) -> Any:
+    with contextlib.suppress(ValueError):
+        return json.loads(text)
+    return text
+
+
+def _find_default(settings: Any, name: str, value: Any) -> Any:
+    field = type(settings).__dataclass_fields__.get(name)
+    if field is None or field.default is dataclasses.MISSING:
+        return value if field is None or field.default_factory is dataclasses.MISSING else field.default_factory()
+    return field.default
 
 
 def use_gloo_without_gpu(distributed_c10d: Any) -> None:

@@ -34,7 +34,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of such a script."""
     attention = cut_attention(job, materials)
     source = f"transformers {job.version} trainer.py: the mean over num_items_in_batch"
-    sets = keep_taken(launch, cut_training_arguments(job, materials)) | dict(attention.sets)
+    sets = cut_training_arguments(job, materials)
+    sets = (sets if launch.starts_written_script else keep_taken(launch, sets)) | dict(attention.sets)
     return JobCut(
         sets,
         "every",

@@ -11,6 +11,7 @@ adapter change where the reference's log-probabilities come from, not what they 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
@@ -28,13 +29,19 @@ from attncheck.lint.fields.rehearsing import (
     list_left_out,
 )
 from attncheck.lint.fields.releases import is_at_least, list_releases
-from attncheck.lint.fields.script_options import stand_in
+from attncheck.lint.fields.script_options import point_to_materials, stand_in
+from attncheck.lint.files import python
 from attncheck.lint.frameworks.trl import tables
 from attncheck.lint.frameworks.trl.policy_rehearsal import cut_policy, list_policy_remarks, read_policy
 
 REFACTORED = "0.29"  # DPOTrainer was written again (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
 # Settings of DPO that weigh tokens or pairs by what the model makes of them, or add another loss.
 CHANGED_LOSS = ("ld_alpha", "use_weighting", "rpo_alpha", "reference_free", "loss_weights", "use_liger_loss")
+# By which scripts read a row that is no list of messages.
+TEXT_COLUMNS = (
+    *("text", "instruction", "input", "output", "question", "query", "problem", "prompt", "completion"),
+    *("answer", "response", "solution", "conversations"),
+)
 DPO_MENDS = ({"padding_free": "false"},)
 MENDS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
@@ -45,13 +52,15 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         return f"TRL's {job.trainer} is not rehearsed yet: sft, dpo and grpo are"
     is_policy = job.trainer == "grpo"
     program = launch.words[0].text if launch.words else "trl"
-    is_own_script = program != "trl" and "trl/scripts/" not in program
+    is_own_script = launch.starts_written_script or (program != "trl" and "trl/scripts/" not in program)
     reading = (
         read_policy(job, is_own_script) if is_policy else _read_dpo(job) if job.trainer == "dpo" else _read_sft(job)
     )
     if isinstance(reading, str):
         return reading
     form, objective = reading
+    if form == "messages" and launch.starts_written_script and _formats_rows(launch):
+        form, objective = "every", replace(objective, targets="labelled")
     named = get_setting(job, "dataset_name") or ""
     attention = cut_attention(job, materials)
     sets = {
@@ -71,7 +80,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         sets |= dict.fromkeys(("dataset_config", "dataset_train_split"), DROP)
     if not (materials.full_model or materials.real_data):  # of whose tokenizer they are
         sets |= dict.fromkeys(("eos_token", "chat_template_path"), DROP)
-    foreign = () if launch.words else tuple(_iter_foreign(launch, job))
+    foreign = () if launch.words or launch.starts_written_script else tuple(_iter_foreign(launch, job))
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
     return JobCut(
@@ -79,6 +88,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         form,
         objective,
         environ=stand_in(materials) if is_own_script else {},
+        options=point_to_materials(launch, materials) if launch.starts_written_script else {},
         command=("trl", job.trainer, "--config", "{file}"),
         foreign=foreign,
         driver="trl" if is_policy else "",
@@ -94,6 +104,12 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         rank_mends=TRAINER_RANK_MENDS if job.trainer == "sft" else (),
         whole_rows=WHOLE_ROWS,
     )
+
+
+def _formats_rows(launch: Launch) -> bool:
+    """Return whether a script makes its rows of other columns than `messages`."""
+    script = python.read_script(launch.file) if launch.file is not None else None
+    return script is not None and bool(script.columns & set(TEXT_COLUMNS))
 
 
 def _iter_foreign(launch: Launch, job: Job) -> Iterator[str]:

@@ -1,0 +1,107 @@
+"""Scripts that write their settings out, `SFTConfig(…)`: they run as they are, their settings cut on the way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from attncheck.core.facts import Absent
+from attncheck.core.launch import Source
+from attncheck.lint.rewriting import ReadLaunch, read_launches
+from attncheck.rehearsal import cutting
+from attncheck.rehearsal.watcher.stand_ins import cut_settings
+from tests.snapshots import laptop
+
+SCRIPT = """
+import argparse
+from datasets import load_dataset
+from trl import SFTConfig, SFTTrainer
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--model_name_or_path")
+options = parser.parse_args()
+rows = load_dataset("a/b", split="train"){rows}
+args = SFTConfig(output_dir="/data/out", packing=True, max_steps=1000, hub_model_id="me/x")
+SFTTrainer(options.model_name_or_path, args=args, train_dataset=rows).train()
+"""
+FORMATTED = '.map(lambda row: {"text": row["question"] + row["answer"]})'
+
+
+def read(name: str, text: str, kind: Any, script: str) -> ReadLaunch:
+    files = {"train.py": Source("train.py", script, "python")}
+    (launch,) = read_launches(laptop(), Source(name, text, kind), lambda name: Absent("not cached"), files.get)
+    return launch
+
+
+def cut(launch: ReadLaunch, sets: dict[str, str] | None = None) -> cutting.CutLaunch:
+    materials = cutting.make_materials(launch, "/stage", 30, False, 2)
+    return cutting.cut_launch(launch, cutting.cut_job(launch, materials), sets or {}, "/stage", materials)
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_the_script_runs_as_written_with_its_settings_cut_in_its_process(is_alone: bool) -> None:
+    script = SCRIPT.format(rows="")
+    command = "python train.py --model_name_or_path Qwen/Qwen2.5-0.5B\n"
+    launch = read("train.py", script, "python", script) if is_alone else read("run.sh", command, "shell", script)
+    assert launch.job.plan.packed
+    result = cut(launch, {"packing": "off"})
+    expected = "python train.py" if is_alone else "python train.py --model_name_or_path /stage/model"
+    assert result.command == expected
+    settings = json.loads(result.cut.environ["ATTNCHECK_SETTINGS"])
+    assert (settings["max_steps"], settings["report_to"], settings["packing"]) == ("30", "none", "off")
+    assert settings["hub_model_id"] is None and settings["output_dir"].startswith("/stage/")
+    assert result.cut.environ["ATTNCHECK_ROWS"].startswith("/stage/")
+    assert script not in result.files.values() or is_alone
+
+
+@pytest.mark.parametrize(("rows", "form", "targets"), [("", "messages", "all"), (FORMATTED, "every", "labelled")])
+def test_rows_have_the_columns_that_the_script_reads(rows: str, form: str, targets: str) -> None:
+    launch = read("run.sh", "python train.py", "shell", SCRIPT.replace("{rows}", rows))
+    result = cutting.cut_job(launch, cutting.make_materials(launch, "/stage", 30, False, 2))
+    assert (result.form, result.objective.targets) == (form, targets)
+
+
+@dataclass
+class Arguments:
+    """As transformers' TrainingArguments: derived from, and changed by its own `__post_init__`."""
+
+    max_steps: int = -1
+    report_to: Any = "all"
+    learning_rate: float = 5e-5
+    use_cpu: bool = False
+
+    def __post_init__(self) -> None:
+        self.report_to = [self.report_to]
+
+
+@dataclass
+class Derived(Arguments):
+    """As TRL's SFTConfig."""
+
+    packing: bool = False
+    callbacks: list[str] = field(default_factory=list)
+
+
+def test_settings_are_replaced_as_the_script_gives_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"max_steps": "30", "report_to": "none", "learning_rate": None, "use_cpu": "true", "callbacks": None}
+    monkeypatch.setenv("ATTNCHECK_SETTINGS", json.dumps(settings))
+    cut_settings(SimpleNamespace(TrainingArguments=Arguments))
+    made = Derived(max_steps=1000, report_to="wandb", learning_rate=1.0, packing=True, callbacks=["x"])
+    assert made == Derived(30, ["none"], 5e-5, True, packing=True)
+    assert made.report_to == ["none"] and made.callbacks == []
+    made.max_steps = 5
+    assert made.max_steps == 5, "what a library assigns later is its own"
+    exec("made.max_steps = 7", {"__name__": "__main__", "made": made})
+    assert made.max_steps == 30, "the script's own is not"
+
+
+def test_a_script_in_another_folder_is_run_where_it_is(tmp_path: Path) -> None:
+    script = SCRIPT.format(rows="")
+    source = Source(str(tmp_path / "sft" / "train.py"), script, "python")
+    (launch,) = read_launches(laptop(), source, lambda name: Absent("not cached"), lambda path: None)
+    assert cut(launch).command == f"python {source.name}"
