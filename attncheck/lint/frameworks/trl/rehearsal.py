@@ -19,7 +19,7 @@ from attncheck.lint.fields.preferring import choose_learning_rate, make_objectiv
 from attncheck.lint.fields.rehearsing import (
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
-    TRAINER_RANK_MENDS,
+    TRAINER_RANK_CORRECTIONS,
     WHOLE_ROWS,
     cut_attention,
     cut_training_arguments,
@@ -35,8 +35,8 @@ from attncheck.lint.frameworks.trl.policy_rehearsal import cut_policy, list_poli
 REFACTORED = "0.29"  # DPOTrainer was written again (0.28.0 and 0.29.1 trainer/dpo_trainer.py)
 # Settings of DPO that weigh tokens or pairs by what the model makes of them, or add another loss.
 CHANGED_LOSS = ("ld_alpha", "use_weighting", "rpo_alpha", "reference_free", "loss_weights", "use_liger_loss")
-DPO_MENDS = ({"padding_free": "false"},)
-MENDS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
+DPO_CORRECTIONS = ({"padding_free": "false"},)
+CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -90,8 +90,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             *list_left_out(job, materials),
             *([f"left out, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
         ),
-        mends={"sft": MENDS, "dpo": DPO_MENDS}.get(job.trainer, ()),
-        rank_mends=TRAINER_RANK_MENDS if job.trainer == "sft" else (),
+        corrections={"sft": CORRECTIONS, "dpo": DPO_CORRECTIONS}.get(job.trainer, ()),
+        rank_corrections=TRAINER_RANK_CORRECTIONS if job.trainer == "sft" else (),
         whole_rows=WHOLE_ROWS,
     )
 
