@@ -14,7 +14,7 @@ COUNTS = Path(__file__).parent / "data" / "words.json"
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "llms.txt")
 # What to write instead is the comment.
 PATTERNS = (
-    r"\bmend(s|ed|ing)?\b",  # fix
+    r"(?<![`\"])\bmend(s|ed|ing)?\b",  # fix; quoted they are fields of schema 2
     r"\bbeside\b",  # next to, with, alongside
     r"\banew\b",  # again
     r"\bstands? (in )?for\b",  # represents, replaces

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from attncheck.core.findings import Finding, Skip, gravest_first
+from attncheck.core.findings import Finding, Skip, by_severity
 from attncheck.core.node_ranges import format_nodes, name_nodes
 from attncheck.core.report import Report
 from attncheck.core.results.cluster import NodeFinding
@@ -79,7 +79,7 @@ def merge_findings(
         joined.append(finding)
         key = (finding.code, finding.subject, finding.message)
         rows[key] = NodeFinding(*key, count, numbers)
-    ordered = gravest_first(joined)
+    ordered = by_severity(joined)
     return ordered, tuple(rows[finding.code, finding.subject, finding.message] for finding in ordered)
 
 

@@ -13,7 +13,7 @@ from attncheck.cluster.lacking_gpus import count_gpus, find_lacking_nodes
 from attncheck.cluster.packing import Failure, Unpacker
 from attncheck.cluster.placement import NOTHING_REQUESTED, PlacementRequest, choose_placement
 from attncheck.core.facts import Known
-from attncheck.core.findings import gravest_first, is_selected
+from attncheck.core.findings import by_severity, is_selected
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.node_ranges import parse_nodes
 from attncheck.core.report import Report
@@ -69,7 +69,7 @@ def merge_nodes(
     return Report(
         "doctor",
         snapshots[shown],
-        gravest_first((*judged.findings, *(f for f in own if is_selected(f.code, select, ignore)))),
+        by_severity((*judged.findings, *(f for f in own if is_selected(f.code, select, ignore)))),
         judged.skips,
         judged.passed,
         judged.suppressed,

@@ -65,6 +65,7 @@ class Finding:
     evidence: tuple[str, ...]
     fixes: tuple[Fix, ...]
     locations: tuple[SourceLocation, ...] = ()
+    check: str = ""  # the check of a gate that found it: "doctor", "parity", …; "" outside a gate
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Allowance:
     until: str
 
 
-def gravest_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings in the order of reports, by severity, then by code.
 
     Findings of the same code, subject and message are one finding: the most severe, with the locations of all.

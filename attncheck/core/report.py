@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
-from attncheck.core.findings import SEVERITIES, Allowance, Finding, Severity, Skip, gravest_first
+from attncheck.core.findings import SEVERITIES, Allowance, Finding, Severity, Skip, by_severity
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
 
@@ -215,7 +215,7 @@ def merge_reports(command: str, snapshot: Snapshot, reports: Iterable[Report]) -
     """
     all_reports = tuple(reports)
     findings, baselined, allowed = (
-        gravest_first(finding for report in all_reports for finding in getattr(report, name))
+        by_severity(finding for report in all_reports for finding in getattr(report, name))
         for name in ("findings", "baselined", "allowed")
     )
     found_codes = {finding.code for finding in (*findings, *baselined, *allowed)}

@@ -91,7 +91,7 @@ class Run:
     reason: str = ""  # why it was refused, skipped or lost; the message where it raised
     scores: tuple[Score, ...] = ()
     violations: tuple[str, ...] = ()  # of a structured probe's exact expectation
-    reservations: tuple[str, ...] = ()  # what such a probe found that contradicts nothing and is worth knowing
+    warnings: tuple[str, ...] = ()  # what such a probe found that contradicts nothing and is worth knowing
     pattern: tuple[str, ...] = ()  # what the errors have in common, in words
     kernels: tuple[str, ...] = ()  # the kernels or operators that were traced
     foreign_kernels: str = ""  # what ran in its place, where the trace shows it
@@ -242,8 +242,8 @@ def _decide_answer(run: Run) -> tuple[Answer, str, float]:
         return "fail", f"not {run.backend} but {run.foreign_kernels} ran", HUGE
     if run.violations:
         return "fail", run.violations[0], HUGE
-    if run.reservations:
-        return "warn", run.reservations[0], 0.0
+    if run.warnings:
+        return "warn", run.warnings[0], 0.0
     if not run.scores:
         return "pass", "as expected", 0.0
     ratio, error = worst_error(run.case, run.scores, run.class_factor)
@@ -292,7 +292,7 @@ def _rank_suffix(score: Score) -> str:
 
 
 def _evidence_lines(run: Run) -> tuple[str, ...]:
-    lines = [*run.pattern, *(run.violations or run.reservations)[1:4]]
+    lines = [*run.pattern, *(run.violations or run.warnings)[1:4]]
     for score in run.scores:
         if budget_ratio(run.case, score, run.class_factor) > 1.0:
             where = f"worst at batch {score.batch}, head {score.head}, token {score.token}{_rank_suffix(score)}"

@@ -15,7 +15,7 @@ from typing import Any
 from attncheck.core import registry
 from attncheck.core.environment import PackageGaps
 from attncheck.core.facts import MissingFact
-from attncheck.core.findings import Finding, Fix, Problem, Severity, Skip, gravest_first, is_selected
+from attncheck.core.findings import Finding, Fix, Problem, Severity, Skip, by_severity, is_selected
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.failures import is_out_of_resources
 from attncheck.core.report import Report
@@ -123,7 +123,7 @@ def run_rules(
     return Report(
         "doctor",
         snapshot,
-        gravest_first(findings),
+        by_severity(findings),
         tuple(_name_covering_findings(skip, findings) for skip in skips),
         tuple(passed),
         tuple(suppressed),
@@ -167,9 +167,9 @@ def _name_covering_findings(skip: Skip, findings: Iterable[Finding]) -> Skip:
 def add_findings(
     report: Report, findings: Iterable[Finding], select: Collection[str] = (), ignore: Collection[str] = ()
 ) -> Report:
-    """Return `report` with findings of the engine's own, the gravest first; --select and --ignore hold for them too."""
+    """Return `report` with further findings, by severity; --select and --ignore apply to them too."""
     kept = [finding for finding in findings if is_selected(finding.code, select, ignore)]
-    return replace(report, findings=gravest_first((*report.findings, *kept)))
+    return replace(report, findings=by_severity((*report.findings, *kept)))
 
 
 def make_finding(rule: Rule, problem: Problem) -> Finding:

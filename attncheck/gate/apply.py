@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from attncheck.core.findings import Allowance, Finding, Problem, gravest_first, is_selected
+from attncheck.core.findings import Allowance, Finding, Problem, by_severity, is_selected
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.core.verdicts import Verdict
@@ -44,8 +44,8 @@ def apply_policy(report: Report, policy: Policy, date: str) -> Report:
     ]
     return replace(
         report,
-        findings=gravest_first(kept),
-        allowed=gravest_first((*report.allowed, *allowed)),
+        findings=by_severity(kept),
+        allowed=by_severity((*report.allowed, *allowed)),
         allowances=tuple(dict.fromkeys((*report.allowances, *used_allowances))),
     )
 
@@ -82,7 +82,8 @@ def find_imprecise_backends(verdicts: Iterable[Verdict], max_error: float) -> It
         more = [f"… and {len(imprecise) - MAX_CASES} more"] if len(imprecise) > MAX_CASES else []
         worst = imprecise[0].budget_ratio
         message = f"{backend} errs by {worst:.2g} of its budget, the policy's max-error is {max_error:g}"
-        yield engine.make_finding_by_code(IMPRECISE_CODE, Problem(message, (*evidence[:MAX_CASES], *more), (), backend))
+        problem = Problem(message, (*evidence[:MAX_CASES], *more), (), backend)
+        yield replace(engine.make_finding_by_code(IMPRECISE_CODE, problem), check="parity")
 
 
 def _is_allowed(finding: Finding, allowances: Iterable[Allowance]) -> bool:

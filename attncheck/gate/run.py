@@ -224,6 +224,10 @@ class _GateRun:
             if not self.reports and not collected:
                 raise
             reason = str(error)
+        collected = [
+            replace(report, findings=tuple(replace(finding, check=check) for finding in report.findings))
+            for report in collected
+        ]
         self.reports += collected
         not_reached = sum(report.device.not_reached for report in collected)
         reason = reason or (

@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from typing import Literal
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
-from attncheck.core.findings import Finding, Fix, Problem, gravest_first
+from attncheck.core.findings import Finding, Fix, Problem, by_severity
 from attncheck.core.io.errors import AttncheckError, BadUsage, Unanswered
 from attncheck.core.io.secrets import remember_setting, remember_settings
 from attncheck.core.job import KEYS, Job, LintedLaunch
@@ -322,7 +322,7 @@ def _lint_launch(
         job_snapshot = variables.set_environment(replace(model_snapshot, job=Known(located_job)), launch, located_job)
         report = engine.run_rules(job_snapshot, needs_of_job(job), request.select, request.ignore, memory)
         softened = (open_ends.soften_finding(finding, located_job, launch) for finding in report.findings)
-        findings = gravest_first(finding for finding in softened if finding is not None)
+        findings = by_severity(finding for finding in softened if finding is not None)
         return job, replace(report, findings=findings)
 
     job, report = judge(found_launch.launch)

@@ -191,8 +191,8 @@ def _make_findings(
         ("ATN603", [p for p in pairs if p[0].foreign_kernels]),
         ("ATN604", [p for p in pairs if p[0].outcome in ("raised", "died", "timed_out")]),
         ("ATN601", [p for p in pairs if p[1].answer == "fail" and p[0].outcome == "ok" and not p[0].foreign_kernels]),
-        ("ATN602", [p for p in pairs if p[1].answer == "warn" and not p[0].reservations]),
-        ("ATN607", [p for p in pairs if p[1].answer == "warn" and p[0].reservations]),
+        ("ATN602", [p for p in pairs if p[1].answer == "warn" and not p[0].warnings]),
+        ("ATN607", [p for p in pairs if p[1].answer == "warn" and p[0].warnings]),
     ]
     judged_count = sum(verdict.answer in ("pass", "warn", "fail", "lost") for _, verdict in pairs)
     return [
@@ -209,7 +209,7 @@ _MESSAGES = {
     "ATN602": "{backend} is less precise than a kernel of its class in {cases}",
     "ATN603": "{backend} was requested, and something else ran in {cases}",
     "ATN604": "{backend} does not survive {cases}",
-    "ATN607": "{backend} is right with a reservation in {cases}",
+    "ATN607": "{backend} is right, but has a side effect, in {cases}",
 }
 
 

@@ -28,7 +28,7 @@ from attncheck.lint import run as lint
 from attncheck.lint.exports import REFERENCE, hide_environment, hide_exports, hide_exports_in_diff
 from attncheck.lint.pasting import format_command
 from attncheck.lint.rewriting import ReadLaunch, read_launches, rewrite
-from attncheck.rehearsal import cutting, execution, extensions, known, mends
+from attncheck.rehearsal import corrections, cutting, execution, extensions, known
 from attncheck.rehearsal.cutting import CutLaunch, NothingToRehearse
 from attncheck.rehearsal.ending import judge_end
 from attncheck.rehearsal.fidelity import leave_unasked, list_differences, shares_rows
@@ -204,13 +204,13 @@ def _rehearse(
         _make_materials(stage, cut)
         first = _run_once(stage, cut, {}, "")
         launches = [first]
-        trials = _try_mends(stage, cut, first) if request.fix else []
+        trials = _try_corrections(stage, cut, first) if request.fix else []
         launches += [trial.launch for trial in trials if trial.is_better]
     verdicts = tuple(_make_verdict(launch, result) for launch in launches for result in launch.results)
     kind, name, torch = (str(stage.device.get(key, "")) for key in ("kind", "name", "torch"))
     measured_on = MeasuredOn(kind, name, torch)
-    mended = next((_format_mended(read, trial.mend) for trial in trials if trial.is_clean), ())
-    section = RehearsalSection(measured_on, verdicts, tuple(launches), mended)
+    corrected = next((_format_corrected(read, trial.correction) for trial in trials if trial.is_clean), ())
+    section = RehearsalSection(measured_on, verdicts, tuple(launches), corrected)
     return section, list(_iter_findings(read, cut, first, trials))
 
 
@@ -303,7 +303,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
     correction = cutting.describe_corrections(stage.read, cut)
     if correction:
-        results[0] = replace(results[0], reservations=(correction, *results[0].reservations))
+        results[0] = replace(results[0], warnings=(correction, *results[0].warnings))
     if ranks:
         results += _judge(stage, cut, int(sets.get("ring_size", cut.ring_size)))
     elif results[0].outcome == "ok" and not results[0].violations:
@@ -462,13 +462,13 @@ def _read_result(event: Event | None, name: str) -> CheckResult:
 class _Trial:
     """A fix that was tried, and the launch with it."""
 
-    mend: mends.Mend
+    correction: corrections.Correction
     launch: RehearsedLaunch
-    mended: tuple[str, ...]  # the checks that failed before and pass now
+    corrected: tuple[str, ...]  # the checks that failed before and pass now
 
     @property
     def is_better(self) -> bool:
-        return bool(self.mended)
+        return bool(self.corrected)
 
     @property
     def is_clean(self) -> bool:
@@ -480,29 +480,29 @@ def failed_checks(launch: RehearsedLaunch) -> tuple[str, ...]:
     return tuple(result.check for result in launch.results if judge_result(result) == "fail")
 
 
-def _try_mends(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list[_Trial]:
+def _try_corrections(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list[_Trial]:
     """Return the trials of what may fix a launch, as far as the first that leaves nothing wrong."""
     failed = failed_checks(first)
     trials: list[_Trial] = []
-    for mend in mends.propose(stage.read, cut, failed, first) if failed else ():
-        text = mends.describe(stage.read, mend)
-        trial_cut = replace(cut, environ={**cut.environ, **mend.environ})
+    for correction in corrections.propose(stage.read, cut, failed, first) if failed else ():
+        text = corrections.describe(stage.read, correction)
+        trial_cut = replace(cut, environ={**cut.environ, **correction.environ})
         try:
-            launch = _run_once(stage, trial_cut, mend.sets, text)
+            launch = _run_once(stage, trial_cut, correction.sets, text)
         except Unanswered:  # this launch cannot be written so
             continue
         passes = {result.check for result in launch.results if judge_result(result) in ("pass", "warn")}
-        trials.append(_Trial(mend, launch, tuple(name for name in failed if name in passes)))
+        trials.append(_Trial(correction, launch, tuple(name for name in failed if name in passes)))
         if trials[-1].is_clean:
             break
     return trials
 
 
-def _format_mended(read: ReadLaunch, mend: mends.Mend) -> tuple[str, ...]:
+def _format_corrected(read: ReadLaunch, correction: corrections.Correction) -> tuple[str, ...]:
     """Return the user's own launch with the settings that fix it: the change, and the command; () for their code."""
-    if mend.line:
+    if correction.line:
         return ()
-    rewritten = rewrite(read, mend.sets)
+    rewritten = rewrite(read, correction.sets)
     diff = hide_exports_in_diff(rewritten.diff, read.recognised.launch.environ)
     command = hide_exports(format_command(rewritten.launch).text, REFERENCE)
     return tuple(text for text in (diff, command) if text)
@@ -531,19 +531,19 @@ def _iter_findings(
     for result in first.results:
         if result.check not in failed:
             continue
-        helped = [trial for trial in trials if result.check in trial.mended]
+        helped = [trial for trial in trials if result.check in trial.corrected]
         helped.sort(key=lambda trial: not trial.is_clean)
         fixes = tuple(
             Fix(
-                trial.mend.title or trial.launch.tried,
-                "edit" if trial.mend.line else "setting",
+                trial.correction.title or trial.launch.tried,
+                "edit" if trial.correction.line else "setting",
                 trial.launch.tried,
                 "safe",
                 _prove(trial.launch, result.check),
             )
             for trial in helped[:1]
         )
-        tried = [trial.launch.tried for trial in trials if result.check not in trial.mended]
+        tried = [trial.launch.tried for trial in trials if result.check not in trial.corrected]
         lines = collect_evidence(result) + ((f"tried, and it is still so: {'; '.join(tried)}",) if tried else ())
         is_known = cut.objective.is_documented or result.check != "loss"
         message = f"{MESSAGES[result.check] if is_known else OTHER_TARGETS}: {deciding_reason(result)}"

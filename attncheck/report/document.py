@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -19,7 +20,15 @@ from attncheck.core.report import Report, Section
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import ANSWERS
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+# The fields that schema 2 named otherwise, by section; reports of that schema are still read.
+RENAMED_SINCE_2 = {
+    **{name: {"reservations": "warnings"} for name in ("parity", "bench", "smoke")},
+    "rehearsal": {"reservations": "warnings", "mended": "corrected"},
+    "ring": {"reservations": "warnings", "watch": "stopwatch"},
+    "repair": {"mends": "targets"},
+    "upgrade": {"mends": "fixes", "kept": "unchanged", "not_known": "unknown"},
+}
 # The fields of a report in the order of the document, with their types; sections come after them.
 FIELDS: dict[str, Any] = {
     "command": str,
@@ -72,12 +81,14 @@ def loads(text: str) -> Report:
 
 
 def from_document(document: Any) -> Report:
-    """Return the report that `to_document` made this of. Raises `BadDocument`, naming if it is wrong."""
+    """Return the report that `to_document` or schema 2 wrote. Raises `BadDocument`, naming the path to the fault."""
     version = document.get("schema_version") if isinstance(document, dict) else None
     if type(version) is int and version > SCHEMA_VERSION:
         raise BadDocument(f"$: schema version {version}; this attncheck reads {SCHEMA_VERSION}: update attncheck")
-    if version != SCHEMA_VERSION:
-        raise BadDocument(f"$: not a report of schema version {SCHEMA_VERSION}")
+    if type(version) is int and version == 2:
+        document = {name: _rename(value, RENAMED_SINCE_2.get(name, {})) for name, value in document.items()}
+    elif version != SCHEMA_VERSION:
+        raise BadDocument(f"$: not a report of schema version 2 or {SCHEMA_VERSION}")
     for name in ("snapshot", *FIELDS):
         if name not in document:
             raise BadDocument(f"$: {name} is missing")
@@ -85,3 +96,10 @@ def from_document(document: Any) -> Report:
     sections = {name: codec.read(kinds[name], value) for name, value in document.items() if name in kinds}
     fields = {name: codec.read(kind, document[name]) for name, kind in FIELDS.items()}
     return Report(snapshot=codec.read(Snapshot, document["snapshot"]), sections=sections, **fields)
+
+
+def _rename(plain: Any, names: Mapping[str, str]) -> Any:
+    """Return a part of a document with its fields renamed, at any depth."""
+    if names and isinstance(plain, dict):
+        return {names.get(key, key): _rename(value, names) for key, value in plain.items()}
+    return [_rename(value, names) for value in plain] if names and isinstance(plain, list) else plain

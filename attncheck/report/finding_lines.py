@@ -142,7 +142,7 @@ def name_step(fix: Fix, repair: RepairSection | None) -> str:
 def is_joint(repair: RepairSection) -> bool:
     """Return whether the repair is more than the fix of one finding."""
     tried = repair.resolution or repair.trial
-    return bool(repair.steps) and bool(len(repair.steps) > 1 or len(repair.mends) > 1 or repair.conflicts or tried)
+    return bool(repair.steps) and bool(len(repair.steps) > 1 or len(repair.targets) > 1 or repair.conflicts or tried)
 
 
 def page_of(code: str) -> str:

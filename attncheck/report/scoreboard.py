@@ -57,14 +57,14 @@ def _worst_cell(verdicts: list[Verdict]) -> Cell:
         return Cell("lost", "lost") if measured else Cell("-", "refused")
     worst = max(
         judged,
-        key=lambda verdict: (verdict.budget_ratio > FAIL_FACTOR, _has_reservation(verdict), verdict.budget_ratio),
+        key=lambda verdict: (verdict.budget_ratio > FAIL_FACTOR, _has_warning(verdict), verdict.budget_ratio),
     )
-    if _has_reservation(worst):
+    if _has_warning(worst):
         return Cell("noted", "warn")
     return Cell(format_ratio(worst.budget_ratio) if worst.budget_ratio else "exact", worst.answer)
 
 
-def _has_reservation(verdict: Verdict) -> bool:
+def _has_warning(verdict: Verdict) -> bool:
     """Return whether a verdict warns of what is not an error of a number."""
     return verdict.answer == "warn" and not verdict.budget_ratio
 

@@ -321,7 +321,7 @@ def _read_timing(item: Item, event: Event, ring_size: int) -> RingTiming:
     timing = RingTiming(backend, table, passes, ring_size, seqlen, stride)
     if event.kind == "answer":
         watch = codec.read(Stopwatch, event.answer)
-        return replace(timing, watch=watch, iterations_per_s=round(1e3 / watch.ms, 4))
+        return replace(timing, stopwatch=watch, iterations_per_s=round(1e3 / watch.ms, 4))
     return replace(timing, outcome=execution.unmeasured_outcome(event), reason=event.reason)
 
 
@@ -353,14 +353,14 @@ def _worst_answer(answers: list[str]) -> Answer:
 def _local_call_ms(timings: Sequence[RingTiming], name: str, table: Table, passes: Passes, seqlen: int) -> float:
     """Return the milliseconds of a local call, 0 if it was not timed."""
     key = (name, table, passes, seqlen)
-    return next((t.watch.ms for t in timings if (t.backend, t.table, t.passes, t.seqlen) == key), 0.0)
+    return next((t.stopwatch.ms for t in timings if (t.backend, t.table, t.passes, t.seqlen) == key), 0.0)
 
 
 def _with_bound(timing: RingTiming, timings: Sequence[RingTiming], rates: RingRates, workload: Workload) -> RingTiming:
     call_ms = _local_call_ms(timings, LOCAL_FLASH, timing.table, timing.passes, timing.seqlen)
     if timing.outcome != "ok" or not call_ms:
         return timing
-    efficiency = call_ms * timing.ring_size / timing.watch.ms
+    efficiency = call_ms * timing.ring_size / timing.stopwatch.ms
     timing = replace(timing, efficiency=round(efficiency, 4))
     if call_ms < LAUNCH_BOUND_MS[timing.passes]:
         limit = f"launches: the local call takes {call_ms:.2g} ms, no longer than launching a step's kernels"
@@ -369,7 +369,7 @@ def _with_bound(timing: RingTiming, timings: Sequence[RingTiming], rates: RingRa
     if bound is None:
         return timing
     reached = efficiency / bound.efficiency
-    exposed_ms = max(0.0, timing.watch.ms - timing.watch.silent_ms) if timing.watch.silent_ms else 0.0
+    exposed_ms = max(0.0, timing.stopwatch.ms - timing.stopwatch.silent_ms) if timing.stopwatch.silent_ms else 0.0
     overlapped = 1.0 - min(1.0, exposed_ms / bound.communication_ms) if bound.communication_ms else 0.0
     return replace(
         timing,
@@ -435,8 +435,8 @@ def draw_conclusions(timings: Sequence[RingTiming]) -> tuple[str, ...]:
         beyond = " (noise or overlap, no efficiency)" * is_beyond_possible(best.efficiency)
         share = f"{format_share(best.efficiency)} of flash / n{beyond}"
         conclusion = f"{table}: {best.title} is the fastest correct scheme, at {share}"
-        if len(ranked) > 1 and best.watch.ms * (1 + best.watch.interval) > ranked[1].watch.ms * (
-            1 - ranked[1].watch.interval
+        if len(ranked) > 1 and best.stopwatch.ms * (1 + best.stopwatch.interval) > ranked[1].stopwatch.ms * (
+            1 - ranked[1].stopwatch.interval
         ):
             conclusion = f"{table}: {best.title} and {ranked[1].title} are within the noise of each other"
         if best.achievable:
@@ -468,7 +468,7 @@ def _sort_correct_schemes(timings: Sequence[RingTiming], table: Table) -> list[R
     ]
     longest = max((t.seqlen for t in table_timings), default=0)
     correct = [t for t in table_timings if t.outcome == "ok" and t.correct == "pass" and t.seqlen == longest]
-    return sorted(correct, key=lambda timing: timing.watch.ms)
+    return sorted(correct, key=lambda timing: timing.stopwatch.ms)
 
 
 def iter_inefficiency_findings(timings: Sequence[RingTiming], least: float) -> Iterator[Finding]:

@@ -270,7 +270,7 @@ def _make_verdict(plan_run: PlanRun, result: CheckResult) -> Verdict:
 def collect_evidence(result: CheckResult) -> tuple[str, ...]:
     """Return the lines that support a result's answer, the most severe first."""
     beyond_limit = [describe_measure(measure) for measure in worst_first(result) if measure.beyond]
-    return tuple(dict.fromkeys((*result.violations, *beyond_limit, *result.reservations, *result.notes)))
+    return tuple(dict.fromkeys((*result.violations, *beyond_limit, *result.warnings, *result.notes)))
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def probe(
 
 
 def found(result: ProbeResult) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return result.violations, result.reservations
+    return result.violations, result.warnings
 
 
 CLEAN = ((), ())
@@ -217,19 +217,19 @@ LONG = make_case(60, num_heads=64, num_kv_heads=2)
 
 
 @pytest.mark.parametrize(("dim", "name", "who"), [(3, "rows", "keys of a query"), (2, "columns", "queries")])
-def test_a_few_that_share_a_draw_are_a_reservation_and_a_quarter_of_them_all_is_wrong(
+def test_a_few_that_share_a_draw_are_a_warning_and_a_quarter_of_them_all_is_wrong(
     dim: int, name: str, who: str
 ) -> None:
     for among in (2, 12):  # of 60
-        violations, (reservation,) = found(probe(LONG, shared(dim, among)))
+        violations, (warning,) = found(probe(LONG, shared(dim, among)))
         assert violations == ()
-        start, end = reservation.split(" times that of independent keys: about ")
+        start, end = warning.split(" times that of independent keys: about ")
         ratio = float(start.removeprefix(f"dropout's spread over {name} is "))
         assert ratio == pytest.approx(among, rel=0.1)
         assert end == f"{float(end.split()[0]):.1f} {who} share each draw"
         assert float(end.split()[0]) == pytest.approx(ratio, abs=0.06)
-    (violation,), reservations = found(probe(LONG, shared(dim, 20)))
-    assert violation.startswith(f"dropout's spread over {name} is ") and reservations == ()
+    (violation,), warnings = found(probe(LONG, shared(dim, 20)))
+    assert violation.startswith(f"dropout's spread over {name} is ") and warnings == ()
 
 
 def test_a_spread_that_is_too_even_is_wrong() -> None:

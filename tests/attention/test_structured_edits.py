@@ -129,7 +129,7 @@ def attend_by_document(inputs: Inputs) -> Outputs:
 @pytest.mark.parametrize("case", POISON, ids=[case.name for case in POISON])
 def test_attention_that_reads_nothing_outside_a_document_passes(case: Case, probe: str) -> None:
     result = run_probe(replace(case, probe=probe), "cpu", attend_by_document)  # type: ignore[arg-type]
-    assert (result.violations, result.reservations) == ((), ())
+    assert (result.violations, result.warnings) == ((), ())
 
 
 @pytest.mark.parametrize("probe", ["poison", "nan_poison"])
@@ -155,7 +155,7 @@ def test_a_token_must_keep_its_bits_in_its_own_document(case: Case, probe: str) 
                         position = inside.index((batch, token))
                         want.append(f"{name} of token {position}{where} changes with {edited}")
                 assert result.violations == tuple(want)
-                assert not result.reservations
+                assert not result.warnings
                 rounds = 2 if want and probe == "nan_poison" else 1  # each repeats the first call if something changed
                 assert len(calls) == 1 + rounds * (len(documents) + bool(want))
 
@@ -181,7 +181,7 @@ def test_what_lies_outside_the_tested_documents_is_multiplied(dtype: Dtype) -> N
                 assert torch.equal(y[~inside], x[~inside] * times)
 
 
-def test_nan_that_gets_across_alone_is_a_reservation() -> None:
+def test_nan_that_gets_across_alone_is_a_warning() -> None:
     case = POISON[0]
     answer = attend(make_inputs(case, "cpu"))
 
@@ -191,9 +191,7 @@ def test_nan_that_gets_across_alone_is_a_reservation() -> None:
 
     result = run_probe(replace(case, probe="nan_poison"), "cpu", run)
     assert result.violations == ()
-    assert result.reservations == (
-        "out of token 0 of document 1 changes with other documents by NaN, by no finite value",
-    )
+    assert result.warnings == ("out of token 0 of document 1 changes with other documents by NaN, by no finite value",)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -165,7 +165,7 @@ MODES = [
         smoke("isolation", "documents see each other", Plan("sdpa", packing="mask_2d")),
         ("ATN420",),
         "mask",
-        "tests/smoke/test_smoke.py::test_a_leak_is_found_mended_and_proven",
+        "tests/smoke/test_smoke.py::test_a_leak_is_found_fixed_and_proven",
     ),
     Mode(
         "padding-side-right-valueerror",
@@ -381,7 +381,7 @@ MODES = [
         ),
         ("ATN403",),
         "use_cache = False",
-        "tests/smoke/test_smoke.py::test_one_change_mends_and_the_whole_plan_is_run_again",
+        "tests/smoke/test_smoke.py::test_one_change_fixes_and_the_whole_plan_is_run_again",
     ),
     Mode(
         "llama4-chunked-flash",

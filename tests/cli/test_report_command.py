@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from attncheck.cli.report_files import read_reports
+from attncheck.cli.stack_file import read_side
+from attncheck.core.cases import Case
 from attncheck.core.facts import Absent
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
+from attncheck.core.results.parity import ParitySection
+from attncheck.core.results.rehearsal import RehearsalSection
+from attncheck.core.results.repair import RepairSection
+from attncheck.core.results.upgrade import UpgradeEffect, UpgradeSection
+from attncheck.core.verdicts import Run as BackendRun
 from attncheck.report import document
 from tests import snapshots as s
 from tests.adversary import hostile_text
@@ -46,6 +53,27 @@ def test_several_reports_become_one_page(attncheck: Run, tmp_path: Path) -> None
     assert merged.command == "report" and list(merged.sections) == ["parity", "determinism"]
     assert merged.findings == make_parity_report().findings and merged.exit_code == 1
     assert attncheck("report", *argv, "--fail-on", "never").returncode == 0
+
+
+def test_a_report_of_schema_2_is_still_read(tmp_path: Path) -> None:
+    run = BackendRun("flex_attention", Case("gqa", (8,), (8,), name="gqa-8"), "ok", warnings=("NaN",))
+    sections = {
+        "parity": ParitySection(runs=(run,)),
+        "rehearsal": RehearsalSection(corrected=("trl sft",)),
+        "repair": RepairSection(targets=("ATN140",)),
+        "upgrade": UpgradeSection(fixes=(UpgradeEffect("ATN140", "x", "y", "read"),), unchanged=2, unknown=("z",)),
+    }
+    report = Report("upgrade", s.laptop(), (reports.make_finding(),), sections=sections)
+    old = json.loads(document.dumps(report)) | {"schema_version": 2}
+    del old["findings"][0]["check"]
+    old["parity"]["runs"][0]["reservations"] = old["parity"]["runs"][0].pop("warnings")
+    old["rehearsal"]["mended"] = old["rehearsal"].pop("corrected")
+    old["repair"]["mends"] = old["repair"].pop("targets")
+    for name, former in (("fixes", "mends"), ("unchanged", "kept"), ("unknown", "not_known")):
+        old["upgrade"][former] = old["upgrade"].pop(name)
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    assert read_reports([str(tmp_path / "old.json")]) == report
+    assert read_side(str(tmp_path / "old.json")).report == report
 
 
 def test_one_report_reads_as_its_own_command_wrote_it(attncheck: Run, tmp_path: Path) -> None:
@@ -86,11 +114,11 @@ def test_reports_of_two_environments_are_not_put_together(tmp_path: Path) -> Non
     [
         ("", "not JSON"),
         ("[" * 100_000, "not JSON"),
-        ("[]", "not a report of schema version 2"),
-        ('{"schema_version": 1, "host": {}}', "not a report of schema version 2"),
-        ('{"schema_version": 3}', "schema version 3; this attncheck reads 2: update attncheck"),
+        ("[]", "not a report of schema version 2 or 3"),
+        ('{"schema_version": 1, "host": {}}', "not a report of schema version 2 or 3"),
+        ('{"schema_version": 4}', "schema version 4; this attncheck reads 3: update attncheck"),
         ('{"schema_version": 2, "command": "doctor"}', "snapshot is missing"),
-        ('{"schema_version": true}', "not a report of schema version 2"),
+        ('{"schema_version": true}', "not a report of schema version 2 or 3"),
     ],
 )
 def test_what_is_no_report_is_one_clear_line(tmp_path: Path, text: str, message: str) -> None:

@@ -153,10 +153,10 @@ def test_what_was_not_measured_is_no_pass(outcome: Outcome, answer: str, ratio: 
 def test_probes_and_impostors_fail_whatever_the_scores() -> None:
     run = Run("flash_attention_2", CASE, "ok", scores=(CLEAN,))
     violations = ("head 0 sees 3 keys, not 4", *"bcdef")
-    broken = judge_run(replace(run, violations=violations, reservations=tuple("xyz")))
+    broken = judge_run(replace(run, violations=violations, warnings=tuple("xyz")))
     assert (broken.answer, broken.reason, broken.budget_ratio) == ("fail", "head 0 sees 3 keys, not 4", HUGE)
     assert broken.evidence == ("b", "c", "d"), "a few more of them"
-    reserved = judge_run(replace(run, reservations=tuple("xyz"), scores=()))
+    reserved = judge_run(replace(run, warnings=tuple("xyz"), scores=()))
     assert (reserved.answer, reserved.reason, reserved.budget_ratio, reserved.evidence) == (
         "warn",
         "x",

@@ -60,7 +60,7 @@ def test_ld_library_path_comes_before_the_system(tmp_path: Path, monkeypatch: py
 
 @linux_only
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_the_loader_refuses_and_preloading_the_newer_copy_mends_it(tmp_path: Path) -> None:
+def test_the_loader_refuses_and_preloading_the_newer_copy_fixes_it(tmp_path: Path) -> None:
     extension = tmp_path / "needs_new.so"
     (tmp_path / "x.cpp").write_text(FROM_CHARS)
     command = ["g++", "-std=c++17", "-shared", "-fPIC", "-o", str(extension), str(tmp_path / "x.cpp")]

@@ -67,7 +67,7 @@ def test_a_damaged_tokenizer_gives_nothing(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="transformers is not installed here")
-def test_an_id_without_a_row_breaks_the_model_and_resizing_mends_it() -> None:
+def test_an_id_without_a_row_breaks_the_model_and_resizing_fixes_it() -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 

@@ -163,7 +163,10 @@ def test_an_unanswered_check_keeps_what_it_had_and_the_others_run(answers: Answe
     report = run_gate(Policy(checks=("doctor", "parity", "smoke")))
     assert list_outcomes(report) == [("doctor", "unanswered"), ("parity", "unanswered"), ("smoke", "clean")]
     assert [stage.reason for stage in list_stages(report)] == ["no such case", "ranks did not meet", ""]
-    assert [finding.code for finding in report.findings] == ["ATN601", "ATN211"]
+    assert [(finding.code, finding.check) for finding in report.findings] == [
+        ("ATN601", "parity"),
+        ("ATN211", "doctor"),
+    ]
 
 
 def test_bad_usage_before_any_answer_is_bad_usage(answers: Answers) -> None:

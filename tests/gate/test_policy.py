@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from attncheck.core.findings import Allowance, Finding, Fix, Problem, gravest_first
+from attncheck.core.findings import Allowance, Finding, Fix, Problem, by_severity
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.report import Report
 from attncheck.core.results.parity import ParitySection
@@ -81,7 +81,7 @@ def test_select_and_ignore_of_the_command_line() -> None:
 
 def test_the_same_finding_twice_is_one_and_the_graver_stays() -> None:
     milder = replace(make_finding("ATN101"), severity="warning")
-    assert gravest_first((milder, make_finding("ATN101"), make_finding("ATN211"))) == (
+    assert by_severity((milder, make_finding("ATN101"), make_finding("ATN211"))) == (
         make_finding("ATN101"),
         make_finding("ATN211"),
     )

@@ -44,7 +44,7 @@ def test_what_is_reproducible_is_no_finding() -> None:
     assert list_findings(PLAIN, STRICT) == []
 
 
-def test_a_varying_gradient_is_told_with_the_switch_that_mends_it_and_its_cost() -> None:
+def test_a_varying_gradient_is_told_with_the_switch_that_fixes_it_and_its_cost() -> None:
     ((code, text),) = list_findings(replace(PLAIN, differences=VARYING), STRICT)
     assert code == "ATN711"
     assert "dq: 17 different results in 32 calls, first at call 4" in text

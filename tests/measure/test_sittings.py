@@ -176,15 +176,15 @@ def test_the_cases_are_listed_by_names_that_select_them(attncheck: Run) -> None:
 
 def test_what_failed_the_last_time_runs_alone_until_it_passes(attncheck: Run, tmp_path: Path, caches: Path) -> None:
     source = (
-        "def run(inputs, deterministic):\n    if inputs.case.probe == 'prefix' and not os.path.exists({mended!r}):\n"
+        "def run(inputs, deterministic):\n    if inputs.case.probe == 'prefix' and not os.path.exists({fixed!r}):\n"
         "        raise ValueError('no luck')\n    return right(inputs, deterministic)"
-    ).format(mended=str(tmp_path / "mended"))
+    ).format(fixed=str(tmp_path / "fixed"))
     environment = write_backend(tmp_path / "site", "shaky", source)
     arguments = (*PARITY, "--backend", "shaky", "--case", "*-prefix", "--case", "*-heads")
     assert attncheck(*arguments, env=environment).returncode == 1
     (failed,) = list_cases(attncheck, *PARITY[1:], "--last-failed", env=environment)
     assert failed.endswith("-prefix")
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     done = attncheck(*PARITY, "--last-failed", "--format", "json", env=environment)
     assert done.returncode == 0, done.stderr
     (run,) = json.loads(done.stdout)["parity"]["runs"]

@@ -64,7 +64,7 @@ def rehearse(attncheck: Run, environment: Mapping[str, str], *argv: str) -> tupl
     return process.returncode, json.loads(process.stdout)
 
 
-def test_a_launch_with_a_leak_is_rehearsed_and_mended(
+def test_a_launch_with_a_leak_is_rehearsed_and_corrected(
     attncheck: Run, project: Path, tmp_path_factory: pytest.TempPathFactory, marker: str
 ) -> None:
     before = list_files(project)
@@ -74,10 +74,10 @@ def test_a_launch_with_a_leak_is_rehearsed_and_mended(
     assert status == 1 and finding["code"] == "ATN432"
     assert "attend to earlier documents in the row" in finding["message"]
     assert finding["fixes"][0]["title"] == "no --packing" and "off by" in finding["fixes"][0]["proven"]
-    first, mended = report["rehearsal"]["launches"]
-    assert (first["ranks"], mended["tried"]) == (2, "no --packing")
+    first, corrected = report["rehearsal"]["launches"]
+    assert (first["ranks"], corrected["tried"]) == (2, "no --packing")
     assert 30 <= first["steps"] < 40  # a loop of one's own is ended after its steps
-    diff, command = report["rehearsal"]["mended"]
+    diff, command = report["rehearsal"]["corrected"]
     assert "-torchrun" in diff and command.endswith("--max_length 2048") and "--packing" not in command
     assert "nproc-per-node 8" in command and "Qwen/Qwen2.5-7B" in command  # it is the user's own, not the cut one
     # The user's own start-up code ran in both ranks; what it wrote is reported, and was kept from their files.
@@ -103,7 +103,7 @@ def test_a_command_that_is_right_gives_no_finding(
 
 
 @pytest.mark.nightly
-def test_a_kernel_that_is_wrong_is_mended_by_another(
+def test_a_kernel_that_is_wrong_is_corrected_by_another(
     attncheck: Run, project: Path, tmp_path_factory: pytest.TempPathFactory, marker: str
 ) -> None:
     environment = make_environment(tmp_path_factory, PLANTED_FAULT="kernel_not_causal")

@@ -238,7 +238,7 @@ def test_a_loop_is_rehearsed_as_it_is_started(
         assert FOUND[fault][1] in finding["message"]
         fixes = [fix["text"] for fix in finding["fixes"] if fix["proven"]]
         assert fixes == (["model.config.use_cache = False"] if fault == "cache" else [])
-        assert report["rehearsal"]["mended"] == []  # the launch is right: a line of the script is to be changed
+        assert report["rehearsal"]["corrected"] == []  # the launch is right: a line of the script is to be changed
 
 
 @pytest.mark.parametrize(("checks", "is_run"), [(("rehearsal",), True), ((), False)])

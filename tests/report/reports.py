@@ -26,7 +26,7 @@ SCRIPT = 'torchrun train.py \\\n  --attn eager \\\n  --packing_samples "{0}"\n'
 
 RING = RingTiming(
     "zigzag_ring_flash_attn", "batch", "forward_backward", 8, 8192,
-    watch=Stopwatch(53.0, 52.0, 54.0, 0.004, 60, 3, 1.01),
+    stopwatch=Stopwatch(53.0, 52.0, 54.0, 0.004, 60, 3, 1.01),
     iterations_per_s=18.81, efficiency=0.927, achievable=0.969, reached=0.96, correct="pass",
 )  # fmt: skip
 
@@ -66,15 +66,16 @@ def make_gate_report() -> Report:
     return make_doctor_report(
         command="gate",
         findings=(
-            make_finding("ATN140"),
-            make_finding("ATN201", subject="driver 550.54", severity="warning", fixes=()),
+            make_finding("ATN140", check="doctor"),
+            make_finding("ATN201", subject="driver 550.54", severity="warning", fixes=(), check="doctor"),
             make_finding(
                 "ATN401",
                 locations=(SourceLocation("run.sh", 2, 3),),
                 severity="error",
+                check="lint",
                 fixes=(Fix("name one that packs", "setting", "--attn sdpa", sets={"attn_implementation": "sdpa"}),),
             ),
-            make_finding("ATN110", severity="note", subject="", message="nvcc is missing"),
+            make_finding("ATN110", severity="note", subject="", message="nvcc is missing", check="doctor"),
         ),
         baselined=(make_finding("ATN147", subject="verl 0.9.1"),),
         allowed=(make_finding("ATN109", subject="flash-attn"),),
@@ -126,9 +127,10 @@ def make_rehearsal_report() -> Report:
     launch = RehearsedLaunch(
         "run.sh:3:1", "trl", "1.16.0", "sft", "qwen2", "the loss, as documented: the mean", "trl sft", "-a\n+b\n", mixed
     )
-    mended = replace(launch, results=right, tried="--packing_strategy bfd", steps=30)
+    corrected = replace(launch, results=right, tried="--packing_strategy bfd", steps=30)
     section = RehearsalSection(
-        launches=(launch, mended), mended=("--- a/run.sh\n+++ b/run.sh\n-a\n+c\n+d\n", "trl sft --packing_strategy bfd")
+        launches=(launch, corrected),
+        corrected=("--- a/run.sh\n+++ b/run.sh\n-a\n+c\n+d\n", "trl sft --packing_strategy bfd"),
     )
     return make_doctor_report(command="smoke", findings=(make_finding("ATN432"),), sections={"rehearsal": section})
 

@@ -84,7 +84,7 @@ def make_ring_timing(chance: random.Random, name: str) -> RingTiming:
     watch = Stopwatch(ms, ms, ms, draw_magnitude(chance, -4, 2), 9, 0, 1.0, int(draw_magnitude(chance, 0, 15)), ms)
     share, achievable, reached = (draw_magnitude(chance, -3, 1) for _ in range(3))
     return RingTiming(
-        name, "batch", "forward", chance.choice((2, 8, 1024)), 8192, chance.choice((0, 4)), watch=watch,
+        name, "batch", "forward", chance.choice((2, 8, 1024)), 8192, chance.choice((0, 4)), stopwatch=watch,
         iterations_per_s=1e3 / ms, efficiency=share, achievable=achievable, reached=reached, communication_ms=1.0,
         overlapped=chance.random(), correct=chance.choice(("pass", "warn", "fail", "skipped")),
     )  # fmt: skip
@@ -208,7 +208,11 @@ def test_what_ran_together_is_apart(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"iterations_per_s": 123456.0}, {"efficiency": 12345.0}, {"watch": Stopwatch(9.0, 9.0, 9.0, 15.96, 9, 0, 1.0)}],
+    [
+        {"iterations_per_s": 123456.0},
+        {"efficiency": 12345.0},
+        {"stopwatch": Stopwatch(9.0, 9.0, 9.0, 15.96, 9, 0, 1.0)},
+    ],
 )
 def test_what_ran_together_on_a_ring_is_apart(fields: dict[str, Any]) -> None:
     timing = replace(make_ring_timing(random.Random(0), "zigzag_ring_flash_attn"), **fields)

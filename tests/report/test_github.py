@@ -75,7 +75,7 @@ def test_what_messages_hold_cannot_end_a_command_or_begin_one() -> None:
     assert command[1]["file"] == "a,b:c%/x\n.sh" and command[2].startswith(indent_continuation(nasty, INDENT))
 
 
-def test_ten_of_a_level_the_gravest_first_and_the_rest_counted() -> None:
+def test_ten_of_a_level_the_by_severity_and_the_rest_counted() -> None:
     many = [reports.make_finding(severity="note", message=str(n)) for n in range(12)]
     many += [reports.make_finding(severity="error", message=str(n)) for n in range(13)]
     text = load_format("github").render(reports.make_doctor_report(findings=tuple(many)), False)

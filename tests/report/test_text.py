@@ -53,7 +53,7 @@ def test_the_text_is_the_golden_one() -> None:
         ("github", "fix: do it", "next: look closer"),
     ],
 )
-def test_what_mends_nothing_is_not_called_a_fix(format_name: str, fix: str, advice: str) -> None:
+def test_what_fixes_nothing_is_not_called_a_fix(format_name: str, fix: str, advice: str) -> None:
     fixes = (Fix("do it", "env", "export A=1"), Fix("look closer", "advice", "attncheck lint --target h100x8"))
     report = make_report()
     report = replace(report, findings=(replace(report.findings[0], fixes=fixes),))

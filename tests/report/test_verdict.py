@@ -78,7 +78,10 @@ def make_launch(*answers: str, tried: str = "") -> RehearsedLaunch:
         ),
         (report_with(GateSection((Stage("doctor", "clean"),))), "gate: passed (doctor)"),
         (
-            replace(report_with(GateSection((Stage("doctor", "found"),))), findings=(reports.make_finding("ATN301"),)),
+            replace(
+                report_with(GateSection((Stage("doctor", "found"),))),
+                findings=(reports.make_finding("ATN301", check="doctor"),),
+            ),
             "gate: failed, doctor 1 error (ATN301)",
         ),
         (

@@ -38,7 +38,7 @@ ITERATIONS = {  # eight H200, forward and forward + backward
 
 def make_timing(backend: str, passes: str, iterations: float, **fields: Any) -> RingTiming:
     watch = Stopwatch(1e3 / iterations, 0.0, 0.0, 0.005, 100, 3, 1.01, silent_ms=0.97e3 / iterations)
-    return RingTiming(backend, "batch", passes, 8, 8192, watch=watch, iterations_per_s=iterations, **fields)  # type: ignore[arg-type]
+    return RingTiming(backend, "batch", passes, 8, 8192, stopwatch=watch, iterations_per_s=iterations, **fields)  # type: ignore[arg-type]
 
 
 def make_timings(**answers: Answer) -> tuple[RingTiming, ...]:
@@ -83,7 +83,7 @@ def test_the_fastest_correct_scheme_is_told_and_a_wrong_one_never() -> None:
 
 
 def test_noise_forbids_a_conclusion() -> None:
-    noisy = tuple(replace(t, watch=replace(t.watch, interval=0.08)) for t in make_timings())
+    noisy = tuple(replace(t, stopwatch=replace(t.stopwatch, interval=0.08)) for t in make_timings())
     line = bench.draw_conclusions(noisy)[0]
     assert "zigzag_ring_flash_attn and stripe_flash_attn are within the noise of each other" in line
 
@@ -140,7 +140,7 @@ def test_clocks_tell_what_held_the_gpu_back() -> None:
 
 
 def test_a_local_call_too_short_is_launch_bound_and_has_no_bound() -> None:
-    short = [replace(t, achievable=0.0, watch=replace(t.watch, ms=t.watch.ms / 50)) for t in make_timings()]
+    short = [replace(t, achievable=0.0, stopwatch=replace(t.stopwatch, ms=t.stopwatch.ms / 50)) for t in make_timings()]
     verdicts = [Verdict("parity", name, "case", "bench", "pass", "") for name in ITERATIONS]
     zigzag = get_timing(bench.complete_timings(short, RATES, WORKLOAD, verdicts), "zigzag_ring_flash_attn", "forward")
     assert zigzag.achievable == 0.0 and zigzag.limited_by.startswith("launches")
@@ -182,10 +182,10 @@ def test_a_ring_is_timed_for_real(document: dict[str, Any]) -> None:
     timed = {(t["backend"], t["passes"]): t for t in document["ring"]["timings"] if t["table"] == "batch"}
     for passes in ("forward", "forward_backward"):
         local, ring = timed[LOCAL_FLASH, passes], timed["zigzag_ring_flash_attn", passes]
-        assert 0 < local["watch"]["ms"] < ring["watch"]["ms"]
-        share = 2 * local["watch"]["ms"] / ring["watch"]["ms"]
+        assert 0 < local["stopwatch"]["ms"] < ring["stopwatch"]["ms"]
+        share = 2 * local["stopwatch"]["ms"] / ring["stopwatch"]["ms"]
         assert ring["efficiency"] == pytest.approx(share, abs=1e-3)
-        assert ring["correct"] == "pass" and ring["watch"]["calls"] >= 3
+        assert ring["correct"] == "pass" and ring["stopwatch"]["calls"] >= 3
         assert ring["achievable"] == 0.0, "plain torch has no roofline"
     assert document["ring"]["rates"]["copy_gb_per_s"] > 0 and document["ring"]["rates"]["link_gb_per_s"] > 0
 

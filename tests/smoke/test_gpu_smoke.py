@@ -166,7 +166,7 @@ def test_the_default_plan_is_right() -> None:
         assert training["steps"][-1]["peak_memory_bytes"] > 0
 
 
-def test_a_plan_for_determinism_is_mended() -> None:
+def test_a_plan_for_determinism_is_fixed() -> None:
     report = run_smoke("llama", "--deterministic", "--only", "reproducible", "--only", "training")
     results = {result["check"]: result for result in report["smoke"]["plan_runs"][-1]["results"]}
     assert not results["reproducible"]["violations"]

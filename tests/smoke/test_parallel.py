@@ -109,7 +109,7 @@ def test_more_ranks_pass_too(ranks: int) -> None:
             assert judge_result(result) == "pass", (name, deciding_reason(result))
 
 
-def test_the_plain_import_fails_and_the_shim_mends_it(sound_results: Results) -> None:
+def test_the_plain_import_fails_and_the_shim_fixes_it(sound_results: Results) -> None:
     result = sound_results["unshimmed"]
     plan = replace(RING, shims=())
     if result.outcome == "ok":  # an older transformers, which has the names

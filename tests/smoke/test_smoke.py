@@ -52,7 +52,7 @@ BAD = Measure("logits, bf16", 0.5, 0.02, "worst in document 1")
         (CheckResult("isolation", measures=(GOOD,)), "pass", "off by 0.01"),
         (CheckResult("isolation", measures=(GOOD, BAD)), "fail", "off by 0.5 (limit 0.02), worst in document 1"),
         (CheckResult("isolation", measures=(GOOD,), violations=("it leaks",)), "fail", "it leaks"),
-        (CheckResult("padding", measures=(GOOD,), reservations=("not used",)), "warn", "not used"),
+        (CheckResult("padding", measures=(GOOD,), warnings=("not used",)), "warn", "not used"),
         (CheckResult("training", "raised", "RuntimeError: no"), "fail", "RuntimeError: no"),
         (CheckResult("training", "died", "killed by SIGSEGV"), "lost", "killed by SIGSEGV"),
         (CheckResult("training", "out_of_memory", "no memory"), "skipped", "no memory"),
@@ -65,7 +65,7 @@ def test_the_answer_of_a_proof(result: CheckResult, verdict: str, message: str) 
     assert message in deciding_reason(result)
 
 
-# Mending: a plan whose faults are known, changes that fix some of them, and what the search makes of it.
+# Fixing: a plan whose faults are known, changes that fix some of them, and what the search makes of it.
 
 
 def run_fake_checks(plan: Plan) -> tuple[CheckResult, ...]:
@@ -112,27 +112,27 @@ def test_a_plan_that_is_right_is_left_alone() -> None:
     assert tried_titles == []
 
 
-def test_one_change_mends_and_the_whole_plan_is_run_again() -> None:
+def test_one_change_fixes_and_the_whole_plan_is_run_again() -> None:
     search = search_plan(Plan("eager", use_cache=True))
     assert search.titles == "no cache while training"
     assert failed_checks(search.final_run) == () and len(search.final_run.results) == 3
     assert tried_titles[-1] == ("no cache while training",)
 
 
-def test_faults_that_hide_each_other_are_mended_together() -> None:
+def test_faults_that_hide_each_other_are_fixed_together() -> None:
     search = search_plan(Plan("eager", use_cache=True, packing="mask_2d"))
     assert search.titles == "no cache while training, no 2-D mask of ones"
     assert [title for _, title in search.rejected] == ["no cache while training", "no 2-D mask of ones"]
 
 
-def test_faults_of_two_kinds_are_mended_one_after_the_other() -> None:
+def test_faults_of_two_kinds_are_fixed_one_after_the_other() -> None:
     search = search_plan(Plan("sdpa", use_cache=True))
     assert [accepted.check_name for accepted in search.accepted] == ["implementation", "isolation"]
     assert search.final_run.plan == Plan("flash_attention_2")
     assert search.final_run.reason == "attention by flash_attention_2, no cache while training"
 
 
-def test_what_nothing_mends_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nothing_fixes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sys.modules[__name__], "run_fake_checks", lambda plan: (CheckResult("padding", violations=("always wrong",)),)
     )
@@ -263,7 +263,7 @@ def write_model_config(folder: Path, **changed: Any) -> str:
     return str(folder)
 
 
-def test_a_leak_is_found_mended_and_proven(attncheck: Run, tmp_path: Path, marker: str) -> None:
+def test_a_leak_is_found_fixed_and_proven(attncheck: Run, tmp_path: Path, marker: str) -> None:
     process = attncheck(
         "smoke", write_model_config(tmp_path / "m"), "--use-cache", "--only", "isolation", "--device", "cpu"
     )

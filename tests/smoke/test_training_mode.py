@@ -131,8 +131,8 @@ def test_what_is_random_is_said_and_is_no_leak(
     with plant():
         result = run_check(name, plan, small_model(model_type) if model_type else None)
     assert judge_result(result) == "warn", collect_evidence(result)
-    assert result.reservations[0].startswith("random in training mode: the same documents asked twice differ by")
-    assert "compared in evaluation mode" in result.reservations[0]
+    assert result.warnings[0].startswith("random in training mode: the same documents asked twice differ by")
+    assert "compared in evaluation mode" in result.warnings[0]
 
 
 @pytest.mark.parametrize("plant", [hard_coded_dropout, nullcontext])
@@ -270,7 +270,7 @@ def test_doge_is_not_causal_and_packing_and_padding_are_not_blamed() -> None:
         skipped = run_check(name, plan, source)
         assert skipped.outcome == "skipped" and "a document alone is wrong already under sdpa" in skipped.reason
     eager = replace(SDPA, attn_implementation="eager")
-    assert not run_check("implementation", eager, source).reservations
+    assert not run_check("implementation", eager, source).warnings
 
 
 @pytest.mark.nightly
@@ -281,9 +281,9 @@ def test_a_leak_beside_an_implementation_that_is_wrong_is_caught() -> None:
     assert judge_result(result) == "fail" and "replacing document" in deciding_reason(result)
 
 
-def test_a_model_that_sees_ahead_in_eager_too_is_a_reservation() -> None:
+def test_a_model_that_sees_ahead_in_eager_too_is_a_warning() -> None:
     result = run_check("implementation", replace(SDPA, attn_implementation="eager"), small_model("bert"))
-    assert "the model itself sees ahead" in result.reservations[0] and judge_result(result) == "warn"
+    assert "the model itself sees ahead" in result.warnings[0] and judge_result(result) == "warn"
 
 
 # The loss.
@@ -294,7 +294,7 @@ def test_a_wrong_loss_is_named_and_is_no_leak(name: str, plan: Plan) -> None:
     with plants.labels_across_documents() if name == "isolation" else loss_counts_padding():
         result = run_check(name, plan)
     assert judge_result(result) == "warn", collect_evidence(result)
-    assert "the logits agree and the loss is wrong" in result.reservations[0]
+    assert "the logits agree and the loss is wrong" in result.warnings[0]
     assert all(measure.what.startswith("logits") for measure in result.measures)
 
 

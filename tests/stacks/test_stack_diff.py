@@ -192,7 +192,7 @@ def test_the_command_line_in_each_format_and_with_wrong_input(attncheck: Run, tm
         ("", "is no snapshot, report or lock"),
         ("[]", "is no snapshot, report or lock"),
         ('{"lock_schema": 99, "packages": []}', "newer attncheck"),
-        ('{"schema_version": 99, "snapshot": {}}', "schema version 99; this attncheck reads 2: update attncheck"),
+        ('{"schema_version": 99, "snapshot": {}}', "schema version 99; this attncheck reads 3: update attncheck"),
         ("[" * 100_000, "is no snapshot, report or lock"),
     ],
 )

@@ -108,41 +108,41 @@ def test_a_folder_of_wheels_decides_a_range_by_what_fits(tmp_path: Path) -> None
 
 
 # On the recorded machine ring-flash-attn 0.1.8 is broken from the start (transformers 5.17.0: ATN140).
-def test_a_release_that_mends_and_one_that_breaks() -> None:
-    mended = predict(s.h200(), "transformers==5.1.0")
-    assert "ATN140" in [effect.code for effect in section_of(mended).mends]
-    assert mended.findings == ()
+def test_a_release_that_fixes_and_one_that_breaks() -> None:
+    fixed = predict(s.h200(), "transformers==5.1.0")
+    assert "ATN140" in [effect.code for effect in section_of(fixed).fixes]
+    assert fixed.findings == ()
     assert codes(predict(s.h200(), "transformers==5.3.0")) == ["ATN457"], "it divides gradients twice"
     good = s.with_package(s.h200(), "transformers", "5.1.0")
     good = replace(good, imports=s.Absent("not asked"), interfaces=s.Absent("not asked"), links=s.Absent("not asked"))
     broken = predict(good, "transformers==5.17.0")
-    assert "ATN140" in codes(broken) and not section_of(broken).mends
+    assert "ATN140" in codes(broken) and not section_of(broken).fixes
     (finding,) = (finding for finding in broken.findings if finding.code == "ATN140")
     assert finding.evidence[0] == "predicted, not run: transformers 5.17.0"
 
 
-def test_what_goes_because_another_takes_its_place_is_not_mended() -> None:
+def test_what_goes_because_another_takes_its_place_is_not_fixed() -> None:
     report = predict(s.h200(), "transformers==5.23.0")
-    assert "ATN141" in codes(report) and "ATN140" not in [effect.code for effect in section_of(report).mends]
+    assert "ATN141" in codes(report) and "ATN140" not in [effect.code for effect in section_of(report).fixes]
     (finding,) = (finding for finding in report.findings if finding.code == "ATN141")
     assert any(line.startswith("today in its place ATN140") for line in finding.evidence)
 
 
 def test_an_upgrade_that_changes_nothing_finds_nothing() -> None:
     report = predict(s.h200(), "transformers==5.17.0", "torch==2.11.0")
-    assert report.findings == () and section_of(report).not_known == ()
+    assert report.findings == () and section_of(report).unknown == ()
     assert "nothing would change" in load_format("text").render(report, False)
 
 
 @pytest.mark.parametrize("word", ["einops==0.8.9", "numpy==2.4.0", "peft==0.18.0"])
 def test_an_upgrade_that_is_fine_has_no_finding_and_is_not_called_fine(word: str) -> None:
     report = predict(s.h200(), word)
-    assert report.findings == () and not section_of(report).mends
-    assert any("no table knows its releases" in line for line in section_of(report).not_known)
+    assert report.findings == () and not section_of(report).fixes
+    assert any("no table knows its releases" in line for line in section_of(report).unknown)
 
 
 def test_a_release_beyond_the_tables_is_not_judged_by_them() -> None:
-    lines = section_of(predict(s.h200(), "transformers==6.0.0")).not_known
+    lines = section_of(predict(s.h200(), "transformers==6.0.0")).unknown
     assert any("the tables end at 5.23.0; what changed later is not known" in line for line in lines)
     assert any("nothing was run" in line for line in lines)
 
@@ -180,10 +180,10 @@ def test_what_is_compiled_against_a_torch_that_goes() -> None:
     assert "ATN923" not in codes(predict(snapshot, "torch==2.11.1"))
     together = predict(snapshot, "torch==2.14.0", "flash-attn==2.9.0")
     assert not [f for f in together.findings if f.code == "ATN923" and f.subject.startswith("flash-attn")]
-    assert any("compiled against torch" in line for line in section_of(report).not_known)
+    assert any("compiled against torch" in line for line in section_of(report).unknown)
 
 
-def test_a_fault_of_compiled_code_is_not_called_mended_by_another_torch() -> None:
+def test_a_fault_of_compiled_code_is_not_called_fixed_by_another_torch() -> None:
     broken = s.with_binary(
         s.h200(), "flash_attn_2_cuda", needed=("libtorch.so",), torch_symbols=9, missing_symbols=("_ZN3c104gone",)
     )
@@ -191,8 +191,8 @@ def test_a_fault_of_compiled_code_is_not_called_mended_by_another_torch() -> Non
         broken, "flash_attn_2_cuda", "raised", exception="ImportError", message="undefined symbol: _ZN3c104gone"
     )
     report = predict(broken, "torch==2.12.0")
-    assert "ATN104" not in [effect.code for effect in section_of(report).mends]
-    assert any("ATN104" in line for line in section_of(report).not_known)
+    assert "ATN104" not in [effect.code for effect in section_of(report).fixes]
+    assert any("ATN104" in line for line in section_of(report).unknown)
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_name_that_goes_is_read_in_the_wheel_without_a_run(attncheck: Run, pyt
     assert "kept_name" in text and "helper" not in text
     code, report = judge(attncheck, python, "transformers==5.90.0")
     assert (code, codes(report)) == (3, []), "no table knows it"
-    assert any("no wheel was read" in line for line in report["upgrade"]["not_known"])
+    assert any("no wheel was read" in line for line in report["upgrade"]["unknown"])
 
 
 def test_a_release_that_is_fine_has_no_finding(attncheck: Run, python: str, wheels: Path) -> None:
@@ -292,4 +292,4 @@ def test_a_real_release_from_the_index(attncheck: Run, monkeypatch: pytest.Monke
 
 
 def test_a_section_without_a_trial_has_no_open_question() -> None:
-    assert UpgradeSection(not_known=("something",)).unanswered == ()
+    assert UpgradeSection(unknown=("something",)).unanswered == ()

@@ -22,7 +22,7 @@ class ProbeResult:
 
     outputs: Outputs  # of the first call
     violations: tuple[str, ...] = ()
-    reservations: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def make_normal_inputs(case: Case, device: str) -> Inputs:

@@ -43,14 +43,14 @@ def probe_dropout(case: Case, device: str, call: BackendCall) -> ProbeResult:
     weights = torch.cat(chunks, -1)  # (batch, num_heads, seqlen_q, seqlen_k): 0 or 1 / (1 - rate), and noise
     torch.manual_seed(case.seed)
     outputs = call(inputs)
-    violations, reservations = _judge_mask(case, device, weights)
+    violations, warnings = _judge_mask(case, device, weights)
     if torch.equal(first_chunk, _read_weights(case, normal, call, 0, case.seed + 1)):
         violations.append("two seeds drop the same keys")
     if not torch.equal(first_chunk, _read_weights(case, normal, call, 0, case.seed)):
         violations.append("the same seed drops other keys when called again, as activation checkpointing does")
     elif not violations:
         violations += _output_violations(inputs, outputs, weights > 0.5 / (1.0 - case.dropout))
-    return ProbeResult(outputs, tuple(violations), tuple(reservations))
+    return ProbeResult(outputs, tuple(violations), tuple(warnings))
 
 
 def _read_weights(case: Case, normal: Inputs, call: BackendCall, start: int, seed: int) -> Tensor:
@@ -86,7 +86,7 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
     chance = math.sqrt(case.dropout * (1.0 - case.dropout) / total)
     if not abs(share - (1.0 - case.dropout)) < 6.0 * chance + DROPOUT_STEP:
         return [f"dropout {case.dropout:g} keeps a share of {share:.4g}, not {1.0 - case.dropout:g}"], []
-    violations, reservations = [], []
+    violations, warnings = [], []
     mean_weight = float(weights[kept].double().mean())
     if not abs(mean_weight / kept_weight - 1.0) < 0.01:
         violations.append(
@@ -107,11 +107,11 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
             is_partial = name in ("rows", "columns") and 1.0 < ratio < float(size[is_large].mean()) / 4.0
             sharers = "keys of a query" if name == "rows" else "queries"
             if is_partial:
-                reservations.append(f"{text}: about {ratio:.1f} {sharers} share each draw")
+                warnings.append(f"{text}: about {ratio:.1f} {sharers} share each draw")
             else:
                 violations.append(text)
             break
-    return violations, reservations
+    return violations, warnings
 
 
 def _output_violations(inputs: Inputs, outputs: Outputs, kept: Tensor) -> Iterator[str]:

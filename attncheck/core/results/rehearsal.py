@@ -60,7 +60,7 @@ class RehearsalSection(MeasuredSection):
     measured_on: MeasuredOn = MeasuredOn()
     verdicts: tuple[Verdict, ...] = ()
     launches: tuple[RehearsedLaunch, ...] = ()
-    mended: tuple[str, ...] = ()  # the launch that trains right: a diff, and the command to paste if it is one
+    corrected: tuple[str, ...] = ()  # the launch that trains right: a diff, and the command to paste if it is one
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
@@ -83,7 +83,7 @@ class RehearsalSection(MeasuredSection):
             self.measured_on.merge(later.measured_on),
             (*self.verdicts, *later.verdicts),
             deduplicate((*self.launches, *later.launches)),
-            deduplicate((*self.mended, *later.mended)),
+            deduplicate((*self.corrected, *later.corrected)),
         )
 
 

@@ -28,7 +28,7 @@ class RepairSection(Section):
 
     name: ClassVar[str] = "repair"
     steps: tuple[RepairStep, ...] = ()
-    mends: tuple[str, ...] = ()  # codes of the findings that the commands are for
+    targets: tuple[str, ...] = ()  # codes of the findings that the commands are for
     by_hand: tuple[str, ...] = ()  # codes whose fix is an edit, a setting or a machine: it is at the finding
     conflicts: tuple[str, ...] = ()  # findings whose fixes exclude each other, and which one was taken
     proven: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class RepairSection(Section):
         """Return both, each line once."""
         texts = {
             name: deduplicate((*getattr(self, name), *getattr(later, name)))
-            for name in ("steps", "mends", "by_hand", "conflicts", "proven", "unproven", "remaining")
+            for name in ("steps", "targets", "by_hand", "conflicts", "proven", "unproven", "remaining")
         }
         return RepairSection(**texts, resolution=later.resolution or self.resolution, trial=later.trial or self.trial)
 

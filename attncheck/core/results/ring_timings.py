@@ -70,7 +70,7 @@ class RingTiming:
     heads_k_stride: int = 0
     outcome: Outcome = "ok"
     reason: str = ""
-    watch: Stopwatch = Stopwatch(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0)
+    stopwatch: Stopwatch = Stopwatch(0.0, 0.0, 0.0, 0.0, 0, 0, 0.0)
     iterations_per_s: float = 0.0
     efficiency: float = 0.0
     achievable: float = 0.0
@@ -88,4 +88,4 @@ class RingTiming:
     @property
     def launch_bound(self) -> bool:
         """Whether the local call is so short that a percentage would mean nothing."""
-        return self.backend == LOCAL_FLASH and 0.0 < self.watch.ms < LAUNCH_BOUND_MS[self.passes]
+        return self.backend == LOCAL_FLASH and 0.0 < self.stopwatch.ms < LAUNCH_BOUND_MS[self.passes]

@@ -59,8 +59,8 @@ class Step:
 class CheckResult:
     """The result of one check of one model under a plan.
 
-    A measure beyond its limit or a violation fails; a reservation, something wrong that this plan does not rest on,
-    warns. Notes are evidence. `layers` and `steps` are what `what_ran` and `training` add.
+    A measure beyond its limit or a violation fails. A warning names something wrong that this plan does not use. Notes
+    are evidence. `what_ran` adds `layers`, `training` adds `steps`.
     """
 
     check: str
@@ -68,7 +68,7 @@ class CheckResult:
     reason: str = ""
     measures: tuple[Measure, ...] = ()
     violations: tuple[str, ...] = ()
-    reservations: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     layers: tuple[Layer, ...] = ()
     steps: tuple[Step, ...] = ()
@@ -93,7 +93,7 @@ def judge_result(result: CheckResult) -> Answer:
         return UNMEASURED[result.outcome]
     if result.violations or any(measure.beyond for measure in result.measures):
         return "fail"
-    return "warn" if result.reservations else "pass"
+    return "warn" if result.warnings else "pass"
 
 
 def deciding_reason(result: CheckResult) -> str:
@@ -103,7 +103,7 @@ def deciding_reason(result: CheckResult) -> str:
     messages = (
         *result.violations,
         *(describe_measure(m) for m in worst_first(result) if m.beyond),
-        *result.reservations,
+        *result.warnings,
     )
     if messages:
         return messages[0]

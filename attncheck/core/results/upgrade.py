@@ -51,10 +51,10 @@ class UpgradeSection(Section):
     basis: Basis = "predicted"
     packages: tuple[ChangedPackage, ...] = ()
     breaks: tuple[UpgradeEffect, ...] = ()
-    mends: tuple[UpgradeEffect, ...] = ()
-    kept: int = 0  # findings that both sides have
+    fixes: tuple[UpgradeEffect, ...] = ()
+    unchanged: int = 0  # findings that both sides have
     refuted: tuple[str, ...] = ()  # predicted, and the trial did not show it
-    not_known: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
     stages: tuple[TrialStage, ...] = ()  # of --try
     lost: tuple[str, ...] = ()  # what a probe could not do on either side
     interrupted: bool = False
@@ -77,10 +77,10 @@ class UpgradeSection(Section):
             basis=self.basis if self.basis == later.basis else "predicted",
             packages=deduplicate((*self.packages, *later.packages)),
             breaks=deduplicate((*self.breaks, *later.breaks)),
-            mends=deduplicate((*self.mends, *later.mends)),
-            kept=max(self.kept, later.kept),
+            fixes=deduplicate((*self.fixes, *later.fixes)),
+            unchanged=max(self.unchanged, later.unchanged),
             refuted=deduplicate((*self.refuted, *later.refuted)),
-            not_known=deduplicate((*self.not_known, *later.not_known)),
+            unknown=deduplicate((*self.unknown, *later.unknown)),
             stages=deduplicate((*self.stages, *later.stages)),
             lost=deduplicate((*self.lost, *later.lost)),
             interrupted=self.interrupted or later.interrupted,

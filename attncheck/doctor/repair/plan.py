@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from attncheck.core.facts import Known
-from attncheck.core.findings import Finding, Fix, gravest_first
+from attncheck.core.findings import Finding, Fix, by_severity
 from attncheck.core.job import Job
 from attncheck.core.report import Report
 from attncheck.core.results.cluster import ClusterSection
@@ -73,7 +73,7 @@ def make_judge(report: Report) -> Judge | None:
 
     def judge(snapshot: Snapshot) -> tuple[Finding, ...]:
         memory: RuleMemory[engine.RuleAnswer] = RuleMemory()  # of many launches most rules read the same facts
-        return gravest_first(finding for run in runs for finding in run(snapshot, memory).findings)
+        return by_severity(finding for run in runs for finding in run(snapshot, memory).findings)
 
     return judge
 
@@ -109,10 +109,10 @@ def plan_repair(
         steps = write_steps(snapshot, ways)
     joined = join_requirements(snapshot, ways)
     codes = {way.finding.code for way in ways if not way.is_by_hand}
-    mends = tuple(dict.fromkeys(finding.code for finding in targets if finding.code in codes))
+    targeted = tuple(dict.fromkeys(finding.code for finding in targets if finding.code in codes))
     by_hand = tuple(dict.fromkeys(way.finding.code for way in ways if way.is_by_hand))
-    proof = _prove(snapshot, steps, judge, known_codes, mends)
-    return RepairSection(steps, mends, by_hand, tuple(dict.fromkeys(conflicts)), *proof), joined, ways
+    proof = _prove(snapshot, steps, judge, known_codes, targeted)
+    return RepairSection(steps, targeted, by_hand, tuple(dict.fromkeys(conflicts)), *proof), joined, ways
 
 
 def _further_ways(
@@ -135,20 +135,20 @@ def _further_ways(
 
 
 def _prove(
-    snapshot: Snapshot, steps: tuple[RepairStep, ...], judge: Judge, known_codes: set[str], mends: tuple[str, ...]
+    snapshot: Snapshot, steps: tuple[RepairStep, ...], judge: Judge, known_codes: set[str], targeted: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Return the codes that are proven to be fixed, those that rules cannot judge, and those that are still found."""
     before = {finding.code for finding in judge(forget_imports(snapshot, changed_names(steps)))}
     after = {finding.code: finding for finding in judge(apply_steps(snapshot, steps))}
     moves_torch = "torch" in changed_names(steps)
-    proven = tuple(code for code in mends if code in before and code not in after)
-    unproven = tuple(code for code in mends if code not in before and code not in after)
+    proven = tuple(code for code in targeted if code in before and code not in after)
+    unproven = tuple(code for code in targeted if code not in before and code not in after)
     appears = [
         code for code, finding in after.items() if code not in known_codes | before and finding.severity != "note"
     ]
-    remaining = tuple(dict.fromkeys((*(code for code in mends if code in after), *appears)))
+    remaining = tuple(dict.fromkeys((*(code for code in targeted if code in after), *appears)))
     if moves_torch:  # what was compiled against the torch that goes is not known any more
-        return (), tuple(code for code in mends if code not in after), remaining
+        return (), tuple(code for code in targeted if code not in after), remaining
     return proven, unproven, remaining
 
 
@@ -166,7 +166,7 @@ def _agree(
     if not fixes and finding.fixes:
         reason = next((line for line in repair.conflicts if line.startswith(finding.code)), "")
         wanted = ", ".join(finding.fixes[0].allows or finding.fixes[0].installs) or finding.fixes[0].title
-        mended = finding.code in (*repair.proven, *repair.unproven)
-        title = "fixed by the repair of the others" if mended else "not together with the repair of the others"
-        fixes = [Fix(title, "manual", reason or (f"instead of {wanted}" if mended else wanted))]
+        is_fixed = finding.code in (*repair.proven, *repair.unproven)
+        title = "fixed by the repair of the others" if is_fixed else "not together with the repair of the others"
+        fixes = [Fix(title, "manual", reason or (f"instead of {wanted}" if is_fixed else wanted))]
     return finding if tuple(fixes) == finding.fixes else replace(finding, fixes=tuple(fixes))

@@ -92,8 +92,8 @@ def try_repair(report: Report, python: str | None, seconds: float, report_progre
         return report.with_section(replace(section, trial=str(error)))
     known = {finding.code for finding in judge(report.snapshot)}
     after = {finding.code for finding in judge(snapshot) if finding.severity != "note"} - {*REPORTED_BY_FOLDER}
-    gone = [code for code in section.mends if code not in after]
-    left = [code for code in section.mends if code in after] + sorted(after - known - {*section.mends})
+    gone = [code for code in section.targets if code not in after]
+    left = [code for code in section.targets if code in after] + sorted(after - known - {*section.targets})
     text = f"{' '.join(packages)} imported; gone: {', '.join(gone) or 'nothing'}"
     text += f"; still found: {', '.join(left)}" if left else ""
     return report.with_section(replace(section, trial=text))

@@ -16,7 +16,7 @@ from attncheck.core.rehearsal import Materials, Normalisation
 # `_get_num_items_in_batch`), those that are predicted in 5.17.0.
 TRAINER_NORMALISATIONS: tuple[Normalisation, ...] = ("step_tokens", "step_labels")
 # transformers 4.46.0 training_args.py; on by default in 5.17.0: before, each rank divided by its own labels.
-TRAINER_RANK_MENDS: tuple[Mapping[str, str], ...] = ({"average_tokens_across_devices": "true"},)
+TRAINER_RANK_CORRECTIONS: tuple[Mapping[str, str], ...] = ({"average_tokens_across_devices": "true"},)
 # At which a small model of random weights learns in tens of steps. PyYAML reads 5e-3, without a point, as text.
 LEARNING_RATE = "0.005"
 EMULATED_IMPLEMENTATION = "flash_attention_2"

@@ -145,7 +145,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         data=get_option(launch, find_data_option(launch)),
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*list_stand_ins(launch), *attention.remarks),
-        mends=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),
+        corrections=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),
     )
 
 

@@ -163,7 +163,7 @@ class ParitySession:
             return replace(
                 blank,
                 violations=result.violations,
-                reservations=result.reservations,
+                warnings=result.warnings,
                 call_ms=timed_call.ms,
                 **self._identify_kernels(timed_call, result.outputs),
             )

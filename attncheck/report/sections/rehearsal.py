@@ -96,9 +96,9 @@ def _summarize_layers(launch: RehearsedLaunch) -> Iterator[str]:
 def below(report: Report, section: RehearsalSection) -> Iterator[Block]:
     """Yield the launch that trains right, to paste."""
     title = "Corrected launch, rehearsed the same way"
-    shown = [text for text in section.mended if not adds_one_line(section.mended[0]) or text[:4] == "--- "]
+    shown = [text for text in section.corrected if not adds_one_line(section.corrected[0]) or text[:4] == "--- "]
     for text in shown:
-        yield Code(title if text == section.mended[0] else "", text.rstrip(), "diff" if text[:4] == "--- " else "sh")
+        yield Code(title if text == section.corrected[0] else "", text.rstrip(), "diff" if text[:4] == "--- " else "sh")
 
 
 def verdict(report: Report, section: RehearsalSection) -> str:

@@ -22,7 +22,7 @@ def summarize(section: RepairSection) -> str:
     """Return the repair in a line: "run 2 commands in order (they fix ATN140, ATN147, ATN170)"."""
     count = len(section.steps)
     commands = f"run {count} commands in order (they fix" if count != 1 else "run 1 command (it fixes"
-    return f"{commands} {', '.join(section.mends)})"
+    return f"{commands} {', '.join(section.targets)})"
 
 
 def write_script(section: RepairSection) -> Iterator[str]:

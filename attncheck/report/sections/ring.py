@@ -142,7 +142,7 @@ def format_timing(timing: RingTiming) -> str:
 
 def format_cells(timing: RingTiming) -> tuple[str, ...]:
     """Return the cells of a timing, one for each column."""
-    watch, n = timing.watch, timing.ring_size
+    watch, n = timing.stopwatch, timing.ring_size
     speed = f"{timing.iterations_per_s:.4g}"
     memory = f"{watch.peak_memory_bytes / (1 << 20):.0f} MiB" if watch.peak_memory_bytes else "-"
     interval = f"{100 * watch.interval:.1f} %"
@@ -224,7 +224,9 @@ def testcases(report: Report, section: RingSection) -> Iterator[TestCase]:
         name = f"{timing.table} {timing.passes} {timing.seqlen} tokens a rank"
         text = f"{format_share(timing.efficiency)} of flash / n" if timing.efficiency else ""
         answer = timing_answer(timing.outcome, timing.correct)
-        yield make_testcase(report, name, f"bench: {timing.title}", answer, timing.reason, text, timing.watch.ms / 1000)
+        yield make_testcase(
+            report, name, f"bench: {timing.title}", answer, timing.reason, text, timing.stopwatch.ms / 1000
+        )
 
 
 VIEW = SectionView("Over ranks", blocks, testcases=testcases)

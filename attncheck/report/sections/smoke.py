@@ -112,7 +112,7 @@ def show_results(results: Results) -> Iterator[Block]:
     rows = ((judge_result(result), name_check(result.check), describe_result(result)) for result in results)
     yield Items(tuple(rows), ("answer", "question", "because"))
     for result in results:
-        lines = [*map(describe_measure, worst_first(result)), *result.reservations, *result.notes]
+        lines = [*map(describe_measure, worst_first(result)), *result.warnings, *result.notes]
         notes = [line for line in dict.fromkeys(lines) if line != describe_result(result)]
         if notes:
             yield Heading(name_check(result.check))
@@ -259,7 +259,7 @@ def testcases(report: Report, section: SmokeSection) -> Iterator[TestCase]:
 def result_testcases(report: Report, suite: str, results: Results) -> Iterator[TestCase]:
     """Yield a test case for each check."""
     for result in results:
-        text = "\n".join((*result.violations[1:], *result.reservations, *result.notes))
+        text = "\n".join((*result.violations[1:], *result.warnings, *result.notes))
         reason = deciding_reason(result)
         yield make_testcase(report, result.check, suite, judge_result(result), reason, text, result.seconds)
 

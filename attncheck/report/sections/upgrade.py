@@ -28,9 +28,9 @@ def blocks(report: Report, section: UpgradeSection) -> Iterator[Block]:
         yield Paragraph(describe_outcome(section))
     stages = [(MARKS[stage.outcome], stage.name, describe_stage(stage)) for stage in section.stages]
     lines = [
-        *(("ok", "fixed by it", describe_effect(effect)) for effect in section.mends),
+        *(("ok", "fixed by it", describe_effect(effect)) for effect in section.fixes),
         *(("-", "refuted", text) for text in section.refuted),
-        *(("-", "not known", text) for text in section.not_known),
+        *(("-", "not known", text) for text in section.unknown),
         *(("lost", "lost", text) for text in section.lost),
     ]
     if stages or lines:
@@ -78,7 +78,7 @@ def describe_outcome(section: UpgradeSection) -> str:
         return "nothing would change"
     count = len(section.breaks)
     breaks = f"{count or 'no'} new problem{'s' * (count != 1)}"
-    others = f"{len(section.mends)} fixed, {section.kept} unchanged"
+    others = f"{len(section.fixes)} fixed, {section.unchanged} unchanged"
     return f"{breaks} · {others} · {BASIS_WORDS[section.basis]}"
 
 

@@ -45,7 +45,7 @@ class Comparison:
     """The measures of a run against the documents alone, and what limits what they say."""
 
     measures: tuple[Measure, ...]
-    reservations: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -98,7 +98,7 @@ def compare(
     return comparison
 
 
-def mode_reservations(testbed: Testbed) -> tuple[str, ...]:
+def mode_warnings(testbed: Testbed) -> tuple[str, ...]:
     """Return a line where models are compared in evaluation mode, because they are random in training mode."""
     if not testbed.random_in_training:
         return ()
@@ -132,15 +132,15 @@ def _measure(
 def _hold_to_repetition(comparison: Comparison, first: ModelRun, again: ModelRun) -> Comparison:
     """Return the comparison with limits no smaller than what two runs of the same batch allow."""
     differences = [relative_error(again.logits, first.logits), gradient_error(again.gradients, first.gradients)]
-    measures, reservations = [], []
+    measures, warnings = [], []
     for measure, difference in zip(comparison.measures, differences):
         if measure.beyond and ROUNDING_MULTIPLE * difference > measure.limit:
-            reservations.append(
+            warnings.append(
                 f"random in training mode: asked twice, the same batch differs by {difference:.2g} in {measure.what}"
             )
             measure = replace(measure, limit=ROUNDING_MULTIPLE * difference)
         measures.append(measure)
-    return replace(comparison, measures=tuple(measures), reservations=tuple(reservations))
+    return replace(comparison, measures=tuple(measures), warnings=tuple(warnings))
 
 
 def _excuse_loss(comparison: Comparison, loss_error: float) -> Comparison:
@@ -151,8 +151,8 @@ def _excuse_loss(comparison: Comparison, loss_error: float) -> Comparison:
     return replace(
         comparison,
         measures=(logits,),
-        reservations=(
-            *comparison.reservations,
+        warnings=(
+            *comparison.warnings,
             f"the logits agree and the loss is wrong: its gradient at the logits is off by {loss_error:.2g}, by its "
             "labels or its normalisation; attention is not at fault",
             *(f"{m.what}: off by {m.value:.2g}, for that reason" for m in rest),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from attncheck.core.facts import Absent
-from attncheck.core.findings import Finding, gravest_first
+from attncheck.core.findings import Finding, by_severity
 from attncheck.core.report import Report
 from attncheck.core.results.diff import OneSidedFinding, SideName
 from attncheck.core.snapshot import NOT_ASKED
@@ -51,7 +51,7 @@ def compare_findings(a: StackSide, b: StackSide) -> OneSided:
             rows.append(OneSidedFinding(name, finding.code, finding.subject))
             only = f"only on {name}, {here.side.name.source}"
             findings.append(replace(finding, evidence=(only, *finding.evidence)))
-    return OneSided(gravest_first(findings), tuple(rows), tuple(not_judged))
+    return OneSided(by_severity(findings), tuple(rows), tuple(not_judged))
 
 
 def list_one_sided(here: JudgedSide, there: JudgedSide) -> Iterator[tuple[Finding, str]]:
@@ -86,7 +86,7 @@ def judge_side(side: StackSide, needs: frozenset[Need]) -> JudgedSide:
     keys = {make_key(finding) for finding in judged.findings}
     own = (*side.report.findings, *side.report.baselined, *side.report.allowed)
     more = [f for f in own if make_key(f) not in keys and f.code not in judged.passed]
-    return JudgedSide(side, replace(judged, findings=gravest_first((*judged.findings, *more))), memory)
+    return JudgedSide(side, replace(judged, findings=by_severity((*judged.findings, *more))), memory)
 
 
 def make_key(finding: Finding) -> Key:

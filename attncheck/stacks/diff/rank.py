@@ -28,9 +28,9 @@ def rank_differences(a: StackSide, b: StackSide, findings: tuple[Finding, ...]) 
         anywhere = [f for f, text in zip(findings, texts) if _names(text, words)]
         tier = 0 if by_subject else 1 if anywhere else 2 if is_of_stack(difference.kind, difference.subject) else 3
         naming = list({id(finding): finding for finding in (*by_subject, *anywhere)}.values())
-        gravest = min((SEVERITIES.index(finding.severity) for finding in naming), default=len(SEVERITIES))
+        worst = min((SEVERITIES.index(finding.severity) for finding in naming), default=len(SEVERITIES))
         is_alias = not any(_names(text, words[:1]) for text in (*subjects, *texts))
-        key = (tier, gravest, -len(naming), is_alias, KINDS.index(difference.kind), difference.subject)
+        key = (tier, worst, -len(naming), is_alias, KINDS.index(difference.kind), difference.subject)
         codes = tuple(dict.fromkeys(finding.code for finding in naming))
         ranked.append((key, difference, TIERS[tier], codes))
     ranked.sort(key=lambda row: row[0])

@@ -27,7 +27,7 @@ class Comparison:
     """What only the new side has, what only the old one has, and how many findings both have."""
 
     breaks: tuple[Finding, ...] = ()
-    mends: tuple[Finding, ...] = ()
+    fixes: tuple[Finding, ...] = ()
     kept: int = 0
     not_judged: tuple[str, ...] = ()
 
@@ -44,7 +44,7 @@ def compare_snapshots(
     old = judge_side(make_snapshot_side(before, "what is installed"), needs)
     new = judge_side(make_snapshot_side(after, "what would be"), needs)
     known_keys = {make_key(finding) for finding in known}
-    breaks, mends, not_judged = [], [], []
+    breaks, fixes, not_judged = [], [], []
     for finding, reason in _list_new(new, old):
         if make_key(finding) in known_keys and make_key(finding) not in _list_keys(old):
             continue
@@ -58,31 +58,31 @@ def compare_snapshots(
         if reason:
             not_judged.append(f"whether it fixes {finding.code} ({finding.subject or finding.name}): {reason}")
         else:
-            mends.append(finding)
-    breaks, mends = _replace_mended(breaks, mends)
+            fixes.append(finding)
+    breaks, fixes = _drop_replaced(breaks, fixes)
     new_findings = _select(breaks, judging)
     kept = len(_select(new.report.findings, judging)) - len(new_findings)
-    return Comparison(new_findings, _select(mends, judging), kept, tuple(not_judged))
+    return Comparison(new_findings, _select(fixes, judging), kept, tuple(not_judged))
 
 
-def _replace_mended(breaks: list[Finding], mends: list[Finding]) -> tuple[list[Finding], list[Finding]]:
+def _drop_replaced(breaks: list[Finding], fixes: list[Finding]) -> tuple[list[Finding], list[Finding]]:
     """Return both without what goes only because something else is wrong with the same package: that one says so."""
 
     def list_replaced(finding: Finding) -> list[Finding]:
-        return [mended for mended in mends if finding.severity != "note" and _is_same_subject(mended, finding)]
+        return [fixed for fixed in fixes if finding.severity != "note" and _is_same_subject(fixed, finding)]
 
     marked = [
         replace(
             finding,
             evidence=(
                 *finding.evidence,
-                *(f"today in its place {mended.code}: {mended.message}" for mended in list_replaced(finding)),
+                *(f"today in its place {fixed.code}: {fixed.message}" for fixed in list_replaced(finding)),
             ),
         )
         for finding in breaks
     ]
-    replaced = [mended for finding in breaks for mended in list_replaced(finding)]
-    return marked, [finding for finding in mends if finding not in replaced]
+    replaced = [fixed for finding in breaks for fixed in list_replaced(finding)]
+    return marked, [finding for finding in fixes if finding not in replaced]
 
 
 def _is_same_subject(first: Finding, second: Finding) -> bool:

@@ -133,7 +133,7 @@ class Prediction:
     basis: Basis
     comparison: Comparison
     metadata: tuple[Finding, ...]
-    not_known: tuple[str, ...]
+    unknown: tuple[str, ...]
 
 
 def predict_upgrade(

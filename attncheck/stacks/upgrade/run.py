@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from attncheck.core.findings import Finding, gravest_first
+from attncheck.core.findings import Finding, by_severity
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.upgrade import Basis, ChangedPackage, UpgradeEffect, UpgradeSection
@@ -63,7 +63,7 @@ def _predict(
         read = read_wheels(target.python, request.packages, request.model, before, target.seconds, report_progress)
     except Unanswered as error:  # a wheel for another machine, which is its own finding
         prediction = predict_upgrade(request, before, settings.judging, True)
-        return replace(prediction, not_known=(str(error), *prediction.not_known))
+        return replace(prediction, unknown=(str(error), *prediction.unknown))
     return predict_upgrade(request, before, settings.judging, True, read)
 
 
@@ -77,22 +77,22 @@ def _make_report(
 ) -> Report:
     """Return the report: what importing showed in the place of what was predicted, where all of it could be tried."""
     effects = _join(prediction, outcome)
-    unknown = () if effects.breaks or effects.mends else list_unknown(before, list_changes(before, request.packages))
+    unknown = () if effects.breaks or effects.fixes else list_unknown(before, list_changes(before, request.packages))
     label = ", ".join(f"{package.name} {package.version}" for package in list_changes(before, request.packages))
     changed = (*_list_packages(request.packages, before), *(outcome.moves.along if outcome is not None else ()))
     section = UpgradeSection(
         basis=effects.basis,
         packages=tuple(changed),
         breaks=tuple(_describe(finding, basis) for finding, basis in effects.breaks),
-        mends=tuple(_describe(finding, effects.basis) for finding in effects.mends),
-        kept=effects.kept,
+        fixes=tuple(_describe(finding, effects.basis) for finding in effects.fixes),
+        unchanged=effects.unchanged,
         refuted=effects.refuted,
-        not_known=effects.not_known,
+        unknown=effects.unknown,
         stages=tuple(outcome.stages) if outcome is not None else (),
         lost=(*before.lost, *(outcome.lost if outcome is not None else unknown)),
         interrupted=interrupted,
     )
-    findings = gravest_first(
+    findings = by_severity(
         replace(finding, evidence=(f"{BASES[basis]} {label}", *finding.evidence)) for finding, basis in effects.breaks
     )
     return Report("upgrade", before, findings, sections={"upgrade": section})
@@ -104,10 +104,10 @@ class _Effects:
 
     basis: Basis = "predicted"
     breaks: tuple[tuple[Finding, Basis], ...] = ()
-    mends: tuple[Finding, ...] = ()
-    kept: int = 0
+    fixes: tuple[Finding, ...] = ()
+    unchanged: int = 0
     refuted: tuple[str, ...] = ()
-    not_known: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
 
 def _join(prediction: Prediction | None, outcome: TrialOutcome | None) -> _Effects:
@@ -118,15 +118,13 @@ def _join(prediction: Prediction | None, outcome: TrialOutcome | None) -> _Effec
     breaks += [(finding, "read" if _is_of_wheel(finding) else "predicted") for finding in prediction.metadata]
     if outcome is None or outcome.comparison is None:
         breaks += [(finding, "tried") for finding in (outcome.findings if outcome is not None else ())]
-        return _Effects(
-            prediction.basis, tuple(breaks), predicted.mends, predicted.kept, not_known=prediction.not_known
-        )
+        return _Effects(prediction.basis, tuple(breaks), predicted.fixes, predicted.kept, unknown=prediction.unknown)
     tried = outcome.comparison
     shown = {make_key(finding) for finding in tried.breaks}
     if outcome.moves.not_tried:  # what cannot be tried stays predicted
         kept = [pair for pair in breaks if make_key(pair[0]) not in shown]
         refuted: tuple[str, ...] = ()
-        open_questions = (*(f"not tried: {line}" for line in outcome.moves.not_tried), *prediction.not_known)
+        open_questions = (*(f"not tried: {line}" for line in outcome.moves.not_tried), *prediction.unknown)
     else:
         kept = [pair for pair in breaks if pair[0] in prediction.metadata]
         refuted = tuple(
@@ -136,7 +134,7 @@ def _join(prediction: Prediction | None, outcome: TrialOutcome | None) -> _Effec
         )
         open_questions = tried.not_judged
     kept += [(finding, "tried") for finding in (*tried.breaks, *outcome.findings)]
-    return _Effects("tried", tuple(kept), tried.mends, tried.kept, refuted, open_questions)
+    return _Effects("tried", tuple(kept), tried.fixes, tried.kept, refuted, open_questions)
 
 
 def _is_of_wheel(finding: Finding) -> bool:

@@ -205,7 +205,7 @@ def test_lint_alone_takes_the_pin_of_the_launchs_framework_into_account() -> Non
 def test_where_nothing_satisfies_all_the_graver_goes_first_and_the_other_is_no_command() -> None:
     error, warning = make_pair("transformers==5.1.0", "transformers==5.15.0")
     section, joined, ways = plan.plan_repair(s.laptop(), [error, warning], lambda snapshot: (error, warning))
-    assert joined == {"transformers": "transformers==5.1.0"} and section.mends == ("ATN140",)
+    assert joined == {"transformers": "transformers==5.1.0"} and section.targets == ("ATN140",)
     [conflict] = section.conflicts
     assert "ATN147 wants transformers==5.15.0, which ATN140 excludes" in conflict and "graver" in conflict
     agreed = plan._agree(warning, joined, set(), ways, section)
@@ -218,7 +218,7 @@ def test_another_kind_of_fix_is_preferred_to_a_conflict() -> None:
     error = replace(error, fixes=(*error.fixes, shim))
     section, joined, _ = plan.plan_repair(s.laptop(), [error, warning], lambda snapshot: (error, warning))
     assert joined == {"transformers": "transformers==5.15.0"}
-    assert (section.mends, section.by_hand, section.conflicts) == (("ATN147",), ("ATN140",), ())
+    assert (section.targets, section.by_hand, section.conflicts) == (("ATN147",), ("ATN140",), ())
 
 
 def make_pair(first: str, second: str) -> tuple[Finding, Finding]:

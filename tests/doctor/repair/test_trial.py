@@ -177,7 +177,7 @@ def test_the_packages_are_tried_in_a_folder_and_the_environment_stays(
     assert sorted(str(path) for path in Path(python).parents[1].rglob("*") if "__pycache__" not in str(path)) == before
 
 
-def test_a_trial_that_mends_nothing_says_so(python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_fixes_nothing_is_reported(python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = tmp_path / "wheel"
     lay_distribution(
         wheel, "transformers", "5.1.0", transformers_modules("5.1.0", "")

@@ -445,7 +445,7 @@ def test_openrlhfs_actor_runs_without_ray() -> None:
     assert "--ds.packing_samples" in launch.command and f"--actor.model_name_or_path {STAGE}/model" in launch.command
     assert launch.cut.environ["A"] == "1"  # of Ray's runtime environment
     assert cut.driver == "openrlhf" and cut.objective.policy == PolicyGradient() and "KL term" in cut.remarks[-1]
-    assert not cut.mends and cut_text(f"{OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable")[0].mends
+    assert not cut.corrections and cut_text(f"{OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable")[0].corrections
     cut, _ = cut_text(f"{OPENRLHF_PPO[:-1]} --actor.policy_loss_type gspo --rollout.temperature 0.6")
     assert cut.objective.normalisations == ("document_tokens",)
     assert cut.objective.policy == PolicyGradient(temperature=0.6)

@@ -60,7 +60,7 @@ def _verdicts(faults: list[Fault], case: Case, device: str) -> Iterable[tuple[Fa
         factor = RING_FACTOR if fault.family == "ring" else 1.0
         if case.probe:
             found = run_probe(case, device, lambda x, run=fault.run: run(x, False))  # type: ignore[misc]
-            run = Run(fault.name, case, "ok", violations=found.violations, reservations=found.reservations)
+            run = Run(fault.name, case, "ok", violations=found.violations, warnings=found.warnings)
             yield fault, judge_run(run)
             continue
         inputs = inputs or make_inputs(case, device)

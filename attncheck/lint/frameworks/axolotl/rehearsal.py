@@ -54,7 +54,7 @@ TURN_ENDS = {
     **dict.fromkeys(("llama3", "llama3_2_vision"), "<|eot_id|>"),
 }
 OWN_TEMPLATES = ("tokenizer_default", "jinja")  # the tokenizer's, or one that is written out
-MENDS = ({"packing": "off"},)
+CORRECTIONS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -99,7 +99,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *remarks, *_list_remarks(job, materials)),
-        mends=MENDS,
+        corrections=CORRECTIONS,
         whole_rows=whole_rows,
     )
 

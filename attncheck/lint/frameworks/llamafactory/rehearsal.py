@@ -19,7 +19,7 @@ from attncheck.lint.fields.preferring import list_other_references, make_objecti
 from attncheck.lint.fields.rehearsing import (
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
-    TRAINER_RANK_MENDS,
+    TRAINER_RANK_CORRECTIONS,
     WHOLE_ROWS,
     cut_attention,
     cut_training_arguments,
@@ -91,7 +91,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         files={"dataset_info.json": json.dumps(information)},
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials), *list_other_references(job, "ref_model")),
-        rank_mends=TRAINER_RANK_MENDS if objective.preference is None else (),
+        rank_corrections=TRAINER_RANK_CORRECTIONS if objective.preference is None else (),
         whole_rows=WHOLE_ROWS,
     )
 

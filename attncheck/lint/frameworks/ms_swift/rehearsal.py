@@ -13,7 +13,7 @@ from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective, Targets
 from attncheck.lint.fields.rehearsing import (
     TRAINER_NORMALISATIONS,
-    TRAINER_RANK_MENDS,
+    TRAINER_RANK_CORRECTIONS,
     cut_attention,
     cut_training_arguments,
     get_setting,
@@ -21,7 +21,7 @@ from attncheck.lint.fields.rehearsing import (
 )
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "autocast": "float32"}
-MENDS = ({"packing": "off"},)
+CORRECTIONS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -65,6 +65,6 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials)),
-        mends=MENDS,
-        rank_mends=TRAINER_RANK_MENDS,
+        corrections=CORRECTIONS,
+        rank_corrections=TRAINER_RANK_CORRECTIONS,
     )

@@ -45,7 +45,7 @@ GPU_SETTINGS = {  # that are left out if there is no GPU, and what they are
 }
 # Below stage 3 deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 begins again at each batch of a step that
 # utils/deepspeed/deepspeed.py:451 gives gradient_accumulation_steps=1.
-DYNAMIC_MENDS = ({"ds.zero_stage": "3"}, {"train.dynamic_batch_enable": DROP})
+DYNAMIC_CORRECTIONS = ({"ds.zero_stage": "3"}, {"train.dynamic_batch_enable": DROP})
 STANDS_FOR = "OpenRLHF's actor alone is updated, with made-up rollouts: no vLLM, no reward, no critic, no Ray"
 
 
@@ -78,7 +78,7 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=not materials.uses_gpu,  # it is imported with any settings
         driver="openrlhf",
         remarks=tuple(remarks),
-        mends=DYNAMIC_MENDS if is_on(job, "train.dynamic_batch_enable") else (),
+        corrections=DYNAMIC_CORRECTIONS if is_on(job, "train.dynamic_batch_enable") else (),
     )
 
 

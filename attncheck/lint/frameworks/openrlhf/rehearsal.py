@@ -26,7 +26,7 @@ LEFT_OUT = (
     *("logger.wandb.key", "logger.wandb.org", "logger.wandb.group", "logger.tensorboard_dir", "use_ms"),
     *("eval.dataset", "ckpt.save_hf", "ckpt.load_enable", "data.dataset_probs", "data.dataset_split"),
 )
-MENDS = ({"packing": "off"},)
+CORRECTIONS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -74,7 +74,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             *(f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and there is none: it is left out" for name in left_out),
             *list_other_references(job, "ref.model_name_or_path"),
         ),
-        mends=MENDS,
+        corrections=CORRECTIONS,
     )
 
 

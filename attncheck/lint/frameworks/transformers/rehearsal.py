@@ -12,7 +12,7 @@ from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective
 from attncheck.lint.fields.rehearsing import (
     TRAINER_NORMALISATIONS,
-    TRAINER_RANK_MENDS,
+    TRAINER_RANK_CORRECTIONS,
     WHOLE_ROWS,
     cut_attention,
     cut_training_arguments,
@@ -45,7 +45,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         data=get_option(launch, find_data_option(launch)),
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*list_stand_ins(launch), *attention.remarks, *list_left_out(job, materials)),
-        mends=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),
-        rank_mends=TRAINER_RANK_MENDS,
+        corrections=tuple({name: DROP} for name, _ in find_switches(launch, PACKING_SWITCHES)),
+        rank_corrections=TRAINER_RANK_CORRECTIONS,
         whole_rows=WHOLE_ROWS,
     )

@@ -20,7 +20,7 @@ from attncheck.lint.fields.preferring import choose_learning_rate, make_objectiv
 from attncheck.lint.fields.rehearsing import (
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
-    TRAINER_RANK_MENDS,
+    TRAINER_RANK_CORRECTIONS,
     WHOLE_ROWS,
     cut_attention,
     cut_training_arguments,
@@ -42,8 +42,8 @@ TEXT_COLUMNS = (
     *("text", "instruction", "input", "output", "question", "query", "problem", "prompt", "completion"),
     *("answer", "response", "solution", "conversations"),
 )
-DPO_MENDS = ({"padding_free": "false"},)
-MENDS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
+DPO_CORRECTIONS = ({"padding_free": "false"},)
+CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -100,8 +100,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
             *list_left_out(job, materials),
             *([f"left out, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
         ),
-        mends={"sft": MENDS, "dpo": DPO_MENDS}.get(job.trainer, ()),
-        rank_mends=TRAINER_RANK_MENDS if job.trainer == "sft" else (),
+        corrections={"sft": CORRECTIONS, "dpo": DPO_CORRECTIONS}.get(job.trainer, ()),
+        rank_corrections=TRAINER_RANK_CORRECTIONS if job.trainer == "sft" else (),
         whole_rows=WHOLE_ROWS,
     )
 

@@ -30,16 +30,16 @@ def run(evidence: Evidence) -> CheckResult:
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
     violations = [*_find_foreign_words(evidence), *pairs, *lost, *_find_repeats(evidence), *cuts]
     violations += [*find_lost_rollouts(evidence), *_find_doubled_beginnings(evidence)]
-    reservations: list[str] = []
+    warnings: list[str] = []
     if evidence.step.labels_enter:
         violations += _find_wrong_labels(evidence)
-        reservations += _find_crossing_labels(evidence)
+        warnings += _find_crossing_labels(evidence)
         if evidence.step.objective.targets == "labelled":
             violations += [*_find_unlabelled_answers(evidence), *_find_unlabelled_ends(evidence)]
     return CheckResult(
         "batch",
         violations=tuple(violations),
-        reservations=tuple(reservations),
+        warnings=tuple(warnings),
         notes=(_describe_batches(evidence), *split, *_note_labels(evidence)),
     )
 
@@ -50,7 +50,7 @@ def _judge_own(evidence: Evidence) -> CheckResult:
     return CheckResult(
         "batch",
         violations=(*(_find_wrong_labels(evidence) if enter else ()), *_find_doubled_beginnings(evidence)),
-        reservations=(*_find_repeated_rows(evidence), *(_find_crossing_labels(evidence) if enter else ())),
+        warnings=(*_find_repeated_rows(evidence), *(_find_crossing_labels(evidence) if enter else ())),
         notes=(_describe_batches(evidence), *_tell_rows(evidence), UNJUDGED, *_note_labels(evidence)),
     )
 

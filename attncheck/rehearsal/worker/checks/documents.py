@@ -50,8 +50,8 @@ def run(evidence: Evidence) -> CheckResult:
     notes += [*_tell_whole_rows(evidence), *(() if beyond else inferred)]
     expected, random = _list_random(evidence)
     notes += expected
-    reservations = (*_tell_weights(evidence), *random)
-    return CheckResult("documents", "ok", "", (measure,), violations, reservations, tuple(notes))
+    warnings = (*_tell_weights(evidence), *random)
+    return CheckResult("documents", "ok", "", (measure,), violations, warnings, tuple(notes))
 
 
 def _tell_inferred(evidence: Evidence) -> Iterator[str]:

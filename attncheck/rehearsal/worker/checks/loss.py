@@ -77,4 +77,4 @@ def _tell_own_loss(observed: float, explanation: Explanation | None) -> CheckRes
     """Return what a loss is that nothing documents: its author may mean a factor, or another loss."""
     if explanation is None:
         return CheckResult("loss", "skipped", f"the loss, {observed:.5g}, is no mean over target tokens, but its own")
-    return CheckResult("loss", reservations=(f"the loss is {observed:.5g}: {explanation.fault}",))
+    return CheckResult("loss", warnings=(f"the loss is {observed:.5g}: {explanation.fault}",))

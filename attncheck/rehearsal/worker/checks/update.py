@@ -39,15 +39,15 @@ def run(evidence: Evidence) -> CheckResult:
         if violations:
             break
     violations += _find_unchanged(taken) if not violations else ()
-    frozen, reservations, notes = _judge_frozen(evidence)
-    reservations += [*_find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
+    frozen, warnings, notes = _judge_frozen(evidence)
+    warnings += [*_find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
     if not violations and not seen:
         reason = "the optimiser's parameters are not the model's own: they are sharded, flat or copies"
         return CheckResult("update", "skipped", reason, notes=tuple(notes))
     notes = [*_describe(taken, seen), *notes]
-    return CheckResult("update", violations=tuple(violations), reservations=tuple(reservations), notes=tuple(notes))
+    return CheckResult("update", violations=tuple(violations), warnings=tuple(warnings), notes=tuple(notes))
 
 
 def _describe(taken: Sequence[RankRecord], seen: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -95,13 +95,13 @@ def check_loss(testbed: Testbed, loss_function: LossFunction, name: str) -> Chec
         violations = [line for case in cases for line in find_ignored_gradients(case, loss_function)]
         violations += find_loss_of_nothing(cases[0], loss_function)
         repeated = cases if name == "flash_attn" else []
-        reservations = [line for case in repeated for line in find_varying_bits(case, loss_function)]
+        warnings = [line for case in repeated for line in find_varying_bits(case, loss_function)]
     except Exception as error:
         return agreement.failed_result(CHECK_NAME, error)
     if testbed.plan.deterministic:
-        violations, reservations = violations + reservations, []
+        violations, warnings = violations + warnings, []
     notes = (f"{name}, {len(cases)} exercises of {ROWS} rows",)
-    return CheckResult(CHECK_NAME, "ok", "", tuple(measures), tuple(violations), tuple(reservations), notes)
+    return CheckResult(CHECK_NAME, "ok", "", tuple(measures), tuple(violations), tuple(warnings), notes)
 
 
 def measure_error(case: LossCase, loss_function: LossFunction) -> Iterator[Measure]:

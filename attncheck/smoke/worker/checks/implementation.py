@@ -33,13 +33,13 @@ def run(testbed: Testbed) -> CheckResult:
     if testbed.plan.attn_implementation == "eager":
         return CheckResult(
             "implementation",
-            reservations=(*controls.mode_reservations(testbed), *eager_fault),
+            warnings=(*controls.mode_warnings(testbed), *eager_fault),
             notes=("eager attention is what others are compared with",),
         )
     measures: list[Measure] = []
     notes: list[str] = []
     violations: list[str] = []
-    reservations = [*controls.mode_reservations(testbed), *eager_fault]
+    warnings = [*controls.mode_warnings(testbed), *eager_fault]
     for plan in dict.fromkeys((replace(testbed.plan, precision="fp32"), testbed.plan)):
         try:
             comparison = _compare_with_eager(testbed, plan)
@@ -50,14 +50,14 @@ def run(testbed: Testbed) -> CheckResult:
             notes.append(f"{plan.precision}: {describe_exception(error)}")
             continue
         measures += comparison.measures
-        reservations += comparison.reservations
+        warnings += comparison.warnings
         notes += comparison.notes
         violations += [f"{NOT_CAUSAL} under {_name(testbed)}: {look_ahead}"] if look_ahead else []
     return CheckResult(
         "implementation",
         measures=tuple(measures),
         violations=tuple(violations),
-        reservations=tuple(dict.fromkeys(reservations)),
+        warnings=tuple(dict.fromkeys(warnings)),
         notes=tuple(dict.fromkeys(notes)),
     )
 

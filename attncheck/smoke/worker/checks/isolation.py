@@ -34,7 +34,7 @@ def run(testbed: Testbed) -> CheckResult:
     measures: list[Measure] = []
     notes: list[str] = []
     violations: list[str] = []
-    reservations = [*controls.mode_reservations(testbed)]
+    warnings = [*controls.mode_warnings(testbed)]
     fp32_plan = replace(testbed.plan, precision="fp32")
     for plan in dict.fromkeys((fp32_plan, testbed.plan)):
         try:
@@ -45,7 +45,7 @@ def run(testbed: Testbed) -> CheckResult:
             notes.append(f"not in float32: {_describe_error(error)}")
             continue
         measures += comparison.measures
-        reservations += comparison.reservations
+        warnings += comparison.warnings
         notes += comparison.notes
     violations += find_replacement_leaks(testbed)
     poison_violations, poison_notes = poison_neighbours(testbed, runs_varlen_kernels(testbed))
@@ -66,7 +66,7 @@ def run(testbed: Testbed) -> CheckResult:
         "isolation",
         measures=tuple(measures),
         violations=tuple(violations),
-        reservations=tuple(dict.fromkeys(reservations)),
+        warnings=tuple(dict.fromkeys(warnings)),
         notes=tuple(notes),
     )
 

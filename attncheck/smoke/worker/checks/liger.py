@@ -51,7 +51,7 @@ def run(testbed: Testbed) -> CheckResult:
         model_type = model.config.model_type
         return CheckResult(CHECK_NAME, violations=(f"liger-kernel has no patches for {model_type}: it does nothing",))
     notes = [*agreement.omission_notes(testbed)]
-    violations, reservations = (tuple(find_idle_patches(testbed, mode, patches, notes)) for mode in MODES)
+    violations, warnings = (tuple(find_idle_patches(testbed, mode, patches, notes)) for mode in MODES)
     measures: list[Measure] = []
     try:
         measures += agreement.measure_switches(
@@ -63,9 +63,9 @@ def run(testbed: Testbed) -> CheckResult:
         if is_triton_without_gpu(error, testbed):
             failed = replace(failed, outcome="refused", reason=f"liger's triton kernels need a GPU: {failed.reason}")
         if not violations or failed.outcome == "raised":
-            return replace(failed, violations=violations, reservations=reservations, notes=tuple(notes))
+            return replace(failed, violations=violations, warnings=warnings, notes=tuple(notes))
         notes.append(f"not compared with the model without liger: {failed.reason}")
-    return CheckResult(CHECK_NAME, "ok", "", tuple(measures), violations, reservations, tuple(notes))
+    return CheckResult(CHECK_NAME, "ok", "", tuple(measures), violations, warnings, tuple(notes))
 
 
 def find_idle_patches(testbed: Testbed, mode: str, patches: tuple[str, ...], notes: list[str]) -> Iterator[str]:

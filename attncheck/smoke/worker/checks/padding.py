@@ -1,7 +1,7 @@
 """Do padded batches equal the unpadded, on either side, forward and backward, and with a row of padding only?
 
 Right padding cannot show a mask that is missing in a causal model: nothing looks to the right. Left padding can, so
-both are measured; a side that the plan does not use is a reservation, not a violation.
+both are measured; a side that the plan does not use is a warning, not a violation.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ def run(testbed: Testbed) -> CheckResult:
         return CheckResult("padding", "skipped", testbed.random_always)
     measures: list[Measure] = []
     violations: list[str] = []
-    reservations: list[str] = [*controls.mode_reservations(testbed)]
+    warnings: list[str] = [*controls.mode_warnings(testbed)]
     notes: list[str] = []
     has_unused_fault = False
     for side in SIDES:
@@ -40,22 +40,20 @@ def run(testbed: Testbed) -> CheckResult:
                 elif is_used:
                     violations.append(f"{side} padding raises {describe_exception(error)}")
                 else:
-                    reservations.append(
-                        f"{side} padding, which this plan does not use, raises {describe_exception(error)}"
-                    )
+                    warnings.append(f"{side} padding, which this plan does not use, raises {describe_exception(error)}")
                 continue
-            reservations += comparison.reservations
+            warnings += comparison.warnings
             notes += comparison.notes
             beyond_limit = [m for m in comparison.measures if m.beyond]
             if is_used or not beyond_limit:
                 measures += comparison.measures
                 violations += [nan_violation] if nan_violation and is_used else []
-                reservations += [nan_violation] if nan_violation and not is_used else []
+                warnings += [nan_violation] if nan_violation and not is_used else []
             else:
                 has_unused_fault = True
                 first = beyond_limit[0]
                 description = f"{first.what} off by {first.value:.2g} (limit {first.limit:.2g})"
-                reservations.append(f"not used by this plan: {description}")
+                warnings.append(f"not used by this plan: {description}")
     is_wrong = has_unused_fault or violations or any(measure.beyond for measure in measures)
     fault = find_fault(testbed) if is_wrong else ""
     if fault:
@@ -64,7 +62,7 @@ def run(testbed: Testbed) -> CheckResult:
         "padding",
         measures=tuple(measures),
         violations=tuple(dict.fromkeys(violations)),
-        reservations=tuple(dict.fromkeys(reservations)),
+        warnings=tuple(dict.fromkeys(warnings)),
         notes=tuple(dict.fromkeys(notes)),
     )
 

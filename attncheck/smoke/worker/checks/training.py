@@ -47,8 +47,8 @@ def run(testbed: Testbed) -> CheckResult:
     return CheckResult(
         "training",
         measures=first_step.measures,
-        violations=(*first_step.reservations, *find_violations(testbed, steps)),
-        reservations=controls.mode_reservations(testbed),
+        violations=(*first_step.warnings, *find_violations(testbed, steps)),
+        warnings=controls.mode_warnings(testbed),
         notes=(*first_step.notes, *note_too_few_steps(testbed, steps)),
         steps=tuple(steps),
         floor=bounds.floor,
@@ -92,7 +92,7 @@ def note_too_few_steps(testbed: Testbed, steps: list[Step]) -> tuple[str, ...]:
 def measure_first_step(testbed: Testbed) -> Comparison:
     """Return how far the first step's gradients are from those of its documents one at a time in float32.
 
-    If the loss's own gradient at the logits is wrong, a reservation of the comparison names the loss. Where
+    If the loss's own gradient at the logits is wrong, a warning of the comparison names the loss. If
     rounding chooses other experts in these very documents, a 16-bit gradient that is too far off is judged by the same
     step in float32.
     """
@@ -142,7 +142,7 @@ def _compare_first_step(testbed: Testbed, first_step: FirstStep, expected: Gradi
             f"the loss is wrong: in the first step its gradient at the logits is off by {first_step.loss_fault:.2g}, "
             f"by its labels or its normalisation (norm of the gradients: {ratio:.3g} times what it should be)"
         )
-        return replace(comparison, reservations=(fault,))
+        return replace(comparison, warnings=(fault,))
     return comparison
 
 

@@ -31,7 +31,7 @@ def judge_layers(layers: tuple[Layer, ...], requested: str, replacement: str) ->
     return CheckResult(
         "what_ran",
         violations=tuple(_find_violations([layer for layer in layers if layer not in replaced], requested)),
-        reservations=(text,) if replaced else (),
+        warnings=(text,) if replaced else (),
         layers=layers,
     )
 

@@ -18,7 +18,7 @@ MAX_ERROR_LENGTH = 300  # characters of an error's text
 TOWER_FIELDS = ("vision_config", "audio_config")
 
 # What may satisfy a class: it sets fields, and returns what they were.
-Mend = Callable[[], dict[str, Any]]
+Correction = Callable[[], dict[str, Any]]
 
 
 def set_number(config: Any, name: str, value: Any, even_if_absent: bool = False) -> None:
@@ -86,16 +86,16 @@ def _fit_state_space(names: Sequence[str], width: int, heads: int, head_dim: int
     return fields
 
 
-def fit_validators(configs: Sequence[Any], decoder: Any, mends: Sequence[Mend]) -> None:
+def fit_validators(configs: Sequence[Any], decoder: Any, corrections: Sequence[Correction]) -> None:
     """Try each fix of the decoder while the configurations' own classes refuse them; keep those that help.
 
     transformers 5 checks them when a model is saved and read; releases before have no such check.
     """
     complaint = find_complaint(configs)
-    for mend in mends:
+    for correct in corrections:
         if not complaint:
             return
-        former = mend()
+        former = correct()
         remaining = find_complaint(configs)
         if remaining == complaint:
             set_fields(decoder, former)

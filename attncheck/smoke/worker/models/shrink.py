@@ -82,8 +82,8 @@ def shrink_config(source: Architecture, max_tokens: int) -> Any:
         decoder.per_layer_config = {
             index: layer_overrides[layer] for index, layer in enumerate(kept_layers) if layer in layer_overrides
         }
-    mends = (lambda: _round_hidden_size(decoder), lambda: _route_as_before(decoder, routing))
-    fit_validators((decoder, buildable), decoder, mends)
+    corrections = (lambda: _round_hidden_size(decoder), lambda: _route_as_before(decoder, routing))
+    fit_validators((decoder, buildable), decoder, corrections)
     return buildable
 
 

@@ -11,11 +11,11 @@ from attncheck.core.rehearsal import JobCut
 from attncheck.core.results.rehearsal import CACHE_IS_ON, RehearsedLaunch
 from attncheck.lint.rewriting import ReadLaunch, rewrite
 
-MAX_MENDS = 4  # each is a run of the launch
+MAX_CORRECTIONS = 4  # each is a run of the launch
 
 
 @dataclass(frozen=True)
-class Mend:
+class Correction:
     """What may fix a launch: settings as `Framework.write` takes them, or the user's own line code.
 
     The watcher does what the line says where `environ` is set.
@@ -27,22 +27,22 @@ class Mend:
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
-NO_CACHE = Mend(
+NO_CACHE = Correction(
     title="keep no cache while training",
     line="model.config.use_cache = False",
     environ={"ATTNCHECK_NO_CACHE": "1"},
 )
 
 
-def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str], first: RehearsedLaunch) -> list[Mend]:
+def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str], first: RehearsedLaunch) -> list[Correction]:
     """Return what to try; each changes the job."""
     said = [line for result in first.results for line in (*result.violations, *result.notes)]
     unique = [NO_CACHE] if any(CACHE_IS_ON in line for line in said) else []
     for sets in _iter_proposals(read, cut, failed, first.ranks):
-        mend = Mend(sets)
-        if mend not in unique and _changes_something(read, sets):
-            unique.append(mend)
-    return unique[:MAX_MENDS]
+        correction = Correction(sets)
+        if correction not in unique and _changes_something(read, sets):
+            unique.append(correction)
+    return unique[:MAX_CORRECTIONS]
 
 
 def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str], ranks: int) -> Iterator[dict[str, str]]:
@@ -50,7 +50,7 @@ def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str], ranks:
     for problem in read.job.problems:  # what lint says is wrong, in the launch's own settings
         if problem.sets and problem.consequence == ("refuses" if "run" in failed else "wrong"):
             yield dict(problem.sets)
-    for sets in cut.mends if "documents" in failed or (cut.driver and "gradients" in failed) else ():
+    for sets in cut.corrections if "documents" in failed or (cut.driver and "gradients" in failed) else ():
         is_switched_off = DROP in sets.values()  # of an option that the launch gives
         if not set(sets) & {"packing"} or is_switched_off or plan.packed or plan.packing == "mask_2d":
             yield dict(sets)
@@ -61,7 +61,7 @@ def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str], ranks:
             if name != plan.attn_implementation:
                 yield {"attn_implementation": name}
     if {"loss", "gradients"} & set(failed) and ranks > 1:
-        yield from map(dict, cut.rank_mends)
+        yield from map(dict, cut.rank_corrections)
     if {"loss", "gradients"} & set(failed) and plan.liger:
         yield {"liger": "off"}
     if "gradients" in failed and plan.gradient_checkpointing:
@@ -75,11 +75,11 @@ def _changes_something(read: ReadLaunch, sets: Mapping[str, str]) -> bool:
         return False
 
 
-def describe(read: ReadLaunch, mend: Mend) -> str:
+def describe(read: ReadLaunch, correction: Correction) -> str:
     """Return a fix's line, or its settings as the launch's framework writes them: the lines that are new, joined."""
-    if mend.line:
-        return mend.line
-    sets = mend.sets
+    if correction.line:
+        return correction.line
+    sets = correction.sets
     diff = rewrite(read, sets).diff
     lines = diff.splitlines()
     before = {word for line in lines if line.startswith("-") for word in line[1:].split()}
