@@ -28,6 +28,7 @@ CHANGED_FOLDER = re.compile(
     r"\$\((?:cd (?:-- |-P )?(?P<entered>@[\w./-]*)(?: ?&?>/dev/null(?: 2>&1)?)? ?(?:&&|;) ?pwd(?: -P)?"
     r"|(?:realpath|readlink -f) (?:-- )?(?P<real>@[\w./-]*)|dirname (?:-- )?(?P<below>@[\w./-]*))\)"
 )
+FOUND_PROGRAM = re.compile(r"\$\((?:which|command -v|type -P) ([\w.+-]+)\)")
 TOP_FOLDER = re.compile(r"\$\(git (?:-C @[\w./-]* )?rev-parse --show-toplevel(?: 2>/dev/null)?\)")
 MAX_FOLDERS = 4  # within one another: $(dirname "$(cd "$(dirname "$0")" && pwd)")
 ReadFile = Callable[[str], "Source | None"]
@@ -61,7 +62,10 @@ def _find_top(here: str) -> str:
 
 
 def resolve_word(word: Word, script: Source) -> Word:
-    """Return a word that names a path from the script's folder as that path; as a shell must read it, it is kept."""
+    """Return a word that names a path from the script's folder, or a program's, as that; its shell text is kept."""
+    program = None if word.known else FOUND_PROGRAM.fullmatch(word.text)
+    if program:  # "$(which swift)": where it is does not matter
+        return replace(word, text=program[1], known=True)
     option, equals, text = word.text.partition("=") if word.text.startswith("-") else ("", "", word.text)
     path = resolve_path(text, script, "") if not word.known and text.startswith("$") else ""
     return replace(word, text=option + equals + path, known=True) if path else word

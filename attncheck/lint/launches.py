@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from attncheck.core import registry
 from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.io.errors import AttncheckError, BadUsage
-from attncheck.core.launch import Launch, Setting, Source, Word
+from attncheck.core.launch import Launch, Setting, Source, SourceLocation, Word
 from attncheck.lint import (
     arguments,
     called_scripts,
@@ -45,6 +45,9 @@ NON_JOB_COMMANDS = options.split_names(
     "killall export conda mamba deactivate huggingface-cli hf wandb let local jobs disown scontrol ulimit dirname "
     "basename"
 )
+COPYING_PROGRAMS = options.split_names("kubectl oc docker podman gsutil gcloud aws azcopy rclone")
+COPYING_VERBS = options.split_names("cp sync rsync copy mv")
+OVERRIDE_LINE = re.compile(r"\s+[A-Za-z_]\w*=\S*\s.*(?:\\|[|>])", re.DOTALL)  # that goes on, or is sent elsewhere
 CONTINUED = re.compile(r"--?[A-Za-z]|(\+\+|\+|~)?[A-Za-z_]\w*(\.\w+)+=")  # --option, or override.of=Hydra
 EXPANSION = re.compile(r"\$[A-Za-z_{(@*0-9]|`")
 MAX_CALLED_SCRIPTS = 20  # run by one source, directly or by another one
@@ -186,8 +189,9 @@ def _find_lost_words(source: Source, command: commands.Command, following: comma
     The next command begins with an option, or with an override that is no assignment, on the next line that is no
     comment.
     """
-    if following is None or following.shell != command.shell or not command.words:
-        return ()
+    lost = _find_lost_assignments(source, command)
+    if lost or following is None or following.shell != command.shell or not command.words:
+        return lost
     first, last = following.words[0], command.words[-1]
     lines = source.text.splitlines()[last.location.line : first.location.line - 1]
     is_next = last.location.line < first.location.line and all(
@@ -195,6 +199,26 @@ def _find_lost_words(source: Source, command: commands.Command, following: comma
     )
     is_here = last.location.source == first.location.source == source.name and len(command.words) > 1
     return following.words if is_here and is_next and CONTINUED.match(first.text) else ()
+
+
+def _find_lost_assignments(source: Source, command: commands.Command) -> tuple[Word, ...]:
+    """Return the overrides behind a comment that ends a continued command: `max_turns=10` is an assignment there."""
+    last = command.words[-1].location if command.words else None
+    if last is None or last.source != source.name or len(command.words) < 2:
+        return ()
+    lines = source.text.split("\n")
+    number = last.line  # the index of the line after it
+    if number >= len(lines) or not lines[number - 1].endswith("\\") or not lines[number].lstrip().startswith("#"):
+        return ()
+    while number < len(lines) and lines[number].lstrip().startswith("#"):
+        number += 1
+    line = lines[number] if number < len(lines) else ""
+    if not OVERRIDE_LINE.match(line) or line[:1] not in " \t":
+        return ()
+    column = len(line) - len(line.lstrip())
+    start = sum(len(text) + 1 for text in lines[:number]) + column
+    text = line.split()[0]
+    return (Word(text, (start, start + len(text)), SourceLocation(source.name, number + 1, column + 1)),)
 
 
 def _enclosing_folder(folders: Mapping[tuple[int, ...], PurePosixPath], shell: tuple[int, ...]) -> PurePosixPath:
@@ -264,6 +288,8 @@ def _make_launch(
 def _starts_no_job(words: Sequence[Word]) -> bool:
     first = words[0].text.rsplit("/", 1)[-1]
     second = words[1].text if len(words) > 1 else ""
+    if first in COPYING_PROGRAMS and any(word.text in COPYING_VERBS for word in words[1:4]):
+        return True
     return first in NON_JOB_COMMANDS or (first == "ray" and second in ("start", "stop", "status"))
 
 

@@ -141,7 +141,7 @@ def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[U
     proof = f"{program.path}: the parser of this program takes no such name" if program.is_complete else ""
     for unknown in job.unknown_settings:
         settled.add((unknown.name, unknown.location))
-        if takes_name(program, unknown.name):
+        if takes_name(program, unknown.name) or _reads_file_itself(program, unknown.name):
             continue
         now = tuple(name for name in unknown.now if takes_name(program, name.split("=")[0].split(" ")[0]))
         yield replace(unknown, now=now, near="" if now else find_near_name(program, unknown.name), proof=proof)
@@ -153,6 +153,11 @@ def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[U
         if not takes_name(program, setting.name):
             near = find_near_name(program, setting.name)
             yield UnknownSetting(setting.name, setting.location, near=near, proof=proof)
+
+
+def _reads_file_itself(program: Program, name: str) -> bool:
+    """Say whether a name is a key of a file that only the program's own code reads: argparse reads no YAML or JSON."""
+    return program.style == "argparse" and not name.startswith("-")
 
 
 def _settle_overrides(job: Job, launch: Launch, program: Program) -> Iterator[UnknownSetting]:

@@ -80,16 +80,23 @@ def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tu
         tried[version] = len(dated)
         if not dated:
             break
-        version = _find_release_before(framework.releases(), version, dated)
+        version = _find_release_before(framework, version, dated)
     best = min(tried, key=lambda name: (tried[name], list(tried).index(name)))
     return best, tried[best]
 
 
-def _find_release_before(releases: Sequence[str], version: str, unknown_settings: Sequence[UnknownSetting]) -> str:
-    """Return the newest release that still had the first of the names that went before `version`, "" for none."""
-    changes = (_parse_change(unknown.since) for unknown in unknown_settings)
+def _find_release_before(framework: Framework, version: str, unknown_settings: Sequence[UnknownSetting]) -> str:
+    """Return the newest release that still had the first of the names that went before `version`, "" for none.
+
+    Names that went from another package, such as transformers, went with one of its releases: the minor release before
+    `version` is the next to try.
+    """
+    is_own = [unknown.since.rpartition(" ")[0] in ("", framework.distribution) for unknown in unknown_settings]
+    changes = [_parse_change(unknown.since) for unknown, own in zip(unknown_settings, is_own) if own]
     gone = [change for change in changes if change is not None and change <= Version(version)]
-    older = [release for release in releases if gone and Version(release) < min(gone)]
+    if not all(is_own):
+        gone.append(Version(".".join(map(str, Version(version).release[:2]))))
+    older = [release for release in framework.releases() if gone and Version(release) < min(gone)]
     return older[-1] if older else ""
 
 

@@ -122,6 +122,13 @@ def test_an_option_that_a_launcher_does_not_know_is_said() -> None:
     assert parse_single("torchrun --no-python t.py").notes == ()
 
 
+@pytest.mark.parametrize(
+    "copy", ["kubectl cp a.yaml pod:/a.yaml", "gsutil -m cp a.yaml gs://b", "aws s3 sync . s3://b"]
+)
+def test_what_copies_a_configuration_starts_no_job(copy: str) -> None:
+    assert parse_script(copy) == []
+
+
 def test_what_starts_no_job_is_left_out() -> None:
     commands = "set -x; cd x; mkdir y; echo z; pip install .; export A=1; ray start --head; sleep 1; [ a = b ]; wait"
     assert parse_script(commands) == []

@@ -7,6 +7,7 @@ import pytest
 from attncheck.core.launch import Source
 from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
+from attncheck.doctor.target import forget_packages
 from attncheck.lint import frameworks, run
 from attncheck.lint.launches import find_launches
 from attncheck.lint.release import choose_release, is_older_than_known
@@ -40,6 +41,15 @@ def test_the_release_that_fits_the_names(text: str, expected: str, remark: str) 
     assert any(remark in line for line in launch.job.remarks)
     assert not [finding for finding in report.findings if finding.code == "ATN440" and finding.severity == "error"]
     assert launch.diff == "", "a guess corrects nothing"
+
+
+def test_a_name_that_went_with_transformers_dates_the_release_too() -> None:
+    options = "--model_name_or_path m --dataset_name d --output_dir o"
+    source = Source("run.sh", f"trl rloo {options} --max_prompt_length 8 --save_safetensors true", "shell")
+    snapshot = forget_packages(s.laptop(), "not known")
+    report = run.run(snapshot, run.Request((source,)), launches.read_model, launches.read_no_file)
+    assert [launch.job.version for launch in launches_of(report)] == ["0.26.2"]
+    assert not [finding for finding in report.findings if finding.code == "ATN440"]
 
 
 def test_a_release_that_is_named_is_not_guessed() -> None:

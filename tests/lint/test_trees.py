@@ -245,6 +245,30 @@ def lint_text(folder: Path, program: str, command: str, target: str = "h100x8,tr
     return run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
 
 
+OWN_FILE = """
+import argparse
+import yaml
+from trl import SFTConfig, SFTTrainer
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--config")
+settings = yaml.safe_load(open(parser.parse_args().config))
+SFTTrainer(args=SFTConfig(output_dir=settings["output_dir"], max_length=settings.get("evaluation_strategy")))
+"""
+
+
+def test_keys_of_a_file_that_the_program_reads_itself_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("output_dir: o\nevaluation_strategy: 'no'\nmax_seq_length: 8\n")
+    target = "h100x8,trl=1.16.0,transformers=5.17.0"
+    report = lint_text(tmp_path, OWN_FILE, "accelerate launch train.py --config c.yaml", target)
+    assert [launch.job.framework for launch in launches_of(report)] == ["trl"]
+    assert not [finding for finding in report.findings if finding.code == "ATN440"]
+    report = lint_text(
+        tmp_path, OWN_FILE, "accelerate launch train.py --config c.yaml --evaluation_strategy no", target
+    )
+    assert [finding.severity for finding in report.findings if finding.code == "ATN440"] == ["error"]
+
+
 TRAINER = """
 import transformers
 from dataclasses import dataclass

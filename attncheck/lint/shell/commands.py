@@ -141,6 +141,8 @@ class _CommandCollector(ScriptInterpreter):
             self._apply_declaration(command, name_index, argv)
         elif name in ("read", "mapfile", "readarray"):
             self._apply_read(argv, command.stdin)
+        elif name == "exit":
+            self._require_values()
         elif name == "shift":
             self._apply_shift(argv)
         elif name == "unset":

@@ -21,6 +21,7 @@ class Branches:
     earlier_taken: bool = False  # an earlier branch is certainly taken
     earlier_undecided: bool = False  # whether an earlier branch is taken is known only at run time
     number: int = 0  # of the current branch
+    required_names: list[str] = field(default_factory=list)  # of `if [ -z "$NAME" ]`, until the first `elif` or `else`
 
     def enter_branch(self, keyword: str) -> None:
         """Enter the part behind `then`, `elif` or `else`."""
@@ -37,6 +38,8 @@ class Branches:
             self.in_condition, self.test_results, self.is_taken = True, [], not self.earlier_taken
         else:
             self.is_taken = False if self.earlier_taken else None if self.earlier_undecided else True
+        if keyword != "then":
+            self.required_names = []
 
 
 @dataclass

@@ -236,6 +236,8 @@ class Expander:
         variable = self.scope.variables.get(name)
         value = _scalar_value(variable) if variable else ()
         is_set = variable is not None and (bool(value) or not operator.startswith(":"))
+        if variable is not None and variable.may_be_empty and not all_known(value):
+            is_set = is_set and kind in "+?"  # `--gpus) gpus="$2"` in a loop over the arguments: the script has none
         if kind == "+":
             return self._expand_default(inner_start, inner_end, start, end, splittable) if is_set else []
         if is_set:
@@ -243,7 +245,7 @@ class Expander:
         if kind == "?" or self.depth >= MAX_DEPTH:
             return self._keep_as_written(start, end)
         segments = self._expand_default(inner_start, inner_end, start, end, splittable)
-        if variable is None and not name.isdecimal():
+        if (variable is None or variable.may_be_empty) and not name.isdecimal():
             self.scope.assumed_defaults.setdefault(name, join_text(segments))
         if kind == "=":
             self.scope.variables[name] = Variable(tuple(segments))

@@ -16,6 +16,7 @@ from attncheck.lint.shell.text import ScriptText, Segment, Segments, all_known, 
 from attncheck.lint.shell.words import expand_fields, expand_heredoc, expand_value
 
 MAX_COMMANDS, MAX_STEPS, MAX_OPEN_COMPOUNDS = 2000, 60_000, 200
+EMPTY_TEST = re.compile(r'-z "?\$\{?(\w+)(?::?-)?\}?"?(?=\s|$)')
 TEST_COMMANDS = {"[", "[[", "test", "true", "false"}
 
 
@@ -163,12 +164,30 @@ class ScriptInterpreter(ShellParser):
                 fields += [(field.text, field.known) for field in expand_fields(self.text, *word, self.scope)]
         result = evaluate_test(fields, command.is_negated)
         self.and_or_list.test_result, self.and_or_list.last_was_test = result, True
+        branches = self.own_compounds()[-1].branches if self.own_compounds() else None
+        if branches is not None and branches.in_condition and not branches.number:
+            start, end = command.words[0][0], command.words[-1][1]
+            if name == "[[":  # of `[[ … || … ]]` the first word alone is read
+                end = max(end, self.raw.find("]]", start))
+            branches.required_names += EMPTY_TEST.findall(self.raw, start, end)
         self._record_test_result(result)
 
     def _record_test_result(self, result: bool | None) -> None:
         branches = self.own_compounds()[-1].branches if self.own_compounds() else None
         if branches is not None and branches.in_condition:
             branches.test_results.append(result)
+
+    def _require_values(self) -> None:
+        """Forget the empty values that end the script, as in `if [ -z "$NAME" ]; then exit 1; fi`.
+
+        Such a variable comes from the user's environment or arguments, and is not empty below.
+        """
+        for compound in self.open_compounds:
+            for name in compound.branches.required_names if compound.branches else ():
+                variable = self.scope.variables.get(name)
+                if variable is not None and variable.elements is None and not join_text(variable.segments):
+                    segments = (Segment(f"${{{name}}}", -1, known=False),)
+                    self.scope.variables[name] = Variable(segments, exported=variable.exported, span=variable.span)
 
     def _forget_loop_variable(self, command: SimpleCommand) -> None:
         """Remove the variable of a loop: its value differs from one iteration to the next."""
@@ -199,6 +218,7 @@ class ScriptInterpreter(ShellParser):
             self.scope.variables.pop(name, None)
             return
         segments, conditions = expand_value(self.text, match.end(), word[1], self.scope), self._list_conditions()
+        may_be_empty = not self._is_certain() and _may_be_empty(previous)
         if appends and previous is not None and previous.elements is None:
             segments = (*previous.segments, *segments)
         if not self._is_certain() and previous is not None and not appends:
@@ -208,6 +228,7 @@ class ScriptInterpreter(ShellParser):
         elif not self._is_certain() and appends:
             self.scope.add_note(f"{name} is added to under a condition that only running decides")
         self._store_variable(name, segments, exported, self.text.source_span(*word), conditions)
+        self.scope.variables[name].may_be_empty = may_be_empty
 
     def _store_array(
         self, name: str, previous: Variable | None, elements: tuple[Field, ...], appends: bool, exported: bool
@@ -276,6 +297,13 @@ class ScriptInterpreter(ShellParser):
             self.scope.variables.pop(name, None)
         if stdin is not None and len(names) == 1 and reads_all:
             self._store_variable(names[0], stdin if raw else _join_continued_lines(stdin), exported=False)
+
+
+def _may_be_empty(variable: Variable | None) -> bool:
+    """Return whether a variable may be unset or empty, as far as it is followed."""
+    if variable is None or variable.may_be_empty:
+        return True
+    return variable.elements is None and not join_text(variable.segments)
 
 
 def _join_continued_lines(segments: Segments) -> Segments:

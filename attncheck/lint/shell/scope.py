@@ -45,6 +45,7 @@ class Variable:
     is_slurms: bool = False  # Slurm sets it for the script
     shell: str | None = None  # the value as a shell must read it again, once it is made
     conditions: Conditions | None = ()  # under which it is assigned, where only running decides; None: other ones
+    may_be_empty: bool = False  # no condition that is known assigns it, and before it is not set or empty
 
 
 @dataclass

@@ -90,6 +90,8 @@ def test_what_the_program_uses_decides(tmp_path: Path, files: dict[str, str], co
     "command",
     [
         """torchrun $(python -c "import swift; print(swift.__path__[0])")/cli/sft.py --model m --tuner_type lora""",
+        'cmd=("$(which swift)" sft --model m --tuner_type lora)\ntorchrun --nproc_per_node 2 "${cmd[@]}"',
+        "$(command -v swift) sft --model m --tuner_type lora",
         """S=$(python -c 'import os, swift; print(os.path.dirname(swift.__file__) + "/cli/sft.py")')\n"""
         "torchrun $S --model_type m --sft_type lora --per_device_train_batch_size 1 --output_dir o",
     ],
