@@ -97,6 +97,7 @@ class Distribution:
     files_missing: tuple[str, ...] = ()  # in RECORD, not on disk (watched distributions only)
     files_altered: tuple[str, ...] = ()  # size or hash differs from RECORD (watched distributions only)
     faults: Mapping[str, bool] = field(default_factory=dict, hash=False)  # a rule's code -> its files have the fault
+    missing_modules: tuple[str, ...] = ()  # imported and nowhere: "flash_attn_2_cuda (flash_attn/a.py:15)"
 
 
 @dataclass(frozen=True)

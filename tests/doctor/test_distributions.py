@@ -16,6 +16,7 @@ import pytest
 
 from attncheck.core import codec
 from attncheck.core.environment import Clash, Distribution
+from attncheck.doctor.probes.payload.links import extensions
 from attncheck.doctor.probes.payload.packages import distributions, integrity, metadata
 from tests.conftest import find_python
 
@@ -337,3 +338,38 @@ def test_a_fault_is_read_in_the_installed_file(lines: tuple[str, ...], faults: d
 def test_without_the_file_no_fault_is_denied(tmp_path: Path) -> None:
     install(tmp_path, "transformers", "5.3.0")
     assert collect_by_name(tmp_path)[0]["transformers"]["faults"] == {}
+
+
+FLASH_ATTN_FILES = {
+    "flash_attn/__init__.py": "from flash_attn.interface import attend\n",
+    "flash_attn/interface.py": (
+        "import os\nimport einops\nUSE_ROCM = os.getenv('ATTNCHECK_TEST_ROCM', 'FALSE') == 'TRUE'\n"
+        "if USE_ROCM:\n    from .rocm import attend\nelse:\n    import flash_attn_2_cuda as attend\n"
+        "try:\n    import flash_attn_optional\nexcept ImportError:\n    pass\n"
+        "def call():\n    import flash_attn_called\n"
+    ),
+}
+
+
+def find_missing_modules(tmp_path: Path, **files: str) -> list[str]:
+    headers = "Requires-Dist: einops"
+    install(tmp_path, "flash_attn", "2.8.3", FLASH_ATTN_FILES, headers)
+    for name, text in files.items():
+        (tmp_path / name.replace("__", ".")).write_text(text)
+    installed = distributions.collect_distributions([str(tmp_path)])[0]
+    extensions.find_missing_modules(installed, [str(tmp_path)])
+    missing: list[str] = installed[0]["missing_modules"]
+    return missing
+
+
+def test_an_extension_that_no_file_has_is_missing(tmp_path: Path) -> None:
+    assert find_missing_modules(tmp_path) == ["flash_attn_2_cuda (flash_attn/interface.py:7)"]
+
+
+def test_an_extension_that_is_there_is_not_missing(tmp_path: Path) -> None:
+    assert find_missing_modules(tmp_path, flash_attn_2_cuda__so="") == []
+
+
+def test_a_variable_decides_which_extension_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNCHECK_TEST_ROCM", "TRUE")
+    assert find_missing_modules(tmp_path) == []

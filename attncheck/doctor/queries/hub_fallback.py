@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from attncheck.core.facts import Known, MissingFact, need, value_or
+from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge import transformers
+from attncheck.doctor.knowledge.hub_kernels import FLASH_REDIRECTS, KERNEL_TARGETS, SINK_TARGETS
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.queries.covering import sees_gpu
+from attncheck.doctor.queries.models import refusal_reason, transformers_answer
 
 # transformers 5.17.0, integrations/hub_kernels.py `is_kernel`: owner/name, a revision, a function of it
 KERNEL_NAME = re.compile(r"([^/:@|]+/[^/:@|]+)(?:@([^/:]+))?(?::[^/:]+)?")
@@ -62,6 +65,30 @@ def find_hub_fallback(snapshot: Snapshot) -> HubKernel | None:
     """Return the Hub kernel that would replace flash_attention_2; None if none would, or no job sees a GPU."""
     kernel = _find_fallback(snapshot, "flash_attention_2")
     return kernel if kernel is not None and sees_gpu(snapshot) else None
+
+
+def find_redirect(snapshot: Snapshot, model: Model, implementation: str) -> str:
+    """Return what transformers runs in place of a flash attention that the model's class does not list, "" if nothing.
+
+    The installed class decides if it was asked, else the table of releases.
+    """
+    answer = transformers_answer(model, implementation)
+    if answer is not None:
+        named = re.search(r"needs the Hub kernel (\S+?)(?:,|$)", answer)
+        turned = re.search(r"turns it into (\S+)", refusal_reason(model, implementation))
+        return named[1] if named else turned[1] if turned else ""
+    since, until, kernels = FLASH_REDIRECTS.get(model.model_type, ("", "", ()))
+    version = snapshot.version("transformers")
+    if not kernels or implementation in kernels or not isinstance(version, Known):
+        return ""
+    is_listed = version.value >= Version(since) and not (until and version.value >= Version(until))
+    return kernels[0] if is_listed else ""
+
+
+def find_kernel_targets(repository: str, model: Model | None) -> tuple[str, ...]:
+    """Return what a Hub kernel holds code for that serves the model; () if it was not read, or compiles itself."""
+    targets = SINK_TARGETS if model is not None and model.sinks else KERNEL_TARGETS
+    return targets.get(repository, KERNEL_TARGETS.get(repository, ()))
 
 
 def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:

@@ -17,11 +17,16 @@ from attncheck.core.model import Model
 from attncheck.core.plan import Precision
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
+from attncheck.lint.fields.constraints import Constraint, find_constraint
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.files import editing, python
 
 RECURRENT_KERNELS = ("flash-linear-attention", "causal-conv1d")
 FLASH_IMPLEMENTATION = re.compile(r"flash_attention_[234]\b|kernels-community/.*flash", re.ASCII)
+DATA_PARALLEL_LOSS = (  # read in 4.45.2, 4.46.3, 4.56.2, 4.57.1, 4.57.6, 5.0.0, 5.5.0 and 5.17.0
+    Constraint("transformers 4.56.2 trainer.py:4039, 4132", "4.46", "4.57",
+               "each replica divides by num_items_in_batch of all, and loss.mean() divides by the replicas again"),
+)  # fmt: skip
 LEAKS_RAISE_SINCE = "5.20.0"  # integrations/hub_kernels.py: cu_seqlens without causal-conv1d raise from here on
 PROCESS_LAUNCHERS = frozenset(
     {"torchrun", "accelerate", "deepspeed", "srun", "ray", "mpirun"}
@@ -199,6 +204,28 @@ def check_recurrent_packing(
     source = f"transformers {transformers} integrations/hub_kernels.py, causal_conv1d_fn" if raises else evidence
     advice = f"install {' and '.join(missing)}, or do not pack this model"
     return SettingProblem("refuses" if raises else "wrong", text, (source,), sets=sets, advice=advice)
+
+
+def count_data_parallel_gpus(launch: Launch, snapshot: Snapshot) -> int:
+    """Return over how many GPUs one process that no launcher started would use nn.DataParallel, 0 if it would not."""
+    is_unlaunched = bool(launch.words) and not set(launch.launchers) & PROCESS_LAUNCHERS
+    is_pinned = "," not in launch.environ.get("CUDA_VISIBLE_DEVICES", ",")
+    gpus = len(snapshot.visible_devices())
+    return gpus if is_unlaunched and not is_pinned and gpus > 1 else 0
+
+
+def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -> Iterator[SettingProblem]:
+    """Yield the problem of a Trainer that averages over replicas what each divided by all tokens of the batch."""
+    gpus = count_data_parallel_gpus(launch, snapshot)
+    constraint = find_constraint(DATA_PARALLEL_LOSS, transformers)
+    if gpus and constraint is not None:
+        yield SettingProblem(
+            "wrong",
+            f"one process with {gpus} GPUs uses nn.DataParallel: gradients are 1/{gpus} of the right ones",
+            (constraint.evidence,),
+            launch.words[0].location,
+            advice="start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0",
+        )
 
 
 def is_flash(implementation: str) -> bool:

@@ -493,3 +493,69 @@ def test_a_configuration_that_is_gone_is_read_by_the_nearest_release() -> None:
     assert "trl 1.16.0 has no PPOConfig: its names are those of 1.12.0, the nearest with it" in job.remarks
     assert "num_ppo_epochs" not in {unknown.name.lstrip("-") for unknown in job.unknown_settings}
     assert not any(unknown.proof for unknown in job.unknown_settings)
+
+
+@pytest.mark.parametrize(
+    ("implementation", "version", "isolates"),
+    [
+        ("flash_attention_3", "0.21.0", False),
+        ("flash_attention_3", "0.22.0", True),
+        ("kernels-community/vllm-flash-attn3", "0.20.0", False),
+        ("kernels-community/vllm-flash-attn3", "0.21.0", True),
+        ("kernels-community/flash-attn2", "0.22.2", False),
+        ("flash_attention_2", "0.19.1", True),
+        ("sdpa", "0.23.0", False),
+        ("sdpa", "0.23.1", True),
+    ],
+)
+def test_positions_by_release_and_name_of_the_attention(implementation: str, version: str, isolates: bool) -> None:
+    job = read_job(SFT_COMMAND + f"--packing --attn_implementation {implementation}", version)
+    assert (job.plan.packing == "position_ids") == isolates
+    assert ("wrong" in dict(summarize_problems(job))) != isolates
+
+
+def test_without_flash_attn_another_release_of_trl_gives_positions() -> None:
+    job = read_job(SFT_COMMAND + "--packing --attn_implementation flash_attention_3", "0.21.0", laptop())
+    assert not job.problems[0].sets and job.problems[0].installs == ("trl>=0.23.1,<1",)
+
+
+def test_ulysses_needs_positions() -> None:
+    command = "accelerate launch --num_processes 4 --parallelism_config_sp_size 4 trl/scripts/sft.py "
+    command += "--model_name_or_path a/b --attn_implementation flash_attention_2"
+    assert ("refuses", "packing") in summarize_problems(read_job(command, "1.10.0"))
+    assert not summarize_problems(read_job(command, "1.11.0"))
+    assert not summarize_problems(read_job(command + " --packing", "1.10.0"))
+
+
+def test_images_are_cut_at_the_default_length() -> None:
+    command = "accelerate launch examples/scripts/sft_vlm.py --model_name_or_path a/b"
+    problem = read_job(command, "0.23.0").problems[0]
+    assert problem.mild and problem.sets == {"max_length": "32768"}
+    assert not read_job(command + " --max_length 4096", "0.23.0").problems
+    assert not read_job(SFT_COMMAND, "0.23.0").problems
+
+
+def test_data_parallel_divides_by_the_replicas() -> None:
+    command = "python trl/scripts/sft.py --model_name_or_path a/b"
+    wrong = with_package(h200x2(), "transformers", "4.56.2")
+    assert "1/2 of the right" in read_job(command, "0.21.0", wrong).problems[0].message
+    assert not read_job(command, "0.24.0", with_package(h200x2(), "transformers", "4.57.6")).problems
+    assert not read_job(f"CUDA_VISIBLE_DEVICES=0 {command}", "0.21.0", wrong).problems
+    assert not read_job(f"torchrun --nproc-per-node 2 {command[7:]}", "0.21.0", wrong).problems
+
+
+def test_a_batch_that_is_not_cut_has_a_mask_of_unknown_size() -> None:
+    job = read_job(SFT_COMMAND + "--padding_free --max_length none", "1.16.0")
+    assert "all 8 documents of a batch" in job.problems[0].message
+
+
+def test_text_has_no_token_types() -> None:
+    def read_with(model_type: str, transformers: str, command: str = SFT_COMMAND) -> list[tuple[str, str]]:
+        snapshot = with_model(with_package(h200(), "transformers", transformers), model_type=model_type)
+        job = read_job(command, "1.0.0", snapshot)
+        return [(problem.consequence, *problem.installs) for problem in job.problems if problem.installs]
+
+    assert read_with("gemma3", "5.5.0") == [("refuses", "transformers>=5.6")]
+    assert not read_with("gemma3", "5.6.0") and not read_with("gemma3", "4.57.6")
+    assert not read_with("gemma3_text", "5.5.0"), "the class of text alone takes none"
+    assert not read_with("gemma3", "5.5.0", "accelerate launch examples/scripts/sft_vlm.py --model_name_or_path a/b")

@@ -627,3 +627,12 @@ def test_versions_between_and_beyond() -> None:
     assert tables.find_release("1.0").version == "0.9.1" and tables.find_release("0.1").version == "0.2.0.post2"
     assert tables.find_release("unknown").version == "0.9.1"
     assert replace(read_job(VALID, "0.8.0.dev0"), version="").unknown_settings == ()
+
+
+def test_fused_kernels_need_rows_without_padding() -> None:
+    fused = VALID + f" {MODEL}.use_fused_kernels=True"
+    padded = fused.replace(f"{MODEL}.use_remove_padding=True", f"{MODEL}.use_remove_padding=False")
+    [problem] = [item for item in read_job(padded, "0.8.0").problems if "use_fused_kernels" in item.message]
+    assert problem.consequence == "refuses" and problem.sets == {f"{MODEL}.use_fused_kernels": "False"}
+    for text, version in ((fused, "0.8.0"), (padded, "0.9.0"), (padded, "0.7.1")):
+        assert not [item for item in read_job(text, version).problems if "use_fused_kernels" in item.message]

@@ -72,6 +72,7 @@ def collect_static_facts(request: dict[str, Any]) -> dict[str, object]:
         "problems": problems,
         "lost": lost,
     }
+    _collect_section(lost, "extensions", lambda: _find_missing_modules(installed, site_dirs), None)
     answer["distributions"] = [
         {key: value for key, value in distribution.items() if not key.startswith("_")} for distribution in installed
     ]
@@ -153,6 +154,13 @@ def _collect_links(
     return interface.link_installed(
         installed, site_dirs, folder if isinstance(folder, str) else "", str(request.get("release", ""))
     )
+
+
+def _find_missing_modules(installed: list[dict[str, Any]], site_dirs: list[str]) -> None:
+    """Write into the compiled distributions which modules their import takes and no file has."""
+    from .links import extensions
+
+    extensions.find_missing_modules(installed, site_dirs)
 
 
 def _link_model(model: str, installed: list[dict[str, Any]], site_dirs: list[str]) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ Source: wheels of transformers 4.56.0-5.23.0, `modeling_utils.py` (FLASH_ATTN_KE
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
-from attncheck.doctor.queries.hub_fallback import HubKernel, find_hub_fallback, is_hub_offline
+from attncheck.doctor.queries.hub_fallback import HubKernel, find_hub_fallback, find_redirect, is_hub_offline
 from attncheck.doctor.queries.launch import requested_implementation
 from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, Snapshot
 
@@ -28,6 +28,9 @@ def check(snapshot: Snapshot) -> Problems:
         raise MissingFact("the Hub is offline, and its kernel not cached", ("ATN158",))
     if requested_implementation(snapshot) not in ("", "flash_attention_2"):
         return
+    model = snapshot.model.value if isinstance(snapshot.model, Known) else None
+    if model is not None and find_redirect(snapshot, model, "flash_attention_2"):
+        return  # the class takes another kernel, whatever is installed: ATN313
     cached = "cached here" if kernel.is_cached(snapshot) else "not cached: it would be downloaded at load"
     yield Problem(
         message=f"flash_attention_2 would run {kernel} from the Hub: flash-attn is not installed",

@@ -1,50 +1,59 @@
-"""A model with attention sinks is redirected to a kernel that is not available here.
+"""A model's class redirects flash attention to a Hub kernel that is not available here.
 
-What it checks: whether transformers (5.3.0 or newer) turns flash_attention_2 into a Hub kernel or flash_attention_4 for
-a model with sinks, and whether that kernel is in the local cache or installed.
+What it checks: whether transformers turns the requested flash attention into another kernel, because the model's class
+lists the ones that compute its attention (`_compatible_flash_implementations`: gpt_oss since 5.3.0, and others with
+attention sinks or their own layout), and whether that kernel is in the local cache and built for these GPUs. The
+installed class decides if transformers was imported here, else the table of releases.
 
-Why it matters: loading downloads a kernel, which fails on an offline node; and vllm-flash-attn3 is built for Hopper
-(sm_90), so other GPUs find no build.
+Why it matters: loading downloads a kernel, which fails on an offline node with FileNotFoundError; and vllm-flash-attn3
+computes sinks on Hopper (sm_90) only, so other GPUs stop at the first call. Installing flash-attn 2
+does not help: it is not on the list.
 
 What to do: use flex_attention or eager, or fetch the kernel beforehand on a node with network.
 
-Source: transformers 5.3.0 to 5.23.0, models/gpt_oss/modeling_gpt_oss.py (`_compatible_flash_implementations`),
-modeling_utils.py (`_check_and_adjust_attn_implementation`); unslothai/unsloth#3346.
+Source: transformers 5.3.0 to 5.24.0, models/gpt_oss/modeling_gpt_oss.py (`_compatible_flash_implementations`),
+modeling_utils.py (`_check_and_adjust_attn_implementation`); huggingface/kernels-community at 40d4194f;
+unslothai/unsloth#3346, #4867.
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
-from attncheck.doctor.queries.launch import may_use
-from attncheck.doctor.queries.models import is_at_least, refusal_reason, refuses_implementation, requested_model
-from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
-
-KERNEL = "kernels-community/vllm-flash-attn3"
+from attncheck.doctor.knowledge.gpus import has_code_for
+from attncheck.doctor.queries import gpus
+from attncheck.doctor.queries.hub_fallback import find_kernel_targets, find_redirect, is_hub_offline
+from attncheck.doctor.queries.launch import may_use, requested_implementation
+from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 
 def check(snapshot: Snapshot) -> Problems:
-    if not may_use(snapshot, "flash_attention_2"):
+    requested = requested_implementation(snapshot)
+    implementation = requested if requested.startswith("flash_attention_") else "flash_attention_2"
+    if not may_use(snapshot, implementation):
         return  # the launch requests another kernel, such as kernels-community/vllm-flash-attn3
     model = requested_model(snapshot)
-    if model is None or not model.sinks or not is_at_least(snapshot.version("transformers"), SINKS_REDIRECTED):
+    if model is None or not (kernel := find_redirect(snapshot, model, implementation)) or "/" not in kernel:
         return
-    refusal = refusal_reason(model, "flash_attention_2")
-    if refuses_implementation(model, "flash_attention_2") and "turns it into" not in refusal:
-        return
-    if snapshot.has("flash-attn-4") or "turns it into flash_attention_4" in refusal:
-        return
+    targets = find_kernel_targets(kernel, model)
     unsupported = [
-        device.sm for device in snapshot.visible_devices() if value_or(device.compute_capability, (9, 0))[0] != 9
+        device
+        for device, capability in gpus.known_capabilities(snapshot.visible_devices())
+        if targets and not has_code_for(targets, capability)
     ]
-    if KERNEL in snapshot.hub.kernels and not unsupported:
+    if kernel in snapshot.hub.kernels and not unsupported:
         return
-    reason = f"is made for sm_90, not {unsupported[0]}" if unsupported else "is not in the Hub's cache"
+    reason = "is not in the Hub's cache"
+    if unsupported:
+        purpose = " for models with sinks" if model.sinks else ""
+        reason = f"is made for {', '.join(targets)}{purpose}, not {unsupported[0].sm}"
+    installed = isinstance(snapshot.package("flash-attn"), Known)
     yield Problem(
-        message=f"flash attention for {model.model_type} means {KERNEL}, which {reason}",
+        message=f"{implementation} for {model.model_type} means {kernel}, which {reason}",
         evidence=(
-            "transformers turns flash_attention_2 into it because flash-attn 2 has no attention sinks",
-            f"offline mode is {'on' if snapshot.hub.offline else 'off'}",
+            f"transformers turns {implementation} into it: the class lists the kernels that compute its attention",
+            *(("flash-attn is installed, and is not among them",) if installed else ()),
+            f"offline mode is {'on' if is_hub_offline(snapshot) else 'off'}",
         ),
-        fixes=use_other_attention(snapshot, model, "flash_attention_2"),
+        fixes=use_other_attention(snapshot, model, implementation, "flash_attention_2"),
         subject=model.model_type,
     )
 

@@ -23,6 +23,7 @@ huggingface/transformers#43919. Gradients were measured under 5.1.0 to 5.17.0 (b
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from packaging.version import InvalidVersion, Version
 
@@ -36,6 +37,7 @@ CODE = "ATN457"
 OWN_STEP = ("ppo", "online_dpo", "nash_md", "xpo", "loop")  # trainers that divide nothing, or accumulate by themselves
 MS_SWIFT_SETS_BACK = "4.0.2"
 SOUND_RELEASES = (">=5.5.4,<5.6", ">=4.57,<5.2")  # the nearest ones
+ALSO_SOUND = ("transformers>=5.5.4",)  # if another fix moves it further
 
 
 def check(snapshot: Snapshot) -> Problems:
@@ -98,7 +100,7 @@ def _iter_fixes(snapshot: Snapshot) -> Iterator[Fix]:
     """Yield a release without the fault that all here allow, the nearest, else the batch without accumulation."""
     for specifier in SOUND_RELEASES:
         if fixes := change_transformers(snapshot, specifier):
-            yield from fixes
+            yield from (replace(fix, allows=ALSO_SOUND) if specifier == SOUND_RELEASES[0] else fix for fix in fixes)
             return
     text = "gradient_accumulation_steps: 1, and as many more rows or ranks"
     yield Fix("accumulate nothing: something here pins a transformers with the fault", "manual", text)

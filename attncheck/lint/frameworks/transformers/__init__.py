@@ -100,7 +100,10 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         location=launch.words[0].location if launch.words else SourceLocation(launch.source.name),
         settings=tuple(setting.raw for setting in settings.all_settings if setting.name),
         unknown_settings=tuple(find_unknown_settings(settings, {"transformers": version}, strict=False)),
-        problems=tuple(find_refused_settings(settings, version)),
+        problems=(
+            *find_refused_settings(settings, version),
+            *(shared.check_data_parallel(launch, snapshot, version) if detect_trainer(launch) == "trainer" else ()),
+        ),
         world_size=world_size,
         gpus=world_size,
         nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from attncheck.core.facts import Absent, Known, value_or
 from attncheck.core.job import SettingProblem
 from attncheck.core.launch import Launch, SourceLocation
 from attncheck.core.snapshot import Snapshot
@@ -20,9 +21,27 @@ from attncheck.lint.frameworks.trl import constraints, tables
 
 PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text anywhere (0.18.2 data_utils.py:475)
 BFD_DEFAULT_SINCE = "0.20"
-POSITIONS_ALWAYS_SINCE = "0.23"  # before, only under flash attention (0.22.2 sft_trainer.py:756, `return_position_ids`)
+POSITIONS_ALWAYS_SINCE = "0.23.1"  # before, only under these attentions (0.23.0 sft_trainer.py:789)
 DPO_PADS_SINCE = "0.29"  # padding_free of DPO is switched off (0.29.1 dpo_trainer.py:576)
-FLASH_BEFORE_0_21 = ("flash_attention_2",)  # 0.19, 0.20: 0.20.0 sft_trainer.py:486; since 0.21 3 too
+# Release -> the names that its trainer takes for flash attention: 0.20.0 sft_trainer.py:486, 0.21.0:440, 0.22.0:703.
+FLASH_NAMES = {
+    "0.22": ("flash_attention_2", "flash_attention_3", "kernels-community/vllm-flash-attn3"),
+    "0.21": ("flash_attention_2", "kernels-community/vllm-flash-attn3"),
+    "0": ("flash_attention_2",),
+}
+# Model type -> what its class requires in training, by releases of transformers; read in 4.56.2 to 5.24.0.
+TOKEN_TYPES_REQUIRED = {
+    "gemma3": (
+        "token_type_ids",
+        Constraint("transformers 5.5.0 models/gemma3/modeling_gemma3.py:754", "5.0", "5.6",
+                   "`token_type_ids` is required as a model input when training"),
+    ),
+    "gemma4": (
+        "mm_token_type_ids",
+        Constraint("transformers 5.5.0 models/gemma4/modeling_gemma4.py:2005", "5.5", "5.6",
+                   "`mm_token_type_ids` is required as a model input when training"),
+    ),
+}  # fmt: skip
 ONLINE_TRAINERS = ("grpo", "rloo", "distillation")
 
 
@@ -75,9 +94,8 @@ class LaunchReading:
     @property
     def isolates_documents(self) -> bool:
         """Whether documents of a row are separated by positions."""
-        flash = FLASH_BEFORE_0_21 if not self.is_at_least("0.21") else (*FLASH_BEFORE_0_21, "flash_attention_3")
-        is_flash = self.implementation.startswith((*flash, "kernels-community"))
-        has_positions = self.is_at_least(POSITIONS_ALWAYS_SINCE) or is_flash
+        names = next(names for since, names in FLASH_NAMES.items() if self.is_at_least(since))
+        has_positions = self.is_at_least(POSITIONS_ALWAYS_SINCE) or self.implementation in names
         return self.flattened and has_positions and not (self.packed and self.packing_strategy == "wrapped")
 
     def find_constraint(self, constraints: Constraints) -> Constraint | None:
@@ -159,13 +177,15 @@ def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
     is_mixed = reading.trainer == "sft" and reading.flattened and not reading.isolates_documents and not is_wrapped
     if constraint and is_mixed:
         implementation = reading.implementation or "the model's default implementation"
+        is_missing = isinstance(reading.snapshot.package("flash-attn"), Absent)
         yield SettingProblem(
             "wrong",
             f"trl {reading.version} packs without positions under {implementation}: documents attend to each other",
             (constraint.evidence,),
             reading.find_location("packing", "padding_free"),
-            {"attn_implementation": "flash_attention_2"},
-            "use flash_attention_2",
+            {} if is_missing else {"attn_implementation": "flash_attention_2"},
+            "" if is_missing else "use flash_attention_2",
+            installs=(f"trl>={POSITIONS_ALWAYS_SINCE},<1",) if is_missing else (),
         )
 
 
@@ -177,7 +197,9 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
     if reading.parallelism.scheme == "torch":
         return
     rows = max(reading.settings.get_int("per_device_train_batch_size", 8), 1)
+    is_unlimited = reading.settings.has_any("max_length") and reading.settings.get_text("max_length") is None
     length = reading.settings.get_int("max_length", 1024) * rows
+    size = f"all {rows} documents of a batch, squared" if is_unlimited else f"{length} × {length}"
     silent, warned = (
         reading.find_constraint(ranges) for ranges in (constraints.DENSE_MASK, constraints.DENSE_MASK_WITH_WARNING)
     )
@@ -187,7 +209,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
     warning = "trl 1.16 no longer warns of it" if silent else "trl warns of it"
     yield SettingProblem(
         "replaces",
-        f"packed without flash attention: each row gets a dense mask of {length} × {length} ({warning})",
+        f"packed without flash attention: each row gets a dense mask of {size} ({warning})",
         ("transformers masking_utils.py, find_packed_sequence_indices", constraint.evidence),
         reading.find_location("packing", "padding_free"),
         {"attn_implementation": "flash_attention_2"} if reading.snapshot.lists("flash-attn") else {},
@@ -309,21 +331,76 @@ def dpo_padding_free_ignored(reading: LaunchReading) -> Iterator[SettingProblem]
 
 def data_parallel_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
     """Several GPUs for one process make transformers' Trainer wrap the model in DataParallel, refused since 1.15."""
-    gpus = len(reading.snapshot.visible_devices())
     is_early = reading.trainer in constraints.DATA_PARALLEL_TRAINERS
     ranges = constraints.DATA_PARALLEL if is_early else constraints.DATA_PARALLEL_OF_REWARD
     constraint = reading.find_constraint(ranges) if is_early or reading.trainer == "reward" else None
-    is_trl_command = bool(reading.launch.words) and reading.launch.words[0].text.rsplit("/", 1)[-1] == "trl"
-    is_unlaunched = not set(reading.launch.launchers) & shared.PROCESS_LAUNCHERS
-    is_pinned = "," not in reading.launch.environ.get("CUDA_VISIBLE_DEVICES", ",")
-    if constraint and reading.launch.words and not is_trl_command and is_unlaunched and gpus > 1 and not is_pinned:
+    gpus = shared.count_data_parallel_gpus(reading.launch, reading.snapshot)
+    if tables.is_trl_command(reading.launch) or not gpus:
+        return
+    if constraint is None:
+        if reading.trainer in ("sft", "reward"):  # whose loss the Trainer divides
+            yield from shared.check_data_parallel(reading.launch, reading.snapshot, reading.transformers)
+        return
+    yield SettingProblem(
+        "refuses",
+        f"one process with {gpus} GPUs would use nn.DataParallel, which {reading.trainer} refuses: ValueError",
+        (constraint.evidence,),
+        reading.launch.words[0].location,
+        advice="start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0",
+    )
+
+
+def ulysses_without_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """Until 1.11 a padded batch has no position_ids, which each rank's part of a row needs."""
+    constraint = reading.find_constraint(constraints.ULYSSES_WITHOUT_POSITIONS)
+    if constraint and reading.trainer == "sft" and reading.parallelism.scheme == "ulysses" and not reading.flattened:
         yield SettingProblem(
             "refuses",
-            f"one process with {gpus} GPUs would use nn.DataParallel, which {reading.trainer} refuses: ValueError",
+            f"Ulysses over {reading.parallelism.ring_size} ranks requires position_ids, which trl {reading.version} "
+            "gives to packed rows only: the first batch raises",
             (constraint.evidence,),
-            reading.launch.words[0].location,
-            advice="start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0",
+            reading.parallelism.location,
+            {"packing": "on"},
+            "pack, or install trl 1.11 or newer",
         )
+
+
+def missing_token_types(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """A class that requires token types in training gets none from the collator of text."""
+    model = reading.snapshot.model.value if isinstance(reading.snapshot.model, Known) else None
+    script = reading.launch.words[0].text.rsplit("/", 1)[-1] if reading.launch.words else ""
+    if model is None or reading.trainer != "sft" or "vlm" in script or model.model_type not in TOKEN_TYPES_REQUIRED:
+        return
+    name, constraint = TOKEN_TYPES_REQUIRED[model.model_type]
+    if constraint.holds_in(reading.transformers):
+        yield SettingProblem(
+            "refuses",
+            f"{model.model_type} requires {name} in training, and rows of text have none: the first step raises",
+            (constraint.evidence, "trl 0.24.0 to 1.16.0 trainer/sft_trainer.py, DataCollatorForLanguageModeling"),
+            reading.find_location("model_name_or_path"),
+            installs=(f"transformers>={constraint.until}",),
+            mild=not reading.settings.has_any("dataset_name"),
+        )
+
+
+def cut_image_tokens(reading: LaunchReading) -> Iterator[SettingProblem]:
+    """A row is cut at max_length, 1024 if it is not set, with the image tokens behind it."""
+    constraint = reading.find_constraint(constraints.CUT_IMAGE_TOKENS)
+    script = reading.launch.words[0].text.rsplit("/", 1)[-1] if reading.launch.words else ""
+    if not constraint or reading.trainer != "sft" or "vlm" not in script or reading.settings.has_any("max_length"):
+        return
+    limit = 32768
+    if isinstance(reading.snapshot.model, Known):
+        limit = value_or(reading.snapshot.model.value.max_position_embeddings, limit)
+    yield SettingProblem(
+        "refuses",
+        "max_length is 1024 by default: a row whose images take more tokens is cut in the middle of one, and raises",
+        (constraint.evidence,),
+        reading.launch.words[0].location,
+        {"max_length": str(limit)},
+        "raise max_length over the longest row; in Python, max_length=None cuts nothing",
+        mild=True,
+    )
 
 
 def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]:
@@ -401,6 +478,8 @@ def liger_loss_replaced(reading: LaunchReading) -> Iterator[SettingProblem]:
 BEHAVIOURS: tuple[Callable[[LaunchReading], Iterator[SettingProblem]], ...] = (
     missing_command, wrapped_packing, requeued_packing, missing_positions, dense_mask, padding_free_max_length,
     packing_without_max_length, packed_images, packing_with_context_parallelism, online_parallelism_refused,
-    dpo_padding_free_ignored, data_parallel_refused, uneven_generation_groups, recurrent_layers_leak,
+    dpo_padding_free_ignored, data_parallel_refused,
+    ulysses_without_positions, cut_image_tokens, missing_token_types,
+    uneven_generation_groups, recurrent_layers_leak,
     liger_loss_replaced,
 )  # fmt: skip

@@ -18,10 +18,12 @@ JOINED_DOCUMENTS = (
     Constraint("trl 0.18.2 data_utils.py:475, pack_dataset", "0.15", "0.19", "trl 0.19.1 brings packing_strategy"),
 )
 REQUEUED_PACKING = (Constraint("trl 0.29.1 trainer/sft_trainer.py:798", "0.29", "1.0", "padding_free only for bfd"),)
-MISSING_POSITIONS = (
+MISSING_POSITIONS = (  # read in 0.19.1, 0.20.0, 0.21.0, 0.22.0, 0.22.2, 0.23.0, 0.23.1 and 0.24.0
     Constraint("trl 0.20.0 trainer/sft_trainer.py:486", "0.19", "0.21",
                'return_position_ids=model.config._attn_implementation == "flash_attention_2"'),
-    Constraint("trl 0.22.2 trainer/sft_trainer.py:756", "0.21", "0.23", "return_position_ids=use_flash_attention"),
+    Constraint("trl 0.21.0 trainer/sft_trainer.py:440, 490", "0.21", "0.22", "return_position_ids=use_flash_attention"),
+    Constraint("trl 0.22.2 trainer/sft_trainer.py:703, 756", "0.22", "0.23.1",
+               "return_position_ids=use_flash_attention"),
 )  # fmt: skip
 UNREAD_POSITIONS = (  # positions are given, which transformers reads under flash attention alone until 4.53
     Constraint("trl 0.18.2 trainer/sft_trainer.py:317", "0.16", "0.19", "data_collator = DataCollatorWithFlattening()"),
@@ -56,6 +58,14 @@ ONLINE_PARALLELISM_REFUSED = (
 ONLINE_PARALLELISM = (
     Constraint("transformers 5.23.0 trainer.py:2393-2440", FIRST,
                quote="a generation's batch is a list, not input_ids"),
+)  # fmt: skip
+ULYSSES_WITHOUT_POSITIONS = (  # accelerate has sp_size since 1.12; read in 1.9.2, 1.10.0 and 1.11.0
+    Constraint("trl 1.10.0 trainer/sft_trainer.py:484; 1.11.0:1390-1398 gives them", FIRST, "1.11",
+               "Sequence parallelism (Ulysses/ALST) … requires `position_ids` in every batch"),
+)  # fmt: skip
+CUT_IMAGE_TOKENS = (
+    Constraint("trl 0.23.0 trainer/sft_trainer.py:384-388 (input_ids[:, : self.max_length])", "0.22",
+               quote="Image features and image tokens do not match"),
 )  # fmt: skip
 DATA_PARALLEL_TRAINERS = ("sft", "dpo", "kto", "grpo", "rloo", "distillation")
 DATA_PARALLEL = (Constraint(f"{SFT}:1118, and in each of these trainers", "1.15", quote="`nn.DataParallel`"),)

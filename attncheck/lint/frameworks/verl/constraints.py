@@ -23,6 +23,11 @@ CRITIC_IMPLEMENTATION = (
 )
 VALUE_HEAD = "“… is not a value head model, please install trl to make it valid” (verl 0.9.1 utils/model.py:656)"
 
+FUSED_KERNELS_PADDED = (  # read in 0.7.1, whose actor is another class, 0.8.0, 0.9.0 and 0.9.1
+    Constraint("verl 0.8.0 workers/engine/fsdp/transformer_impl.py:1189, utils/padding.py:131", "0.8.0", "0.9.0",
+               "assert sequence_offsets[-1].item() == values.shape[0]"),
+)  # fmt: skip
+
 # Ulysses -------------------------------------------------------------------------------------------------------------
 ULYSSES_UNPACKED = (  # of the size alongside `fsdp_config`; strategy "fsdp" alone before 0.5.0
     Constraint("verl 0.4.1 trainer/ppo/ray_trainer.py:463", FIRST, "0.6.0", MUST_PACK),

@@ -24,6 +24,7 @@ def find_setting_problems(config: LaunchConfig, job: Job, snapshot: Snapshot) ->
     yield from find_loss_problems(config, job)
     yield from _recurrent_state_leaks(config, job, snapshot)
     yield from _packing_without_effect(config, job)
+    yield from _fused_kernels_over_padding(config)
     yield from _switches_without_effect(config)
     yield from find_batch_problems(config, job)
 
@@ -233,6 +234,24 @@ def _packing_without_effect(config: LaunchConfig, job: Job) -> Iterator[SettingP
             config.values.locate("use_remove_padding"),
             advice="verl.trainer.sft_trainer, since 0.6.0, packs on its own",
             mild=True,
+        )
+
+
+def _fused_kernels_over_padding(config: LaunchConfig) -> Iterator[SettingProblem]:
+    """Yield where fused kernels return padded rows, which the engine then takes for packed ones."""
+    constraint, fused = (
+        config.find_constraint(constraints.FUSED_KERNELS_PADDED),
+        f"{config.model_key}.use_fused_kernels",
+    )
+    packing_keys = config.find_keys("packing")
+    if constraint and config.is_fsdp and config.values.is_on(fused) and not config.values.is_on(*packing_keys):
+        yield SettingProblem(
+            "refuses",
+            f"use_fused_kernels=True without {packing_keys[0]}: AssertionError at the first log-probabilities",
+            (constraint.evidence,),
+            config.values.locate(fused),
+            {fused: "False"},
+            "leave use_fused_kernels out",
         )
 
 

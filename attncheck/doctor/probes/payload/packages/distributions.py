@@ -28,7 +28,7 @@ _EMPTY = {
     "record_sha256": "",
     "problem": "",
 }
-_EMPTY_LISTS = ("wheel_tags", "requires", "files_missing", "files_altered")
+_EMPTY_LISTS = ("wheel_tags", "requires", "files_missing", "files_altered", "missing_modules")
 
 
 def collect_distributions(

@@ -1,0 +1,74 @@
+"""A compiled package is installed without its compiled extension.
+
+What it checks: the Python files that are run whenever flash-attn, causal-conv1d, mamba-ssm or a similar package is
+imported. They are read, with their guards. A top-level module that they import, that no file on sys.path has and that
+the package does not require from another distribution is its own extension, and it is missing.
+
+Why it matters: metadata and RECORD are complete, so `pip check` and transformers' `is_flash_attn_2_available()` call
+the package installed. The import raises "No module named 'flash_attn_2_cuda'" on every machine.
+
+What to do: build or install it again without the cache of pip, which keeps the wheel without its extension. Unset
+FLASH_ATTENTION_SKIP_CUDA_BUILD first (also in `[tool.uv.extra-build-variables]` of pyproject.toml), which is what
+leaves the extension out.
+
+Source: flash-attn 2.8.3, setup.py (`SKIP_CUDA_BUILD`) and flash_attn/flash_attn_interface.py;
+PrimeIntellect-ai/prime-rl#1972, #2587.
+"""
+
+from collections.abc import Iterator
+
+from attncheck.core.environment import Distribution
+from attncheck.doctor.fixes import install
+from attncheck.doctor.fixes.flash_attn import avoid_flash_attn, build_flash_attn, flash_attn_fixes
+from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+
+SKIP_BUILD = {
+    "flash-attn": "FLASH_ATTENTION_SKIP_CUDA_BUILD",
+    "causal-conv1d": "CAUSAL_CONV1D_SKIP_CUDA_BUILD",
+    "mamba-ssm": "MAMBA_SKIP_CUDA_BUILD",
+}
+
+
+def check(snapshot: Snapshot) -> Problems:
+    for distribution in snapshot.distributions:
+        if not distribution.missing_modules or not may_import(snapshot, distribution.name):
+            continue
+        modules = ", ".join(dict.fromkeys(text.partition(" ")[0] for text in distribution.missing_modules))
+        yield Problem(
+            message=f"{distribution.name} {distribution.version} is installed without its extension {modules}",
+            evidence=(
+                *(f"static lane: imported, and no file has it: {text}" for text in distribution.missing_modules[:3]),
+                *_describe_import(snapshot, distribution),
+            ),
+            fixes=tuple(dict.fromkeys(_iter_fixes(snapshot, distribution))),
+            subject=f"{distribution.name} {distribution.version}",
+        )
+
+
+def _describe_import(snapshot: Snapshot, distribution: Distribution) -> Iterator[str]:
+    outcome = snapshot.imported(distribution.name.replace("-", "_"))
+    if isinstance(outcome, Known) and outcome.value.exception:
+        yield f"import lane: {outcome.value.exception}: {outcome.value.message}"
+
+
+def _iter_fixes(snapshot: Snapshot, distribution: Distribution) -> Iterator[Fix]:
+    variable = SKIP_BUILD.get(distribution.name, "")
+    if variable:
+        yield install.unset_variable(variable, f"build the extension too: {variable} leaves it out")
+    if distribution.name == "flash-attn":
+        fixes = (*build_flash_attn(snapshot), *flash_attn_fixes(snapshot), *avoid_flash_attn(snapshot))
+        commands = tuple(fix for fix in fixes if fix.kind == "command" and fix.installs)
+        yield from commands or (_build_again(snapshot, distribution),)
+        yield from (fix for fix in avoid_flash_attn(snapshot) if not isinstance(snapshot.job, Known))
+    else:
+        yield _build_again(snapshot, distribution)
+
+
+def _build_again(snapshot: Snapshot, distribution: Distribution) -> Fix:
+    options = ("--no-build-isolation", "--no-deps", "--no-cache-dir", "--force-reinstall")
+    requirement = f"{distribution.name}=={distribution.version}"
+    return install.install_packages(snapshot, requirement, options=options, title=f"build {requirement} again")
+
+
+RULE = Rule("ATN178", "error", check)
