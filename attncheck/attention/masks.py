@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 import torch
 from torch import Tensor
 
 from attncheck.core.cases import Case, Segment, diagonal_shift, iter_segments, visible_bounds
+
+P = ParamSpec("P")
+T = TypeVar("T", Tensor, "tuple[Tensor, ...]")
+watchers: list[Callable[[str, Tensor], None]] = []  # of the arguments that calls are given
+
+
+def hand_over(name: str, x: Tensor) -> Tensor:
+    """Return `x`, an argument of a kernel, made of a case's inputs; whoever guards the call can remember its bits."""
+    for watch in watchers:
+        watch(name, x)
+    return x
+
+
+def _hands_over(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return the decorator of what builds arguments of this name."""
+
+    def decorate(build: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(build)
+        def build_watched(*args: P.args, **kwargs: P.kwargs) -> T:
+            built = build(*args, **kwargs)
+            for x in (built,) if isinstance(built, Tensor) else built:
+                hand_over(name, x)
+            return built
+
+        return build_watched
+
+    return decorate
 
 
 def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
@@ -42,6 +73,7 @@ def rows_with_keys(case: Case, device: str) -> Tensor:
     return has_keys
 
 
+@_hands_over("mask")
 def build_mask(case: Case, device: str) -> Tensor:
     """Return the mask of a case: bool `(batch, 1, seqlen_q, seqlen_k)`, True if a key is seen.
 
@@ -58,6 +90,7 @@ def build_mask(case: Case, device: str) -> Tensor:
     return mask
 
 
+@_hands_over("mask")
 def build_mask_tensor(case: Case, device: str, dtype: torch.dtype) -> Tensor:
     """Return the mask of a case in the form that its `mask` names: bool, or of `dtype` to be added to the scores."""
     mask = build_mask(case, device)
@@ -68,12 +101,14 @@ def build_mask_tensor(case: Case, device: str, dtype: torch.dtype) -> Tensor:
     return mask
 
 
+@_hands_over("cu_seqlens")
 def build_cu_seqlens(seqlens: tuple[int, ...], device: str) -> Tensor:
     """Return int32 `(documents + 1,)`: where each document begins, and the total."""
     lengths = torch.tensor((0, *seqlens), dtype=torch.int32)
     return lengths.cumsum(0, dtype=torch.int32).to(device)
 
 
+@_hands_over("document positions")
 def document_positions(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return each token's document (-1 or -2: padding) and its position in it: int32 `(batch, seqlen)`, for q and k.
 
@@ -102,6 +137,7 @@ def alibi_slopes(num_heads: int, device: str) -> Tensor:
     return torch.tensor([2.0 ** (-8.0 * (head + 1) / num_heads) for head in range(num_heads)], device=device)
 
 
+@_hands_over("ALiBi bias")
 def build_alibi_bias(case: Case, slopes: Tensor) -> Tensor:
     """Return ALiBi's bias of a case: `(heads, seqlen_q, seqlen_k)`, in slopes' dtype."""
     rows = torch.arange(case.seqlen_q, device=slopes.device)
