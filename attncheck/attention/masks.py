@@ -94,11 +94,33 @@ def build_mask(case: Case, device: str) -> Tensor:
 def build_mask_tensor(case: Case, device: str, dtype: torch.dtype) -> Tensor:
     """Return the mask of a case in the form that its `mask` names: bool, or of `dtype` to be added to the scores."""
     mask = build_mask(case, device)
-    if case.per_head:
-        mask = mask.expand(-1, case.num_heads, -1, -1).contiguous()
     if case.mask == "additive":
-        return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
-    return mask
+        return build_mask_bias(case, device).to(dtype).masked_fill(~mask, torch.finfo(dtype).min)
+    return mask.expand(-1, case.num_heads, -1, -1).contiguous() if case.per_head else mask
+
+
+def build_mask_bias(case: Case, device: str) -> Tensor:
+    """Return what an additive mask adds to the scores of keys that are seen: float32 `(batch, heads or 1, …)`."""
+    heads = case.num_heads if case.per_head else 1
+    bias = torch.zeros(1 if case.layout == "dense" else case.batch, heads, case.seqlen_q, case.seqlen_k, device=device)
+    for s in iter_segments(case):
+        if s.batch >= len(bias):
+            break
+        rows = torch.arange(s.q_stop - s.q_start, device=device)
+        block = mask_bias_block(case, rows, 0, s.k_stop - s.k_start)
+        bias[s.batch, :, s.q_start : s.q_stop, s.k_start : s.k_stop] = block
+    return bias
+
+
+def mask_bias_block(case: Case, rows: Tensor, first: int, last: int) -> Tensor:
+    """Return an additive mask's values for queries `rows` and keys first..last-1 of a document, in float32.
+
+    `(heads or 1, rows, last - first)`, from -2 to 2 in steps of 1/4, which every dtype holds exactly; other values for
+    each head if the case is `per_head`.
+    """
+    heads = torch.arange(case.num_heads if case.per_head else 1, device=rows.device)
+    keys = torch.arange(first, last, device=rows.device)
+    return ((3 * heads[:, None, None] + 5 * rows[None, :, None] + 7 * keys) % 17 - 8) / 4.0
 
 
 @_hands_over("cu_seqlens")
