@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 import torch
 from torch import Tensor
 
 from attncheck.core.cases import Case, Segment, diagonal_shift, iter_segments, visible_bounds
+
+P = ParamSpec("P")
+T = TypeVar("T", Tensor, "tuple[Tensor, ...]")
+watchers: list[Callable[[str, Tensor], None]] = []  # of the arguments that calls are given
+
+
+def hand_over(name: str, x: Tensor) -> Tensor:
+    """Return `x`, an argument of a kernel, made of a case's inputs; whoever guards the call can remember its bits."""
+    for watch in watchers:
+        watch(name, x)
+    return x
+
+
+def _hands_over(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return the decorator of what builds arguments of this name."""
+
+    def decorate(build: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(build)
+        def build_watched(*args: P.args, **kwargs: P.kwargs) -> T:
+            built = build(*args, **kwargs)
+            for x in (built,) if isinstance(built, Tensor) else built:
+                hand_over(name, x)
+            return built
+
+        return build_watched
+
+    return decorate
 
 
 def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
@@ -42,6 +73,7 @@ def rows_with_keys(case: Case, device: str) -> Tensor:
     return has_keys
 
 
+@_hands_over("mask")
 def build_mask(case: Case, device: str) -> Tensor:
     """Return the mask of a case: bool `(batch, 1, seqlen_q, seqlen_k)`, True if a key is seen.
 
@@ -58,22 +90,47 @@ def build_mask(case: Case, device: str) -> Tensor:
     return mask
 
 
+@_hands_over("mask")
 def build_mask_tensor(case: Case, device: str, dtype: torch.dtype) -> Tensor:
     """Return the mask of a case in the form that its `mask` names: bool, or of `dtype` to be added to the scores."""
     mask = build_mask(case, device)
-    if case.per_head:
-        mask = mask.expand(-1, case.num_heads, -1, -1).contiguous()
     if case.mask == "additive":
-        return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
-    return mask
+        return build_mask_bias(case, device).to(dtype).masked_fill(~mask, torch.finfo(dtype).min)
+    return mask.expand(-1, case.num_heads, -1, -1).contiguous() if case.per_head else mask
 
 
+def build_mask_bias(case: Case, device: str) -> Tensor:
+    """Return what an additive mask adds to the scores of keys that are seen: float32 `(batch, heads or 1, …)`."""
+    heads = case.num_heads if case.per_head else 1
+    bias = torch.zeros(1 if case.layout == "dense" else case.batch, heads, case.seqlen_q, case.seqlen_k, device=device)
+    for s in iter_segments(case):
+        if s.batch >= len(bias):
+            break
+        rows = torch.arange(s.q_stop - s.q_start, device=device)
+        block = mask_bias_block(case, rows, 0, s.k_stop - s.k_start)
+        bias[s.batch, :, s.q_start : s.q_stop, s.k_start : s.k_stop] = block
+    return bias
+
+
+def mask_bias_block(case: Case, rows: Tensor, first: int, last: int) -> Tensor:
+    """Return an additive mask's values for queries `rows` and keys first..last-1 of a document, in float32.
+
+    `(heads or 1, rows, last - first)`, from -2 to 2 in steps of 1/4, which every dtype holds exactly; other values for
+    each head if the case is `per_head`.
+    """
+    heads = torch.arange(case.num_heads if case.per_head else 1, device=rows.device)
+    keys = torch.arange(first, last, device=rows.device)
+    return ((3 * heads[:, None, None] + 5 * rows[None, :, None] + 7 * keys) % 17 - 8) / 4.0
+
+
+@_hands_over("cu_seqlens")
 def build_cu_seqlens(seqlens: tuple[int, ...], device: str) -> Tensor:
     """Return int32 `(documents + 1,)`: where each document begins, and the total."""
     lengths = torch.tensor((0, *seqlens), dtype=torch.int32)
     return lengths.cumsum(0, dtype=torch.int32).to(device)
 
 
+@_hands_over("document positions")
 def document_positions(case: Case, device: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return each token's document (-1 or -2: padding) and its position in it: int32 `(batch, seqlen)`, for q and k.
 
@@ -102,6 +159,7 @@ def alibi_slopes(num_heads: int, device: str) -> Tensor:
     return torch.tensor([2.0 ** (-8.0 * (head + 1) / num_heads) for head in range(num_heads)], device=device)
 
 
+@_hands_over("ALiBi bias")
 def build_alibi_bias(case: Case, slopes: Tensor) -> Tensor:
     """Return ALiBi's bias of a case: `(heads, seqlen_q, seqlen_k)`, in slopes' dtype."""
     rows = torch.arange(case.seqlen_q, device=slopes.device)

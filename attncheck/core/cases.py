@@ -40,7 +40,7 @@ class Case:
     (since 2.1) or SDPA's top left. `attention_chunk` cuts each sequence into chunks of so many positions, outside of
     which nothing is seen (Llama 4), 0: none. `scale` is what q·k is multiplied by, 0: 1/sqrt(head_dim). `mask` says
     that the mask is given as a tensor (batch, 1, seqlen_q, seqlen_k), or one for each head if it is `per_head`:
-    bool, or added to the scores with the dtype's lowest number if a key is not seen, as transformers has made them;
+    bool, or added to the scores: a bias, and the dtype's lowest number if a key is not seen, as transformers has it;
     "" leaves its form to the backend. `values` is the distribution of random inputs; a `probe` has inputs of its own,
     whose answer is known exactly. `strides` says how q, k, v and dout lie in memory: contiguous, transposed, sliced,
     expanded or scalar_dout, or a letter for each: c, t, or s for a slice of a wider tensor. dout is multiplied by

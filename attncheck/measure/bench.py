@@ -17,14 +17,23 @@ from typing import Any
 
 from attncheck.core import codec
 from attncheck.core.cases import Case
-from attncheck.core.findings import Finding
+from attncheck.core.findings import Finding, Problem
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.report import InterruptedRun, Report
 from attncheck.core.results.bench import BenchSection
-from attncheck.core.results.timings import RATES_ITEM, DeviceRates, TimedMode, Timing, passes_of
+from attncheck.core.results.timings import (
+    PASSES_TITLES,
+    RATES_ITEM,
+    DeviceRates,
+    PublishedShare,
+    TimedMode,
+    Timing,
+    passes_of,
+)
 from attncheck.core.snapshot import Snapshot
 from attncheck.core.verdicts import BackendState, MeasuredOn, Run, judge_run
-from attncheck.measure import discovery, parity
+from attncheck.doctor import engine
+from attncheck.measure import discovery, parity, published
 from attncheck.measure.bench_shapes import Request, choose_cases
 from attncheck.measure.flops import compute_tflops, count_flops
 from attncheck.measure.recommendation import recommend_backends
@@ -64,7 +73,13 @@ def run(
         not_reached = measured.count_unreached() if interrupted else 0
         measured_on = execution.make_measured_on(pool, request.seed, began, "", not_reached, interrupted)
         return make_report(
-            snapshot, tuple(states), tuple(measured.runs), tuple(measured.timings), measured.rates, measured_on
+            snapshot,
+            tuple(states),
+            tuple(measured.runs),
+            tuple(measured.timings),
+            measured.rates,
+            measured_on,
+            request.min_of_published,
         )
 
     try:
@@ -220,8 +235,12 @@ def make_report(
     timings: tuple[Timing, ...],
     rates: DeviceRates,
     measured_on: MeasuredOn,
+    min_of_published: float = 0.0,
 ) -> Report:
-    """Return the report on measured timings: pure judging, so that recorded ones can be judged again."""
+    """Return the report on measured timings: pure judging, so that recorded ones can be judged again.
+
+    Raises `Unanswered` if a share of the best published is required, and none is published for the device or shape.
+    """
     timings_with_rates = tuple(_with_rates(timing, rates) for timing in timings)
     parity_report = parity.make_report(snapshot, states, runs, measured_on)
     findings = tuple(_without_script(finding) for finding in parity_report.findings)
@@ -229,9 +248,24 @@ def make_report(
         timings_with_rates, discovery.job_setting, order_only=measured_on.device == "cpu"
     )
     section = BenchSection(
-        measured_on, states, parity_report.verdicts, runs, rates, timings_with_rates, recommendations
+        measured_on,
+        states,
+        parity_report.verdicts,
+        runs,
+        rates,
+        timings_with_rates,
+        recommendations,
+        published.shares_of(timings_with_rates, measured_on.name),
     )
+    if min_of_published and not section.published:
+        raise Unanswered(f"no speed is published for this shape on {measured_on.name or measured_on.device}")
+    findings += tuple(_make_slow_finding(item) for item in section.published if item.share < min_of_published)
     return Report("bench", snapshot, findings, sections={"bench": section})
+
+
+def _make_slow_finding(item: PublishedShare) -> Finding:
+    message = f"{item.backend} reaches {item.share:.0%} of the best published speed, {PASSES_TITLES[item.passes]}"
+    return engine.make_finding_by_code("ATN807", Problem(message, (item.description,), (), item.backend))
 
 
 def _with_rates(timing: Timing, rates: DeviceRates) -> Timing:

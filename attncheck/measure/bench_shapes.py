@@ -35,6 +35,7 @@ class Request:
     window: int | None = None  # keys that a query attends to, its own included
     packed: tuple[int, ...] = ()  # lengths of documents
     seed: int = 0
+    min_of_published: float = 0.0  # share of the best published speed below which a finding is made; 0: any
 
 
 def parse_passes(text: str) -> tuple[Passes, ...]:

@@ -199,6 +199,8 @@ def _mask_lines(case: Case) -> Iterator[str]:
     low, high = visible_bounds(replace(case, alignment="top_left"), 0, 0)
     shift = "m - n" if case.alignment == "bottom_right" else "0"
     yield "mask = torch.zeros(B, 1, len(rows), SK, dtype=torch.bool, device=device)"
+    if case.mask == "additive":
+        yield f"bias = torch.zeros(B, {'H' if case.per_head else 1}, len(rows), SK, device=device)"
     yield "at = torch.tensor(rows, device=device)"
     yield "for (b, i), (_, j) in zip(at_q, at_k):"
     yield "    n, m, inside = i.stop - i.start, j.stop - j.start, (at >= i.start) & (at < i.stop)"
@@ -216,6 +218,10 @@ def _mask_lines(case: Case) -> Iterator[str]:
     yield "    mask[b, 0, inside, j] = " + (
         " & ".join(conditions) if conditions else "torch.ones_like(d, dtype=torch.bool)"
     )
+    if case.mask == "additive":
+        yield "    places = 5 * (at[inside] - i.start)[:, None] + 7 * torch.arange(m, device=device)"
+        yield "    heads = torch.arange(bias.shape[1], device=device)[:, None, None]"
+        yield "    bias[b][:, inside, j] = ((3 * heads + places) % 17 - 8) / 4"
     if case.every_row:
         yield "dout = dout * mask.any(-1).transpose(1, 2)[..., None]  # rows that see nothing are nobody's"
     if case.alibi:
@@ -251,7 +257,7 @@ def _reference_lines(case: Case) -> Iterator[str]:
     yield "S = Q[:, :, rows] @ K.transpose(2, 3) * scale"
     if case.softcap:
         yield f"S = torch.tanh(S / {case.softcap}) * {case.softcap}"
-    if case.alibi:
+    if case.alibi or case.mask == "additive":
         yield "S = S + bias.double()"
     yield "S = S.masked_fill(~mask, -math.inf)"
     if case.sinks:

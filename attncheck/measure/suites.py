@@ -199,6 +199,10 @@ def _stride_and_dropout_cases() -> Iterator[Case]:
     dropout_case = _gqa_case("dropout", 300, batch=2, **_head_dim_fields(128))
     for fields in ({"dropout": 0.1}, {"dropout": 0.5}, {"dropout": 0.1, "causal": False, "dtype": "float16"}):
         yield from probe_variants(replace(dropout_case, **fields), "dropout")
+    crossed = Case("dropout", (150,), (290,), dropout=0.2, num_heads=10, num_kv_heads=2)
+    windowed = _gqa_case("dropout", 300, dropout=0.1, window_size=(64, 0), num_heads=3, num_kv_heads=1)
+    for case in (crossed, windowed):
+        yield from probe_variants(case, "dropout")
 
 
 def _full_cases(seed: int) -> Iterator[Case]:

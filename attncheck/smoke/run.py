@@ -20,6 +20,8 @@ from attncheck.core.results.smoke import (
     SmokeSection,
     deciding_reason,
     describe_measure,
+    describe_undecided,
+    find_undecided,
     judge_result,
     worst_first,
 )
@@ -270,7 +272,8 @@ def _make_verdict(plan_run: PlanRun, result: CheckResult) -> Verdict:
 def collect_evidence(result: CheckResult) -> tuple[str, ...]:
     """Return the lines that support a result's answer, the most severe first."""
     beyond_limit = [describe_measure(measure) for measure in worst_first(result) if measure.beyond]
-    return tuple(dict.fromkeys((*result.violations, *beyond_limit, *result.warnings, *result.notes)))
+    undecided = map(describe_undecided, find_undecided(result))
+    return tuple(dict.fromkeys((*result.violations, *beyond_limit, *result.warnings, *undecided, *result.notes)))
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
+from attncheck.attention import masks
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
 from attncheck.attention.backends import eager, sdpa_math
+from attncheck.attention.calls.common import unpad
 from attncheck.attention.inputs import Inputs, make_inputs, negate_inputs
 from attncheck.core.cases import Case, with_name
 from attncheck.core.verdicts import Run, Verdict, judge_run
@@ -24,7 +27,9 @@ PACKED = with_name(Case("test", (40, 7, 65), (40, 7, 65), layout="packed"))
 
 
 def measure(run: Callable[[Inputs], Outputs], case: Case) -> tuple[Run, Verdict]:
-    backend = Backend("planted", "", "", Installed, lambda case, device: "", lambda inputs, strict: run(inputs))
+    backend = Backend(
+        "planted", "", "", Installed, lambda case, device: "", lambda inputs, strict: run(inputs), takes_mask=True
+    )
     result = ParitySession(backend, CPU).measure(case)
     return result, judge_run(result)
 
@@ -54,6 +59,47 @@ def test_an_input_that_is_written_to_is_named(name: str, copied_bytes: int, monk
     assert verdict.answer == "fail" and run.violations == (f"it writes to its input {name}",)
     assert run.scores == (), "an oracle of what a backend wrote says nothing"
     assert measure(run_eager, case)[1].answer == "pass"
+
+
+def writing_to_what_it_builds(build: Callable[[Inputs], torch.Tensor]) -> Callable[[Inputs], Outputs]:
+    def run(inputs: Inputs) -> Outputs:
+        outputs = run_eager(inputs)  # right, so that nothing but the written argument is wrong
+        build(inputs)[..., -1:].fill_(1)
+        return outputs
+
+    return run
+
+
+def build_bias(inputs: Inputs) -> torch.Tensor:
+    assert inputs.slopes is not None
+    return masks.build_alibi_bias(inputs.case, inputs.slopes)
+
+
+@pytest.mark.parametrize(
+    ("name", "build", "fields"),
+    [
+        ("mask", lambda x: masks.build_mask(x.case, "cpu"), {}),
+        ("mask", lambda x: masks.build_mask_tensor(x.case, "cpu", x.q.dtype), {"mask": "additive", "per_head": True}),
+        ("cu_seqlens", lambda x: masks.build_cu_seqlens(x.case.seqlens_q, "cpu"), {}),
+        ("ALiBi bias", build_bias, {"alibi": True, "layout": "dense"}),
+        ("document positions", lambda x: masks.document_positions(x.case, "cpu")[1], {}),
+        ("k", lambda x: unpad(x).k, {"layout": "right_padded"}),
+    ],
+)
+@pytest.mark.parametrize("copied_bytes", [1 << 30, 0])
+def test_an_argument_made_of_the_inputs_that_is_written_to_is_named(
+    name: str,
+    build: Callable[[Inputs], torch.Tensor],
+    fields: dict[str, Any],
+    copied_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guarded_calls, "MAX_COPIED_BYTES", copied_bytes)
+    case = with_name(replace(PACKED if fields.get("layout") != "dense" else PLAIN, **fields))
+    run, verdict = measure(writing_to_what_it_builds(build), case)
+    assert verdict.answer == "fail" and run.violations == (f"it writes to its input {name}",)
+    assert measure(run_eager, case)[1].answer == "pass"
+    assert not masks.watchers
 
 
 def test_probes_and_repeats_see_written_inputs_too() -> None:

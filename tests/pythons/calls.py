@@ -50,6 +50,8 @@ CALLS = (
     Call("baseline --checks doctor --select ATN2 --baseline baseline.json"),
     Call("bench model --seqlen 64", 3),
     Call("bench --predict", 2, True),
+    Call("bench --published --seqlen 64", 2, True),
+    Call("bench --ring-size 2 --min-of-published 0.8", 2, True),
     Call("demo"),
     Call("determinism model --repeat 2", 3),
     Call("diff facts.json other.json", 0, True),

@@ -14,7 +14,7 @@ import torch
 
 from attncheck.core import registry
 from attncheck.core.plan import Plan
-from attncheck.core.results.smoke import CheckResult, Layer, deciding_reason, judge_result
+from attncheck.core.results.smoke import CheckResult, Layer, Measure, deciding_reason, judge_result
 from attncheck.smoke import checks
 from attncheck.smoke.run import collect_evidence
 from attncheck.smoke.worker import testbed as testbeds
@@ -376,3 +376,14 @@ def test_a_model_that_nobody_knows_is_one_clear_line() -> None:
         shrink.shrink_config(build.Architecture("x", {"model_type": "unheard_of"}), 512)
     with pytest.raises(build.Unbuildable, match="cannot be read"):
         build.load_architecture("/nowhere/at/all")
+
+
+def test_a_limit_that_decides_nothing_is_no_pass() -> None:
+    coarse = Measure("gradients, bf16", 0.65, 1.3)
+    result = CheckResult("training", measures=(coarse,))
+    assert judge_result(result) == "warn" and "cannot be judged" in deciding_reason(result)
+    finer = replace(result, measures=(coarse, Measure("gradients, fp32", 1e-7, 1e-5)))
+    assert judge_result(finer) == "pass", "float32 decides the same quantity"
+    assert judge_result(replace(result, measures=(replace(coarse, limit=0.06, value=0.03),))) == "pass"
+    assert judge_result(replace(result, measures=(replace(coarse, value=2.0),))) == "fail"
+    assert judge_result(replace(result, measures=(Measure("log p, nats a token", 0.1, 0.3),))) == "pass"

@@ -89,7 +89,7 @@ def script_lines(case: Case) -> tuple[str, ...]:
         "key, value = (x.transpose(1, 2).repeat_interleave(group, 1) for x in (k, v))",
         "scores = q.transpose(1, 2) @ key.transpose(2, 3) * scale",
         *((f"scores = torch.tanh(scores / {case.softcap}) * {case.softcap}",) if case.softcap else ()),
-        *(("scores = scores + bias.to(scores.dtype)",) if case.alibi else ()),
+        *(("scores = scores + bias.to(scores.dtype)",) if case.alibi or case.mask == "additive" else ()),
         "scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)",
         *(
             ("scores = torch.cat((scores, sinks.to(q.dtype)[None, :, None, None].expand(B, -1, SQ, -1)), -1)",)

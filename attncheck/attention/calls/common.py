@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attncheck.attention.backend import Outputs
 from attncheck.attention.inputs import Inputs
+from attncheck.attention.masks import hand_over
 from attncheck.core.cases import iter_segments
 
 
@@ -55,7 +56,7 @@ def unpad(inputs: Inputs) -> Inputs:
         return inputs
     documents = list(iter_segments(case))
     tensors = {
-        name: torch.cat([getattr(inputs, name)[s.batch, start(s) : stop(s)] for s in documents])[None]
+        name: hand_over(name, torch.cat([getattr(inputs, name)[s.batch, start(s) : stop(s)] for s in documents])[None])
         for name, start, stop in (
             ("q", lambda s: s.q_start, lambda s: s.q_stop),
             ("k", lambda s: s.k_start, lambda s: s.k_stop),

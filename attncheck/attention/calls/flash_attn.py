@@ -20,7 +20,7 @@ from attncheck.attention.backend import Outputs, Refused, SinksArgument
 from attncheck.attention.calls import hub_kernels
 from attncheck.attention.calls.common import backward, make_leaves, repad, unpad
 from attncheck.attention.inputs import Inputs
-from attncheck.attention.masks import build_cu_seqlens
+from attncheck.attention.masks import build_cu_seqlens, hand_over
 from attncheck.core.cases import UNBOUNDED, Case
 
 LIMIT_PATTERN = "not support|only support|is only |should be a multiple|head dimension at most|requires fp16"
@@ -126,7 +126,7 @@ def _make_sinks_leaf(inputs: Inputs, sinks: SinksArgument | None) -> Tensor | No
     if inputs.sinks is None or sinks is None:
         return None
     leaf = inputs.sinks.detach().to(getattr(torch, sinks.dtype), copy=True)
-    return leaf.requires_grad_(sinks.has_gradient and inputs.case.backward)
+    return hand_over("sinks", leaf.requires_grad_(sinks.has_gradient and inputs.case.backward))
 
 
 def _sinks_kwargs(sinks: SinksArgument | None, leaf: Tensor | None) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from attncheck.attention.backend import Outputs
 from attncheck.attention.calls import ring_package
 from attncheck.attention.calls.common import make_leaves
 from attncheck.attention.inputs import Inputs
+from attncheck.attention.masks import hand_over
 
 
 def run_dense(stem: str, inputs: Inputs, deterministic: bool) -> Outputs:
@@ -53,7 +54,7 @@ def run_llama3(inputs: Inputs, deterministic: bool) -> Outputs:
 
 
 def _build_cu_seqlens(lengths: Any, inputs: Inputs) -> Tensor:
-    return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=inputs.q.device)
+    return hand_over("cu_seqlens", torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=inputs.q.device))
 
 
 def _drop_batch(inputs: Inputs) -> Inputs:

@@ -98,8 +98,9 @@ def _refusal_reasons(caught: list[warnings.WarningMessage]) -> str:
 
 def _script_mask(case: Case) -> str:
     """Return the expression of the mask in the form that the case names."""
-    mask = "mask.expand(-1, H, -1, -1).contiguous()" if case.per_head else "mask"
-    return f"(~{mask}) * torch.finfo(q.dtype).min" if case.mask == "additive" else mask
+    if case.mask == "additive":
+        return "bias.to(q.dtype).masked_fill(~mask, torch.finfo(q.dtype).min)"
+    return "mask.expand(-1, H, -1, -1).contiguous()" if case.per_head else "mask"
 
 
 def script_lines(case: Case, kernel: str, native_gqa: bool) -> tuple[str, ...]:

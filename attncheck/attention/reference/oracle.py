@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from attncheck.attention.inputs import Inputs
-from attncheck.attention.masks import alibi_bias_block, mask_block
+from attncheck.attention.masks import alibi_bias_block, mask_bias_block, mask_block
 from attncheck.attention.reference.rounding_noise import (
     TANH_ERROR,
     ExactChunk,
@@ -214,7 +214,7 @@ class _Chunk:
         s = torch.matmul(q, k).mul_(scale)
         tanh = torch.tanh(s / case.softcap) if case.softcap else None
         s = s if tanh is None else tanh * case.softcap
-        bias = self._expand_alibi_bias(s)
+        bias = self._expand_bias(s)
         s = s if bias is None else s + bias
         visible = mask_block(case, self.rows, self.seqlen_q, self.seqlen_k, self.begin, self.end)
         s = self._split_group(s).masked_fill(~visible, -math.inf).view_as(s)
@@ -241,13 +241,16 @@ class _Chunk:
         """Return `(n, kv heads, group · rows, m)` as `(n, kv heads, group, rows, m)`, a view."""
         return x.view(*x.shape[:2], -1, len(self.rows), x.shape[-1])
 
-    def _expand_alibi_bias(self, s: Tensor) -> Tensor | None:
-        """Return ALiBi's bias in the shape of the scores."""
+    def _expand_bias(self, s: Tensor) -> Tensor | None:
+        """Return ALiBi's bias, or an additive mask's, in the shape of the scores."""
         case, slopes = self.inputs.case, self.inputs.slopes
-        if slopes is None:
+        if slopes is not None:
+            offset = diagonal_shift(case, self.seqlen_q, self.seqlen_k)
+            bias = alibi_bias_block(slopes.to(s.dtype), self.rows, offset, self.begin, self.end)
+        elif case.mask == "additive":
+            bias = mask_bias_block(case, self.rows, self.begin, self.end).to(s.dtype).expand(case.num_heads, -1, -1)
+        else:
             return None
-        offset = diagonal_shift(case, self.seqlen_q, self.seqlen_k)
-        bias = alibi_bias_block(slopes.to(s.dtype), self.rows, offset, self.begin, self.end)
         return bias.reshape(1, s.shape[1], s.shape[2], -1).expand_as(s)
 
     def _expand_sinks(self, like: Tensor) -> Tensor:

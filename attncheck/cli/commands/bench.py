@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.completion import complete_from
 from attncheck.cli.measuring import measure_and_exit
 from attncheck.cli.options import (
+    MEASURE,
     RANKS,
     Backends,
     Device,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from attncheck.core.results.ring_timings import RingTiming
     from attncheck.core.results.timings import Timing
     from attncheck.core.snapshot import Snapshot
+    from attncheck.measure.bench_shapes import Request
     from attncheck.ring.predict.run import Request as PredictionRequest
     from attncheck.workers.execution import Progress
 
@@ -86,6 +89,28 @@ GpusPerNode = Annotated[
     int | None,
     option(RANKS, "--gpus-per-node", min=1, metavar="N", help="Predict nodes of this many GPUs. Default: 8."),
 ]
+MinOfPublished = Annotated[
+    float | None,
+    option(
+        MEASURE,
+        "--min-of-published",
+        metavar="SHARE",
+        min=0,
+        max=1,
+        help=(
+            "Exit with 1 if the fastest correct backend is below this share (0 to 1) of the best published speed. "
+            "Default: any will do."
+        ),
+    ),
+]
+Published = Annotated[
+    bool,
+    option(
+        MEASURE,
+        "--published",
+        help="Time the shape that the best published speed is of. Default: the shape of the options or of MODEL.",
+    ),
+]
 
 
 def bench(
@@ -97,6 +122,8 @@ def bench(
     seed: Seed = 0,
     sweep: Sweep = None,
     min_efficiency: MinEfficiency = None,
+    min_of_published: MinOfPublished = None,
+    published: Published = False,
     predict: Predict = False,
     link: Links = None,
     gpus_per_node: GpusPerNode = None,
@@ -137,6 +164,7 @@ def bench(
             gpus_per_node=gpus_per_node,
         )
     else:
+        refuse_with_ring(min_of_published=min_of_published, published=published or None)
         refuse_with_ring(batch=shape.batch, causal=shape.causal, window=shape.window, packed=shape.packed)
     prediction_request = read_prediction_request(
         predict, link, gpus_per_node, ranks, sweep, min_efficiency, target.uses_gpu
@@ -161,7 +189,10 @@ def bench(
         window=shape.window,
         packed=bench_shapes.parse_document_lengths(shape.packed, shape.seqlen, shape.batch),
         seed=seed,
+        min_of_published=min_of_published or 0.0,
     )
+    if published:
+        request = read_published_shape(request, model, target.uses_gpu)
 
     def measure(snapshot: Snapshot, display: ProgressDisplay) -> Report:
         if ring is None:
@@ -193,6 +224,19 @@ def bench(
             return ring_bench.run(snapshot, workload, ring, target, display, on_ring_timing)
 
     measure_and_exit(measure, writer, interpreter, model, verbose, policy)
+
+
+def read_published_shape(request: Request, model: str | None, uses_gpu: bool) -> Request:
+    """Return the request with the shape of the best published speed. Raises `BadUsage` if another is given too."""
+    from attncheck.measure.published import published_shape
+
+    shape = published_shape()
+    given = [f"--{name.removeprefix('num_').replace('_', '-')}" for name in shape if getattr(request, name) is not None]
+    if model is not None or given or request.packed or request.window or request.batch:
+        raise BadUsage("--published takes the published shape: leave MODEL and the options of shapes out")
+    if not uses_gpu:
+        raise Unanswered("no GPU here, and speeds are published for GPUs only")
+    return replace(request, **shape)
 
 
 def read_prediction_request(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.report import MeasuredSection, deduplicate, describe_no_timing
-from attncheck.core.results.timings import DeviceRates, Recommendation, Timing
+from attncheck.core.results.timings import DeviceRates, PublishedShare, Recommendation, Timing
 from attncheck.core.verdicts import BackendState, MeasuredOn, Outcome, Run, Verdict
 
 
@@ -23,6 +23,7 @@ class BenchSection(MeasuredSection):
     rates: DeviceRates = DeviceRates()
     timings: tuple[Timing, ...] = ()
     recommendations: tuple[Recommendation, ...] = ()
+    published: tuple[PublishedShare, ...] = ()
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
@@ -39,6 +40,7 @@ class BenchSection(MeasuredSection):
             later.rates if later.rates != DeviceRates() else self.rates,
             (*self.timings, *later.timings),
             (*self.recommendations, *later.recommendations),
+            deduplicate((*self.published, *later.published)),
         )
 
 

@@ -10,6 +10,8 @@ from attncheck.core.plan import Plan
 from attncheck.core.report import MeasuredSection, deduplicate
 from attncheck.core.verdicts import HUGE, UNMEASURED, Answer, MeasuredOn, Outcome, Verdict
 
+MAX_DECIDING_LIMIT = 0.1  # relative error above which a limit decides nothing: a kernel that is 20 % wrong is within
+
 
 @dataclass(frozen=True)
 class Measure:
@@ -26,6 +28,16 @@ class Measure:
         if not math.isfinite(self.value):
             return HUGE
         return self.value / self.limit if self.limit else HUGE * (self.value > 0)
+
+    @property
+    def quantity(self) -> str:
+        """What was measured, without the precision or layout: "gradients"."""
+        return self.what.partition(",")[0]
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether the value is an error relative to the expected size, not one in nats."""
+        return "nats" not in self.what
 
     @property
     def beyond(self) -> bool:
@@ -93,7 +105,13 @@ def judge_result(result: CheckResult) -> Answer:
         return UNMEASURED[result.outcome]
     if result.violations or any(measure.beyond for measure in result.measures):
         return "fail"
-    return "warn" if result.warnings else "pass"
+    return "warn" if result.warnings or find_undecided(result) else "pass"
+
+
+def find_undecided(result: CheckResult) -> list[Measure]:
+    """Return the measures whose limit decides nothing, if no other measure of the same quantity has one that does."""
+    decided = {m.quantity for m in result.measures if m.limit <= MAX_DECIDING_LIMIT}
+    return [m for m in worst_first(result) if m.is_relative and m.quantity not in decided and not m.beyond]
 
 
 def deciding_reason(result: CheckResult) -> str:
@@ -104,6 +122,7 @@ def deciding_reason(result: CheckResult) -> str:
         *result.violations,
         *(describe_measure(m) for m in worst_first(result) if m.beyond),
         *result.warnings,
+        *map(describe_undecided, find_undecided(result)),
     )
     if messages:
         return messages[0]
@@ -120,6 +139,14 @@ def describe_measure(measure: Measure) -> str:
     """Return a measure in words."""
     where = f", {measure.where}" if measure.where else ""
     return f"{measure.what}: off by {measure.value:.2g} (limit {measure.limit:.2g}){where}"
+
+
+def describe_undecided(measure: Measure) -> str:
+    """Return in words that a measure decides nothing."""
+    return (
+        f"{measure.what}: cannot be judged, because rounding alone may be off by {measure.limit:.2g} "
+        f"(it is off by {measure.value:.2g})"
+    )
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,47 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Anchor:
+    """A published speed: a kernel's, or a context-parallel scheme's on several GPUs; TFLOP/s of each GPU."""
+
+    kernel: str
+    gpu: str  # "H100"
+    gpus: int
+    passes: str  # "forward", "backward" or "forward_backward"
+    seqlen: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    causal: bool
+    tflops: float
+    source: str  # title, version, date
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class PublishedShare:
+    """How a measured backend compares with the best published anchor."""
+
+    backend: str
+    passes: Passes
+    seqlen: int  # that was measured
+    share: float  # of the anchor's TFLOP/s
+    anchor: Anchor
+
+    @property
+    def description(self) -> str:
+        """The share in one sentence, with the anchor and where it is from."""
+        a = self.anchor
+        mask = "causal" if a.causal else "full"
+        shape = f"{mask}, {a.seqlen} tokens, {a.num_heads}:{a.num_kv_heads} heads, head_dim {a.head_dim}"
+        measured = f", measured at {self.seqlen} tokens" * (self.seqlen != a.seqlen)
+        return (
+            f"{self.backend}, {PASSES_TITLES[self.passes]}{measured}: {self.share:.0%} of the best published for "
+            f"{a.gpu} ({a.kernel}, {shape}: about {a.tflops:.0f} TFLOP/s; {a.source})"
+        )
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A backend in one mode with the time of all layers together, and how far that may be off, as a share of it."""
 

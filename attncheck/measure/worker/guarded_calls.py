@@ -13,11 +13,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from attncheck.attention import masks
 from attncheck.attention.inputs import Inputs
 
 T = TypeVar("T")
 MAX_COPIED_BYTES = 1 << 30  # of one input; of a larger one a digest is compared
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
+PATTERN_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 DIRT = (0x7FC0, 0x7700)  # 16-bit patterns that are NaN, or over 2e4, as bfloat16, float16 and float32 alike
 
 
@@ -26,12 +28,24 @@ class InputChanged(Exception):
 
 
 def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs) -> T:
-    """Return `call(inputs)`. Raises `InputChanged` if an input has other bits afterwards."""
-    tensors = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
-    tensors = {name: x for name, x in tensors.items() if isinstance(x, Tensor)}
-    before = {name: _remember(x) for name, x in tensors.items()}
-    result = call(inputs)
-    changed = [name for name, x in tensors.items() if not _is_unchanged(x, before[name])]
+    """Return `call(inputs)`. Raises `InputChanged` if an input has other bits afterwards.
+
+    So has every argument that the call makes of them: masks, cu_seqlens, biases, positions, unpadded tokens.
+    """
+    guarded: list[tuple[str, Tensor, Tensor | int]] = []
+
+    def guard(name: str, x: Tensor) -> None:
+        guarded.append((name, x.detach(), _remember(x.detach())))
+
+    for field in fields(inputs):
+        if isinstance(x := getattr(inputs, field.name), Tensor):
+            guard(field.name, x)
+    masks.watchers.append(guard)
+    try:
+        result = call(inputs)
+    finally:
+        masks.watchers.remove(guard)
+    changed = dict.fromkeys(name for name, x, before in guarded if not _is_unchanged(x, before))
     if changed:
         raise InputChanged(f"it writes to its input{'s' * (len(changed) > 1)} {', '.join(changed)}")
     return result
@@ -58,8 +72,8 @@ def fill_free_memory(inputs: Inputs, pattern: int) -> Tensor:
 
 
 def bit_patterns(x: Tensor) -> Tensor:
-    """Return the bit patterns of a floating-point tensor as integers, contiguous."""
-    return x.contiguous().view(torch.int16 if x.element_size() == 2 else torch.int32)
+    """Return the bit patterns of a tensor as integers of its width, contiguous."""
+    return x.contiguous().view(PATTERN_DTYPES[x.element_size()])
 
 
 def has_same_bits(a: Tensor, b: Tensor) -> bool:

@@ -47,6 +47,8 @@ def blocks(report: Report, section: BenchSection) -> Iterator[Block]:
         yield Paragraph(sentence[:1].upper() + sentence[1:], strong=True)
         if item.choice and item.setting and not (item.wanted == "deterministic" and item.cost == 1.0):
             yield Code("", item.setting)
+    if section.published:
+        yield Bullets(tuple(item.description for item in section.published))
     for title, timings in timing_tables(section):
         title = title[0].upper() + title[1:]
         yield make_table(title, "backend", COLUMNS, map(make_row, timings), _make_bars(timings))

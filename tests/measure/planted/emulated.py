@@ -94,7 +94,9 @@ class Kernel:
         return self.inputs.slopes
 
     def bias(self) -> Tensor | None:
-        """Return ALiBi's bias."""
+        """Return ALiBi's bias, or an additive mask's."""
+        if self.case.mask == "additive":
+            return masks.build_mask_bias(self.case, self.inputs.device)
         slopes, case = self.slopes(), self.case
         if slopes is None:
             return None

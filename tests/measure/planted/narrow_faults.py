@@ -171,6 +171,11 @@ MASKS = (
                _only(lambda c: _given(c) and c.mask == "additive", _one_row_on)),
     mask_fault("mask_transposed", "mask tensor", "the mask is read by columns",
                _only(lambda c: _given(c) and c.per_head, _lower_left)),
+    planted("mask_values_dropped", "mask tensor", "an additive mask only hides: its values are not added",
+            lambda c: _given(c) and c.mask == "additive", bias=lambda self: None),
+    planted("mask_values_of_first_head", "mask tensor", "every head adds the values of the first head's mask",
+            lambda c: _given(c) and c.mask == "additive" and c.per_head,
+            bias=lambda self: masks.build_mask_bias(replace(self.case, per_head=False), self.inputs.device)),
     mask_fault("mask_ignored_for_64", "mask tensor", "a mask of exactly 64 keys is not read",
                _only(lambda c: _given(c) and c.seqlen_k == 64, torch.ones_like)),
 )  # fmt: skip
