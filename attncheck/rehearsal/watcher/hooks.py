@@ -135,7 +135,9 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     @functools.wraps(original_backward)
     def backward(self: Any, *arguments: Any, **options: Any) -> Any:
         recorder.add_loss(self)
-        return original_backward(self, *arguments, **options)
+        result = original_backward(self, *arguments, **options)
+        recorder.keep_backward()
+        return result
 
     torch.Tensor.backward = backward
     modules: tuple[Any, ...] = (utils, utils.clip_grad)
@@ -158,8 +160,12 @@ def enter_optimizer(recorder: Recorder, optimizer: Any) -> None:
 def _note_clipping(recorder: Recorder, clip: Callable[..., Any], name: str, limit: str) -> Callable[..., Any]:
     @functools.wraps(clip)
     def call(parameters: Any, *arguments: Any, **options: Any) -> Any:
+        import torch
+
         recorder.take_gradients()
-        recorder.note_clipping(name, float(arguments[0] if arguments else options[limit]))
+        parameters = [parameters] if torch.is_tensor(parameters) else list(parameters)
+        kind = float(arguments[1] if len(arguments) > 1 else options.get("norm_type", 2.0))
+        recorder.note_clipping(name, float(arguments[0] if arguments else options[limit]), parameters, kind)
         return clip(parameters, *arguments, **options)
 
     return call

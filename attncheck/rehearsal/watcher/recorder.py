@@ -50,6 +50,7 @@ class Recorder:
         self.models: list[Any] = []
         self.trained: Any = None  # the model that is called in training
         self.losses: list[float] = []  # as differentiated, since the last step
+        self.rates: list[float] = []  # learning rates of the optimisers that stepped since then
         self.rows: list[Any] = []  # of tokens that went in since the last step, each with whether it was in training
         self.steps: list[dict[str, Any]] = []
         self.logs: list[dict[str, Any]] = []  # what the trainer logged
@@ -68,6 +69,7 @@ class Recorder:
         self.calls: list[dict[str, Any]] = []  # of the model
         self.weights: dict[str, Any] = {}  # that the step starts from
         self.gradients: dict[str, Any] | None = None
+        self.backward: dict[str, Any] = {}  # the gradients after the last loss was differentiated
         self.trainable: list[str] = []
         self.taken = 0  # losses that were differentiated when the gradients were taken
         self.leftover: dict[str, float] = {}  # norms of the gradients that are there before the step's first
@@ -167,10 +169,22 @@ class Recorder:
         self.losses.append(float(loss.detach()))
 
     @_guarded
-    def note_clipping(self, kind: str, limit: float) -> None:
-        """Record that gradients are clipped, by which norm or value, after how many losses of the step."""
+    def keep_backward(self) -> None:
+        """Keep the gradients as a loss leaves them, if parameters are whole: other code may change them later."""
+        if not self.is_recording or not self.losses or is_flat(self.trained):
+            return
+        held = [(name, value) for name, value in self.trained.named_parameters() if value.grad is not None]
+        if not any(hasattr(value, "full_tensor") or hasattr(value, "ds_numel") for _, value in held):
+            self.backward = {name: self._keep_own(name, value.grad.float()) for name, value in held}
+
+    @_guarded
+    def note_clipping(self, kind: str, limit: float, parameters: list[Any], norm: float) -> None:
+        """Record that gradients are clipped: whose, by which norm or value, after how many losses of the step."""
         if self.is_recording and self.trained is not None:
-            self.clips.append({"kind": kind, "limit": limit, "losses": len(self.losses)})
+            known = self._name_parameters()
+            names = [known.get(id(parameter), "") for parameter in parameters]
+            clip = {"kind": kind, "limit": limit, "losses": len(self.losses), "names": names, "norm": norm}
+            self.clips.append(clip)
 
     @_guarded
     def take_gradients(self) -> None:
@@ -182,10 +196,21 @@ class Recorder:
             if gradient is not None:
                 self.gradients[name] = self._keep_own(name, gradient.float())
             self.trainable.append(name)
+        self._drop_same()
+
+    def _drop_same(self) -> None:
+        """Forget the gradients after the last loss if those of the step are the same."""
+        import torch
+
+        own: dict[str, Any] = self.gradients or {}
+        kept = {name: value for name, value in self.backward.items() if torch.is_tensor(value)}
+        if all(torch.is_tensor(own.get(name)) and value.equal(own[name]) for name, value in kept.items()):
+            self.backward = {}
 
     @_guarded
     def enter_optimizer(self, optimizer: Any) -> None:
         """Record an optimiser before its step; one that follows another's belongs to the same step."""
+        self.rates += [float(group.get("lr") or 0.0) for group in optimizer.param_groups]
         if self.trained is not None and (self.losses or self.written):
             updates = self.updates if self.losses else self.written["updates"]
             if self.losses and not self.is_recording:
@@ -218,6 +243,7 @@ class Recorder:
             "calls": [call for call in self.calls if call["is_training"] or not has_training],
             "losses": list(self.losses),
             "gradients": self.gradients or {},
+            "backward": self.backward,
             "trainable": self.trainable,
             "weights": self.weights,
             "layers": self.attention.layers if self.attention is not None else [],
@@ -251,8 +277,8 @@ class Recorder:
             self._write_step()
         has_training = any(is_training for is_training, _ in self.rows)
         rows = [row for is_training, row in self.rows if is_training or not has_training]
-        self.steps.append({"losses": self.losses, "rows": rows})
-        self.losses, self.rows = [], []
+        self.steps.append({"losses": self.losses, "rows": rows, "rates": self.rates})
+        self.losses, self.rows, self.rates = [], [], []
         self._begin_step()
         if not self.is_recording:
             self.randomness.restore()

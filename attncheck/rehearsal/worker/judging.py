@@ -213,6 +213,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         tuple(records.read_logs(folder / "watch")),
         bool(message.get("freezes")),
         bool(message.get("shares_rows")),
+        objective.targets == "labelled",
     )
     return explanations.settle_targets(evidence)
 

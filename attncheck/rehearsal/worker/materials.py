@@ -34,6 +34,9 @@ MARKUP = (
 )  # fmt: skip
 LETTER = "a"  # that frameworks encode to see which tokens are added around it (ms-swift 4.6.0 template/base.py:1425)
 PAD, BEGIN, END = "<pad>", "<s>", "</s>"
+# Other words are tokens by their first letters, not all one "<unk>": some launches pad with that.
+INITIALS = {f"~{letter}": rf"(?<!\S)[{letter}{letter.upper()}]\S*" for letter in "abcdefghijklmnopqrstuvwxyz"}
+INITIALS |= {"~": r"(?<!\S)[^a-zA-Z~\s]\S*"}
 MAX_TOKENS = 4096
 MAX_PARAMETERS = 1_000_000_000
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
@@ -137,14 +140,16 @@ def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vo
 
 def make_tokenizer(has_padding_token: bool) -> Any:
     """Return a tokenizer with a token for each word of the language, by transformers' fast class."""
-    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+    from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
     words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
-    texts = (*words, *MARKUP, LETTER, END, BEGIN, PAD)
+    texts = (*words, *MARKUP, LETTER, END, BEGIN, PAD, *INITIALS)
     tokenizer = Tokenizer(models.WordLevel({text: number for number, text in enumerate(texts)}, unk_token="<unk>"))
+    rules = [normalizers.Replace(Regex(pattern), text) for text, pattern in INITIALS.items()]
+    tokenizer.normalizer = normalizers.Sequence(rules)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     # Added tokens are matched before all else, whichever class transformers puts in the place of this one: since 5.0
     # it takes the class of the model's type, with that class's own way to split.

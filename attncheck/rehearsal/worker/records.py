@@ -66,6 +66,7 @@ class RankRecord:
     frozen: tuple[str, ...] = ()
     leftover: Mapping[str, float] = field(default_factory=dict)  # norms of gradients before the step's first
     clips: tuple[Mapping[str, Any], ...] = ()  # with after how many losses
+    backward: Mapping[str, Tensor] = field(default_factory=dict)  # gradients after the last loss, if changed later
     updates: tuple[Mapping[str, Any], ...] = ()  # of each optimiser that stepped: the watcher's `optimizer.py`
 
 
@@ -75,6 +76,7 @@ class StepRecord:
 
     losses: tuple[tuple[float, ...], ...]
     rows: tuple[Sequence[int], ...]
+    rate: float | None = None  # the largest learning rate of the first rank's optimisers; None: none was seen
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def _read_rank(path: Path) -> RankRecord:
         tuple(document["frozen"]),
         document["leftover"],
         tuple(document["clips"]),
+        {name: value for name, value in document["backward"].items() if isinstance(value, Tensor)},
         tuple(document["updates"]),
     )
 
@@ -140,7 +143,11 @@ def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
     paths = sorted(folder.glob("steps-*.json"), key=lambda path: int(path.stem.removeprefix("steps-")))
     documents = [json.loads(path.read_text())["steps"] for path in paths]
     return [
-        StepRecord(tuple(tuple(step["losses"]) for step in ranks), tuple(join_rows([step["rows"] for step in ranks])))
+        StepRecord(
+            tuple(tuple(step["losses"]) for step in ranks),
+            tuple(join_rows([step["rows"] for step in ranks])),
+            max(ranks[0]["rates"], default=None),
+        )
         for ranks in zip(*documents)
     ]
 

@@ -37,7 +37,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         **attention.sets,
         "model": alias,
         "model_revision": DROP,
-        "torch_dtype": DTYPES[job.plan.precision],  # the checkpoint's, if none is written; ours is float32
+        # The checkpoint's, if none is written; ours is float32. Of float32 weights ms-swift trains a copy in fp16.
+        "torch_dtype": get_setting(job, "torch_dtype", "dtype") or DTYPES[job.plan.precision],
         "check_model": "false",
         "dataset": materials.data_file,
         "val_dataset": DROP,

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attncheck.core.rehearsal import NORMALISATION_TEXTS, NORMALISATIONS
 from attncheck.core.results.smoke import CheckResult, Measure
+from attncheck.rehearsal.worker.changes import compare, judge_change
 from attncheck.rehearsal.worker.definitions import (
     SCALE_LIMIT,
     Definition,
@@ -53,7 +54,7 @@ def run(evidence: Evidence) -> CheckResult:
         reason = "only parameters that the model alone does not have are trained"
         return CheckResult("gradients", "skipped", reason) if not missing else _fail_missing(evidence, missing)
     objective = evidence.step.objective
-    if explanation.fault == "unexplained" and (objective.targets == "labelled" or not objective.is_documented):
+    if explanation.fault == "unexplained" and (evidence.is_own_script or not objective.is_documented):
         reason = "what the loss is of is not known"
         violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
         return CheckResult("gradients", "ok" if violations else "skipped", reason, violations=violations)
@@ -70,6 +71,9 @@ def run(evidence: Evidence) -> CheckResult:
         violations = tuple(_explain(evidence, definition, actual, shared, limit, fit.scale))
     elif not violations:
         violations = tuple(_find_nearer(evidence, fit))
+    if any(measure.beyond for measure in measures) and _are_changed_on_purpose(evidence, definition, limit, fit):
+        reason = "after the last backward the gradients are right; other code changes them, and what for is not known"
+        return CheckResult("gradients", "skipped", reason)
     unkept = evidence.step.ranks[0].unkept
     left_out = f"; those of {unkept} others are too large to keep" if unkept else ""
     notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} parameters compared{left_out}",)
@@ -124,6 +128,22 @@ def _explain(
             yield f"the gradients are those of another loss: {fault}"
             return
     yield from _name_parameters(actual, expected, limit)
+
+
+def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: float, fit: Fit) -> bool:
+    """Return whether gradients that were right after the last backward were changed as an author may want it.
+
+    Not if a number of ranks or batches is the factor on all. Of several ranks the last backward leaves each its own.
+    """
+    first, *others = evidence.step.ranks
+    if others or not first.backward or _name_scale(evidence, fit.scale):
+        return False
+    change = compare(first.backward, first.gradients, first.gradients)
+    if judge_change(change, "")[0] or not (change.others or change.is_smaller):
+        return False
+    record = replace(first, gradients={**first.gradients, **first.backward})
+    before = fit_gradients(replace(evidence, step=replace(evidence.step, ranks=(record,))), definition)
+    return before is not None and before.error <= limit and abs(before.scale - 1.0) <= max(SCALE_LIMIT, limit)
 
 
 def _find_nearer(evidence: Evidence, fit: Fit) -> Iterator[str]:

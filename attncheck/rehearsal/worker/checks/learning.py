@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import torch
+
 from attncheck.core.results.smoke import CheckResult, Step
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
+from attncheck.rehearsal.worker.records import RankRecord
 from attncheck.rehearsal.worker.rollouts import list_means
 from attncheck.smoke.worker.data.language import language_entropy
 
@@ -18,6 +21,8 @@ GROWTH = 1.0  # nats a token between rewarded responses and others, by which it 
 NEAR_ONE = 0.01  # the loss is a mean in nats a token, and no multiple of one
 UNJUDGED = "not judged: whether it learns, for the weights are trained ones, at the launch's own rate"
 UNKNOWN = "not judged: whether the loss is below what can be known, for the entropy of your data is not known"
+CERTAIN = 10.0  # times the fall that is wanted: first updates promise more than later ones keep (Adagrad)
+LEARNING_RATE = 1e-3  # at which a small model of random weights learns by any optimiser of Adam's kind
 MARGIN = 0.12  # nats below the floor that chance explains
 
 
@@ -28,7 +33,8 @@ def run(evidence: Evidence) -> CheckResult:
     losses = [sum(sum(rank) for rank in step.losses) / max(len(step.losses), 1) for step in evidence.steps]
     steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
     explanation = explain_loss(evidence)
-    is_mean = explanation is None or abs(explanation.factor - 1.0) < NEAR_ONE
+    is_known = explanation is not None or not evidence.is_own_script
+    is_mean = is_known and (explanation is None or abs(explanation.factor - 1.0) < NEAR_ONE)
     is_of_pairs = evidence.step.objective.preference is not None
     # Another multiple of the mean has no floor that is known, the loss of pairs no entropy.
     floor = _floor(evidence) if is_mean and not is_of_pairs else 0.0
@@ -38,13 +44,51 @@ def run(evidence: Evidence) -> CheckResult:
     tokens = [sum(len(row) for row in step.rows) for step in evidence.steps]
     failure = "the margin between chosen and rejected answers does not grow" if is_of_pairs else "it does not learn"
     counts = [1] * len(losses) if is_mean or is_of_pairs else tokens
-    violations = tuple(_find_violations(losses, floor, bound, counts, failure))
+    slow = _explain_slowness(evidence, losses)
+    found = _find_impossible(losses, floor) if slow else _find_violations(losses, floor, bound, counts, failure)
+    violations = tuple(found)
     if evidence.unstepped:
         violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
+    if slow and not violations:
+        return CheckResult("learning", "skipped", slow, steps=steps)
     if len(losses) < MIN_STEPS and not violations:
         return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
     notes = (UNKNOWN,) if evidence.step.index.is_own else ()
     return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
+
+
+def _explain_slowness(evidence: Evidence, losses: list[float]) -> str:
+    """Return why the launch's own optimiser and rate need not make the loss fall so soon, "" if they must.
+
+    To first order a step lowers the loss by its gradients times its update; later ones do so as their rates say.
+    """
+    rates = [step.rate for step in evidence.steps]
+    known = [rate for rate in rates if rate is not None]
+    if not known or not any(known) or not losses:
+        return ""
+    falls = [(_predict_fall(record), rate) for record, rate in zip(evidence.taken, rates) if rate]
+    seen = [fall / rate for fall, rate in falls if fall is not None and rate]
+    if not seen:
+        return "" if max(known) >= LEARNING_RATE else f"not known: at a rate of {max(known):.2g} it learns slowly"
+    fall = min(seen) * sum(known)
+    if fall >= CERTAIN * (1 - FALL) * abs(losses[0]):
+        return ""
+    return (
+        f"not known: at rates up to {max(known):.2g} the first updates promise that the loss falls by {fall:.2g} in "
+        f"{len(losses)} steps, too little to tell"
+    )
+
+
+def _predict_fall(record: RankRecord) -> float | None:
+    """Return by how much the updates of a step lower the loss, to first order; None if they were not seen."""
+    gradients = {**record.gradients, **record.backward}
+    gains = [
+        float((gradient.double() * (update["weights"][name].double() - after.double())).sum())
+        for update in record.updates
+        for name, after in update.get("after", {}).items()
+        if torch.is_tensor(after) and torch.is_tensor(gradient := gradients.get(name)) and gradient.shape == after.shape
+    ]
+    return max(sum(gains), 0.0) if gains else None
 
 
 def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> CheckResult:

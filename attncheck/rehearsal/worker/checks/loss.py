@@ -45,8 +45,7 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
             return CheckResult("loss", notes=tuple(notes))
         return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=tuple(notes))
     measure = Measure(name, error, loss_limit(evidence))
-    is_labelled = evidence.step.objective.targets == "labelled"
-    if explanation is None and is_labelled and error < SMALL and evidence.has_own_loss:
+    if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:
         reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added: what that is is not known"
         return CheckResult("loss", "skipped", reason)
     if not evidence.step.objective.is_documented and (explanation is None or _has_its_targets(explanation.definition)):
@@ -59,7 +58,7 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
                 "either way"
             )
         return CheckResult("loss", measures=(measure,), violations=(violation,))
-    if evidence.step.objective.targets == "labelled" and not evidence.step.labels_enter:
+    if evidence.is_own_script and not evidence.step.labels_enter:
         reason = (
             f"labels do not go into the model, and the loss, {observed:.5g}, is no mean over whole documents or "
             "answers: what the script learns is its own"

@@ -6,23 +6,20 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attncheck.core.results.smoke import CheckResult
+from attncheck.rehearsal.worker.changes import ROUNDED_LIMIT, compare, judge_change, name
 from attncheck.rehearsal.worker.definitions import compute_loss
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import explain_loss
 from attncheck.rehearsal.worker.optimizers import step_again
 from attncheck.rehearsal.worker.records import RankRecord
 
-NAMED = 3  # parameters in a message
 UPDATE_LIMIT = 0.01  # of an update, relative
-GRADIENT_LIMIT = {torch.float32: 1e-3}  # of a gradient that is clipped, relative
-ROUNDED_LIMIT = 2e-2  # of one in another dtype
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
 MOST = 0.9  # of the parameters: a launch that freezes so many means to say so
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
@@ -34,13 +31,16 @@ def run(evidence: Evidence) -> CheckResult:
     """Judge what the optimiser holds and does in each recorded step."""
     taken = evidence.taken
     violations = [*_find_mode(evidence), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken)]
+    meant: list[str] = []  # or not: nobody but the author knows
     for number, record in enumerate(taken if not violations else (), 1):
-        violations += [f"step {number}: {text}" for text in (*_find_altered(record), *_find_wrong_updates(record))]
+        altered, unclear = _find_altered(record)
+        violations += [f"step {number}: {text}" for text in (*altered, *_find_wrong_updates(record))]
+        meant = meant or [f"step {number}: {text}" for text in unclear]
         if violations:
             break
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
-    warnings += [*_find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
+    warnings += [*meant, *_find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
     if not violations and not seen:
@@ -77,11 +77,6 @@ def _find_unheld(taken: Sequence[RankRecord]) -> Iterator[str]:
         yield f"the optimiser does not hold {len(unheld)} of {len(trained)} parameters with gradients: {name(unheld)}"
 
 
-def name(parameters: Sequence[str]) -> str:
-    """Return the first few names of parameters."""
-    return f"{', '.join(parameters[:NAMED])}{' and others' if len(parameters) > NAMED else ''}"
-
-
 def _find_leftovers(taken: Sequence[RankRecord]) -> Iterator[str]:
     for number, record in enumerate(taken, 1):
         if record.leftover:
@@ -105,55 +100,40 @@ def _find_misplaced_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
         yield "gradients are clipped after the optimiser's step, which takes them unclipped"
 
 
-def _find_altered(record: RankRecord) -> Iterator[str]:
-    """Yield the gradients that are others at the step than before clipping, and by no norm."""
+def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
+    """Return what is wrong, and what may be meant, of gradients that other code changes on their way to the step."""
+    clipped = _clip_again(record)
     at_step = {name: value for update in record.updates for name, value in update["gradients"].items()}
     held = {name for update in record.updates for name in update["weights"]}
-    clips = [clip for clip in record.clips if clip["losses"] == len(record.losses)]
-    factors: dict[str, float] = {}
-    others: list[str] = []
-    for parameter, before in record.gradients.items():
-        if parameter not in held or not bool(before.any()) or not torch.isfinite(before).all():
-            continue
-        actual = at_step.get(parameter)
-        after = torch.zeros_like(before) if actual is None else actual
-        if not isinstance(after, Tensor) or after.shape != before.shape:
-            continue
-        limit = GRADIENT_LIMIT.get(after.dtype, ROUNDED_LIMIT)
-        before, after = _clip_values(before.double(), clips), after.double()
-        factor = float((before * after).sum() / before.square().sum())
-        remainder = float((after - factor * before).norm() / before.norm())
-        factors[parameter] = factor
-        if remainder > limit * max(abs(factor), 1e-6) + 1e-9:
-            others.append(parameter)
-    if not factors:
-        return
-    if others:
-        count = f"{len(others)} of {len(factors)} parameters"
-        yield f"the gradients of {count} change between backward and step: {name(others)}"
-        return
-    norms = [clip for clip in clips if clip["kind"] == "clip_grad_norm_"]
-    usual = median(factors.values())
-    wrong = [p for p, factor in factors.items() if abs(factor - usual) > ROUNDED_LIMIT * max(abs(usual), 1e-6)]
-    if len(norms) > 1:  # groups may be clipped apart
-        wrong = [parameter for parameter, factor in factors.items() if not 0 < factor <= 1 + ROUNDED_LIMIT]
-    if wrong:
-        worst = factors[wrong[0]] / usual if usual else 0.0
-        how = "zeroed" if all(abs(factors[parameter]) < 1e-9 for parameter in wrong) else f"multiplied by {worst:.4g}"
-        yield f"the gradients of {len(wrong)} of {len(factors)} parameters are {how} before the step: {name(wrong)}"
-    elif len(norms) == 1 and not record.unkept and len(factors) == len(record.gradients):
-        norm = math.sqrt(sum(float(value.double().square().sum()) for value in record.gradients.values()))
-        expected = min(1.0, norms[0]["limit"] / (norm + 1e-6))
-        if abs(usual - expected) > ROUNDED_LIMIT * expected:
-            yield (
-                f"the gradients are {usual:.4g} times what they were before clipping: a norm of {norm:.4g} and a limit "
-                f"of {norms[0]['limit']:g} make it {expected:.4g}"
-            )
+    change = compare(clipped or record.gradients, at_step, held)
+    wrong, meant = judge_change(change, "before the step")
+    if record.backward and record.world_size == 1:  # of several ranks the last backward leaves each with its own
+        early = judge_change(compare(record.backward, record.gradients, held), "after the last backward")
+        wrong, meant = [*early[0], *wrong], [*early[1], *meant]
+    norms = [clip["limit"] for clip in record.clips if clip["kind"] == "clip_grad_norm_"]
+    if clipped is None or not norms or wrong or meant or record.unkept or not change.factors:
+        return wrong, meant
+    if abs(change.usual - 1.0) > ROUNDED_LIMIT and len(change.factors) == len(record.gradients):
+        wrong = [f"the gradients are {change.usual:.4g} times what clipping to a norm of {norms[0]:g} makes of them"]
+    return wrong, meant
 
 
-def _clip_values(gradient: Tensor, clips: Sequence[Mapping[str, Any]]) -> Tensor:
-    limits = [clip["limit"] for clip in clips if clip["kind"] == "clip_grad_value_"]
-    return gradient.clamp(-min(limits), min(limits)) if limits else gradient
+def _clip_again(record: RankRecord) -> Gradients | None:
+    """Return the gradients as the clips of the step leave them; None if a clip is not known."""
+    clipped = dict(record.gradients)
+    for clip in record.clips:
+        if clip["losses"] != len(record.losses):
+            continue
+        names = set(clip["names"])
+        if "" in names or not names <= clipped.keys() or (clip["kind"] == "clip_grad_norm_" and clip["norm"] != 2.0):
+            return None
+        if clip["kind"] == "clip_grad_value_":
+            clipped |= {name: clipped[name].clamp(-clip["limit"], clip["limit"]) for name in names}
+            continue
+        norm = math.sqrt(sum(float(clipped[name].double().square().sum()) for name in names))
+        factor = min(1.0, clip["limit"] / (norm + 1e-6))
+        clipped |= {name: clipped[name] * factor for name in names}
+    return clipped
 
 
 def _find_wrong_updates(record: RankRecord) -> Iterator[str]:

@@ -1,0 +1,145 @@
+"""A training loop with a setting that an author may want, which LEGAL names: none of them is a fault."""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+from torch.nn.utils import clip_grad_norm_
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+LEGAL = os.environ.get("LEGAL", "")
+IGNORED = -100
+
+
+class Lion(torch.optim.Optimizer):
+    """An optimiser of the script's own."""
+
+    def __init__(self, parameters, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.add_(parameter.grad.sign(), alpha=-group["lr"])
+
+
+def make_optimizer(model, rate: float):
+    parameters = list(model.parameters())
+    makers = {
+        "sgd": lambda: torch.optim.SGD(parameters, rate),
+        "sgd_slow": lambda: torch.optim.SGD(parameters, 1e-3, momentum=0.9),
+        "adamw_slow": lambda: torch.optim.AdamW(parameters, 1e-6),
+        "adagrad_slow": lambda: torch.optim.Adagrad(parameters, 1e-4),
+        "rmsprop": lambda: torch.optim.RMSprop(parameters, rate / 10),
+        "lion": lambda: Lion(parameters, 3e-4),
+        "groups": lambda: torch.optim.AdamW(
+            [
+                {"params": [value for value in parameters if value.dim() == 1], "weight_decay": 0.0},
+                {"params": [value for value in parameters if value.dim() > 1], "weight_decay": 0.1},
+            ],
+            rate,
+        ),
+    }
+    return makers.get(LEGAL, lambda: torch.optim.AdamW(parameters, rate))()
+
+
+def compute_token_losses(logits, labels):
+    """Return the loss of each label, 0 where none is learnt."""
+    smoothing = 0.1 if LEGAL == "smoothing" else 0.0
+    losses = functional.cross_entropy(
+        logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none", label_smoothing=smoothing
+    )
+    counts = labels != IGNORED
+    if LEGAL == "dft":
+        return losses * (-losses.detach()).exp()
+    if LEGAL == "focal":
+        return losses * (1 - (-losses).exp()) ** 2
+    if LEGAL == "z_loss":
+        return losses + counts * 1e-4 * logits.logsumexp(-1) ** 2
+    if LEGAL == "entropy_bonus":
+        return losses - counts * 1e-3 * torch.distributions.Categorical(logits=logits).entropy()
+    if LEGAL == "sample_weights":
+        return losses * (0.5 + counts.sum(1, keepdim=True) % 7 / 7)
+    return losses
+
+
+def change_gradients(model) -> None:
+    """Do what comes between the last backward and the step."""
+    parameters = list(model.parameters())
+    if LEGAL in ("noise_before_clipping", "noise_after_clipping"):
+        if LEGAL == "noise_after_clipping":
+            clip_grad_norm_(parameters, 1.0)
+        for value in parameters:
+            value.grad.add_(torch.randn_like(value.grad) * value.grad.std() * 0.1)
+    elif LEGAL == "clips_a_subset":
+        clip_grad_norm_([model.get_input_embeddings().weight, model.get_output_embeddings().weight], 0.1)
+    elif LEGAL == "clips_each_parameter":
+        for value in parameters:
+            clip_grad_norm_(value, 0.05)
+    elif LEGAL == "clips_by_hand":
+        norm = torch.stack([value.grad.norm() for value in parameters]).norm()
+        for value in parameters:
+            value.grad.mul_(min(1.0, 0.3 / float(norm)))
+    elif LEGAL == "clips_adaptively":
+        for value in parameters:
+            value.grad.mul_(min(1.0, 0.01 * float(value.detach().norm() / value.grad.norm())))
+    elif LEGAL == "centralised":
+        for value in (value for value in parameters if value.dim() > 1):
+            value.grad.sub_(value.grad.mean(1, keepdim=True))
+    elif LEGAL == "rates_by_layers":
+        model.get_input_embeddings().weight.grad.mul_(0.5)
+    if LEGAL != "noise_after_clipping":
+        clip_grad_norm_(parameters, 1.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model_name_or_path")
+    parser.add_argument("--data_path")
+    parser.add_argument("--max_steps", type=int, default=1000)
+    parser.add_argument("--per_device_train_batch_size", type=int, default=8)
+    parser.add_argument("--gradient_accumulation_steps", type=int, default=4)
+    parser.add_argument("--learning_rate", type=float, default=2e-5)
+    parser.add_argument("--max_length", type=int, default=2048)
+    options = parser.parse_args()
+    tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
+    model = AutoModelForCausalLM.from_pretrained(options.model_name_or_path, dtype=torch.float32)
+    documents = []
+    for line in Path(options.data_path).read_text().splitlines():
+        row = json.loads(line)
+        texts = (row["prompt"], row["completion"])
+        prompt, answer = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts)
+        answer = [*answer, tokenizer.eos_token_id]
+        documents.append(([*prompt, *answer], [IGNORED] * len(prompt) + answer))
+    optimizer = make_optimizer(model, options.learning_rate)
+    warmup = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1.0, (step + 1) / 2000) if LEGAL == "long_warmup" else 1.0
+    )
+    model.train()
+    rows, batches = options.per_device_train_batch_size, options.gradient_accumulation_steps
+    for step in range(options.max_steps):
+        taken = documents[step * rows * batches : (step + 1) * rows * batches]
+        count = sum(label != IGNORED for _, labels in taken for label in labels)
+        for batch in range(batches):
+            part = taken[batch * rows : (batch + 1) * rows]
+            length = max(len(tokens) for tokens, _ in part)
+            ids = torch.tensor([t + [tokenizer.pad_token_id] * (length - len(t)) for t, _ in part])
+            labels = torch.tensor([own + [IGNORED] * (length - len(own)) for _, own in part])
+            mask = torch.tensor([[1] * len(t) + [0] * (length - len(t)) for t, _ in part])
+            logits = model(input_ids=ids, attention_mask=mask).logits.float()
+            loss = compute_token_losses(logits[:, :-1], labels[:, 1:]).sum() / count
+            loss.backward()
+        change_gradients(model)
+        optimizer.step()
+        warmup.step()
+        optimizer.zero_grad()
+
+
+main()
