@@ -116,10 +116,15 @@ def _read_result(event: Event, check_name: str) -> CheckResult:
 
 
 def _collect_results(trial: Trial, index: int, measured: dict[tuple[int, str], CheckResult]) -> tuple[CheckResult, ...]:
-    """Return a trial's results in order; a check that raised what an earlier one did becomes a skip that says so."""
+    """Return a trial's results in order; a check that raised what an earlier one did becomes a skip that says so.
+
+    A result that is skipped without a reason is left out: the check does not apply to this model.
+    """
     results: list[CheckResult] = []
     for check in trial.select_checks():
         result = measured.get((index, check.name), CheckResult(check.name, "skipped", NOT_REACHED))
+        if result.outcome == "skipped" and not result.reason:
+            continue  # the check does not apply to the model
         earlier = next(
             (r for r in results if r.outcome == result.outcome == "raised" and r.reason == result.reason), None
         )

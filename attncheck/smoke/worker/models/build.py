@@ -68,7 +68,7 @@ def build_model(
         model = transformers.AutoModelForCausalLM.from_pretrained(
             source.weights, local_files_only=True, trust_remote_code=False, dtype=dtype, **attention_options
         )
-        return _prepare_for_training(model, dtype, device)
+        return prepare_for_training(model, dtype, device)
     try:
         config = shrink_config(source, max_tokens)
     except NotImplementedError as error:  # xlnet's and prophetnet's classes have fields that cannot be set
@@ -91,7 +91,7 @@ def build_model(
         _forget_loaded_implementation()
         raise
     _sharpen_sinks(model, seed)
-    return _prepare_for_training(model, dtype, device)
+    return prepare_for_training(model, dtype, device)
 
 
 _width_sets_head_dim_cache: dict[tuple[str, int], bool] = {}  # by the model's name and vocabulary size
@@ -115,7 +115,7 @@ def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -
     if key not in _width_sets_head_dim_cache:
         try:
             model = _instantiate_model(transformers, _reread(config), {"attn_implementation": "eager"}, 0)
-            _run_once(model)
+            run_once(model)
             _width_sets_head_dim_cache[key] = not has_configured_heads(model, config)
         except Exception as error:  # sizes that do not fit raise whatever the class comes upon
             uncut_error = _run_uncut(source)  # the same one is not for the width's sake
@@ -132,7 +132,8 @@ def _reread(config: Any) -> Any:
         return type(config).from_json_file(path)
 
 
-def _run_once(model: Any) -> None:
+def run_once(model: Any) -> None:
+    """Run a model forward on a row of four tokens; raise what its class raises."""
     tokens = torch.zeros(1, 4, dtype=torch.long, device=model.device)
     # Without memory transformers cannot see whether positions are packed documents'; with a mask it does not look.
     mask = {"attention_mask": torch.ones_like(tokens)} if tokens.is_meta else {}
@@ -143,7 +144,7 @@ def _run_once(model: Any) -> None:
 def _can_be_made(transformers: Any, config: Any, seed: int) -> bool:
     """Return whether a class takes so few heads: codegen wants four."""
     try:
-        _run_once(_instantiate_model(transformers, _reread(config), {"attn_implementation": "eager"}, seed))
+        run_once(_instantiate_model(transformers, _reread(config), {"attn_implementation": "eager"}, seed))
     except Exception:  # whatever the class comes upon
         return False
     return True
@@ -152,7 +153,7 @@ def _can_be_made(transformers: Any, config: Any, seed: int) -> bool:
 def check_cut(source: Architecture, model: nn.Module) -> None:
     """Raise `Unbuildable` if a small model does not run and the uncut one would: the cut is at fault."""
     try:
-        _run_once(model)
+        run_once(model)
     except Exception as error:  # whatever the class comes upon
         if _run_uncut(source) is None:
             raise Unbuildable(_blame_cut(source, error)) from None
@@ -188,13 +189,14 @@ def _run_uncut(source: Architecture) -> Exception | None:
             f"{describe_error(error)}; {repair}, or name another model"
         ) from None
     try:
-        _run_once(model)
+        run_once(model)
     except Exception as error:  # whatever the class comes upon
         return error
     return None
 
 
-def _prepare_for_training(model: Any, dtype: torch.dtype, device: Any) -> nn.Module:
+def prepare_for_training(model: Any, dtype: torch.dtype, device: Any) -> nn.Module:
+    """Return the model in a precision on a device, in train mode, with every dropout and jitter off."""
     prepared: nn.Module = model.to(dtype).to(device).train()
     switch_off_randomness(prepared)
     return prepared

@@ -44,7 +44,17 @@ MAX_STATE = 32
 def shrink_config(source: Architecture, max_tokens: int) -> Any:
     """Return a model's configuration, cut small, as transformers' own object. Raises `Unbuildable`."""
     full_config = read_full_config(source)
-    decoder, buildable = decoder_config(full_config), select_buildable_config(full_config)
+    return _shrink(source, full_config, select_buildable_config(full_config), max_tokens)
+
+
+def shrink_full_config(source: Architecture, max_tokens: int) -> Any:
+    """Return a multimodal model's whole configuration, its text part cut small. Raises `Unbuildable`."""
+    full_config = read_full_config(source)
+    return _shrink(source, full_config, full_config, max_tokens)
+
+
+def _shrink(source: Architecture, full_config: Any, buildable: Any, max_tokens: int) -> Any:
+    decoder = decoder_config(full_config)
     if source.document is SHAPES.get(source.name):
         _set_common_fields(decoder, max_tokens, source)
         return buildable

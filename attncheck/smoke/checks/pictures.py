@@ -1,0 +1,15 @@
+"""Pictures and text in one batch equal each document in isolation."""
+
+from attncheck.smoke import plan_changes
+from attncheck.smoke.checks import SmokeCheck, deciding_reason
+
+CHECK = SmokeCheck(
+    name="pictures",
+    title="pictures and text in a batch equal each document in isolation",
+    code="ATN358",
+    order=35,
+    applies=lambda plan: "",
+    worker="attncheck.smoke.worker.checks.pictures:run",
+    message=lambda result: f"pictures in a batch change the result: {deciding_reason(result)}",
+    changes=lambda plan, result: plan_changes.propose_implementations(plan),
+)

@@ -1,0 +1,199 @@
+"""Builds a small multimodal model of the job's own class: the text part cut as everywhere, the vision tower with it.
+
+Sizes are read from the configuration's fields, whose names the classes share; nothing is listed by model. What a class
+does not run at the tower's small width is built at the width of its configuration.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from attncheck.smoke.worker.models import build
+from attncheck.smoke.worker.models.architectures import Architecture, Unbuildable
+from attncheck.smoke.worker.models.fitting import describe_error, set_number
+from attncheck.smoke.worker.models.shrink import (
+    decoder_config,
+    iter_fewer_heads,
+    read_full_config,
+    shrink_full_config,
+)
+
+TOWER_LAYERS = 2  # one of them is behind `vision_feature_layer` -2
+TOWER_WIDTH, TOWER_HEADS = 64, 2
+PATCHES = 8  # of a side of the largest picture, 4 if it has less
+EXTRA_TOKENS = 48  # of the vocabulary, for markers of pictures, before the three special ones
+OUTPUT_WIDTH_FIELDS = ("out_hidden_size", "projection_dim")  # as wide as the decoder
+# How many tokens a picture has: in proportion to its area.
+TOKEN_COUNT_FIELDS = ("mm_tokens_per_image", "image_seq_length", "num_image_tokens")
+FEATURE_LAYER_FIELDS = ("vision_feature_layer", "vision_feature_layers")
+
+
+def is_multimodal(source: Architecture) -> bool:
+    """Return whether a configuration has a vision tower and transformers a class that learns text from pictures."""
+    import transformers
+
+    try:
+        config = read_full_config(source)
+    except Unbuildable:
+        return False
+    mapping = getattr(transformers.models.auto.modeling_auto, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", {})
+    return type(config) in mapping and getattr(config, "vision_config", None) is not None
+
+
+def build_multimodal_model(source: Architecture, implementation: str, max_tokens: int, seed: int) -> Any:
+    """Return the class of the job with a small tower, in float32 on the CPU, in train mode.
+
+    Raises `Unbuildable` if no small one runs, and what transformers raises for an implementation that it refuses.
+    """
+    import transformers
+
+    if source.name not in _small_configs:
+        _small_configs[source.name] = _find_small_config(source, max_tokens)
+    torch.manual_seed(seed)
+    options = {"attn_implementation": implementation} if implementation else {}
+    config = copy.deepcopy(_small_configs[source.name])
+    model = transformers.AutoModelForImageTextToText.from_config(config, **options)
+    _fill_zeros(model, seed)
+    return build.prepare_for_training(model, torch.float32, "cpu")
+
+
+def _fill_zeros(model: Any, seed: int) -> None:
+    """Give matrices that begin as zeros values: gemma3's projection of pictures is one, so that none would show."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.dim() > 1 and not bool(parameter.any()):
+            parameter.data.copy_(build.SHARP_STD * torch.randn(parameter.shape, generator=generator))
+
+
+_small_configs: dict[str, Any] = {}  # by the model's name: the first one that runs
+
+
+def _find_small_config(source: Architecture, max_tokens: int) -> Any:
+    import transformers
+
+    reason: Exception | None = None
+    for config in iter_small_configs(source, max_tokens):
+        try:
+            model = transformers.AutoModelForImageTextToText.from_config(
+                copy.deepcopy(config), attn_implementation="eager"
+            )
+            build.run_once(model)
+        except Exception as error:  # which is the class's own choice
+            reason = reason or error
+            continue
+        return config
+    raise Unbuildable(f"smoke cannot cut {source.name} with its tower small: {describe_error(reason or Exception())}")
+
+
+def iter_small_configs(source: Architecture, max_tokens: int) -> Iterator[Any]:
+    """Yield the configuration cut small with its tower: a narrow tower first, then one as wide as it was.
+
+    Of each the text part first has all heads, then fewer, as its class may derive the heads' size from the width.
+    """
+    former_width = getattr(decoder_config(read_full_config(source)), "hidden_size", 0)
+    for is_narrow in (True, False):
+        config = shrink_full_config(source, max_tokens)
+        for candidate in (copy.deepcopy(config), *iter_fewer_heads(config)):
+            text = decoder_config(candidate)
+            vars(text).pop("cut_from", None)
+            cut_tower(candidate, is_narrow, former_width)
+            set_markers(candidate, source)
+            for level in (candidate, text):
+                set_number(level, "initializer_range", build.SHARP_STD)
+            yield candidate
+
+
+def cut_tower(config: Any, is_narrow: bool, former_width: int) -> None:
+    """Cut a configuration's vision tower: its layers, the pictures' size, its width if it is to be narrow.
+
+    `former_width` is the hidden size that the text part had.
+    """
+    tower, text = config.vision_config, decoder_config(config)
+    for name in ("depth", "num_hidden_layers", "encoder_layers", "num_layers"):
+        set_number(tower, name, TOWER_LAYERS)
+    for name, value in list(vars(tower).items()):
+        if name.endswith(("_indexes", "_indices")) and isinstance(value, list):  # of layers
+            setattr(tower, name, [0])
+        elif name == "layer_types" and isinstance(value, list):
+            setattr(tower, name, value[:TOWER_LAYERS])
+    for name in FEATURE_LAYER_FIELDS:
+        layers = getattr(config, name, None)
+        if isinstance(layers, int):
+            setattr(config, name, _fit_layer(layers))
+        elif isinstance(layers, (list, tuple)):
+            setattr(config, name, [_fit_layer(layer) for layer in layers])
+    _cut_pictures(config, tower, text)
+    if is_narrow:
+        width = "embed_dim" if isinstance(getattr(tower, "embed_dim", None), int) else "hidden_size"
+        set_number(tower, width, TOWER_WIDTH)
+        for name in ("num_heads", "num_attention_heads"):
+            set_number(tower, name, TOWER_HEADS)
+        set_number(tower, "head_dim", TOWER_WIDTH // TOWER_HEADS)
+        set_number(tower, "intermediate_size", 2 * TOWER_WIDTH)
+        if width == "embed_dim":
+            set_number(tower, "hidden_size", text.hidden_size)
+    for level in (config, tower):
+        for name in OUTPUT_WIDTH_FIELDS:
+            set_number(level, name, text.hidden_size)
+    for level in (config, *vars(config).values()):  # a connector may have a configuration too
+        if level not in (tower, text) and getattr(level, "hidden_size", None) == former_width:
+            level.hidden_size = text.hidden_size
+
+
+def _fit_layer(layer: int) -> int:
+    return layer if -TOWER_LAYERS <= layer <= TOWER_LAYERS else -1
+
+
+def _cut_pictures(config: Any, tower: Any, text: Any) -> None:
+    """Make the largest picture PATCHES patches high and wide, and what follows from its size."""
+    former, patch = picture_side(tower), patch_side(tower)
+    if not former or not patch:
+        return
+    patches = PATCHES if former >= PATCHES * patch else PATCHES // 2
+    side = patches * patch
+    tower.image_size = type(tower.image_size)([side, side]) if not isinstance(tower.image_size, int) else side
+    for level in (config, text, tower):
+        for name in TOKEN_COUNT_FIELDS:
+            count = getattr(level, name, None)
+            if isinstance(count, int):
+                setattr(level, name, max(1, round(count * (patches / (former // patch)) ** 2)))
+        set_number(level, "image_size", side) if level is config else None
+    if getattr(config, "image_grid_pinpoints", None):
+        config.image_grid_pinpoints = [[side, side], [side, 2 * side]]
+
+
+def picture_side(tower: Any) -> int:
+    """Return how many pixels high a tower's pictures are, 0 if it takes any."""
+    size = getattr(tower, "image_size", 0) or 0
+    return int(size[0]) if isinstance(size, (list, tuple)) else int(size)
+
+
+def patch_side(tower: Any) -> int:
+    """Return how many pixels high a patch is, 0 if the tower has none."""
+    size = getattr(tower, "patch_size", 0) or 0
+    return int(size[0]) if isinstance(size, (list, tuple)) else int(size)
+
+
+def set_markers(config: Any, source: Architecture) -> None:
+    """Give each marker of pictures, video and sound its token in the small vocabulary."""
+    text = decoder_config(config)
+    names: dict[str, int] = {}
+    first = source.vocabulary_size - 3 - EXTRA_TOKENS
+    for level in (config, text, config.vision_config):
+        for name, value in list(vars(level).items()):
+            is_marker = name.endswith(("_token_id", "_token_index", "_start_id", "_end_id", "_newline_id"))
+            if is_marker and isinstance(value, int) and name not in ("pad_token_id", "bos_token_id", "eos_token_id"):
+                setattr(level, name, names.setdefault(name, first + len(names)))
+    set_number(config, "vocab_size", source.vocabulary_size)
+    set_number(config, "pad_token_id", source.pad_token_id)
+
+
+def image_token(config: Any) -> int:
+    """Return the token that a picture's features replace. Raises `Unbuildable` if the configuration has none."""
+    for name in ("image_token_id", "image_token_index"):
+        token = getattr(config, name, None)
+        if isinstance(token, int):
+            return token
+    raise Unbuildable(f"{type(config).__name__} names no token that a picture's features replace")
