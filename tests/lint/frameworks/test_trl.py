@@ -550,7 +550,7 @@ def test_a_batch_that_is_not_cut_has_a_mask_of_unknown_size() -> None:
 
 
 def test_text_has_no_token_types() -> None:
-    def read_with(model_type: str, transformers: str, command: str = SFT_COMMAND) -> list[tuple[str, str]]:
+    def read_with(model_type: str, transformers: str, command: str = SFT_COMMAND) -> list[tuple[str, ...]]:
         snapshot = with_model(with_package(h200(), "transformers", transformers), model_type=model_type)
         job = read_job(command, "1.0.0", snapshot)
         return [(problem.consequence, *problem.installs) for problem in job.problems if problem.installs]

@@ -70,12 +70,12 @@ def run(testbed: Testbed) -> CheckResult:
         measures += packed
     if unasked and not violations and not any(measure.beyond for measure in measures):
         return CheckResult("pictures", "skipped", unasked, tuple(measures), notes=tuple(bed.notes))
-    reservations = [*bed.find_reservations()]  # which adds notes
+    warnings = [*bed.find_warnings()]  # which adds notes
     return CheckResult(
         "pictures",
         measures=tuple(measures),
         violations=tuple(violations),
-        reservations=tuple(reservations),
+        warnings=tuple(warnings),
         notes=tuple(bed.notes),
     )
 
@@ -247,7 +247,7 @@ class PictureBed:
         if infinite:
             yield f"the gradient of {infinite[0]} is not finite in a batch of rows with and without pictures"
 
-    def find_reservations(self) -> Iterator[str]:
+    def find_warnings(self) -> Iterator[str]:
         """Yield that the class refuses a batch without pictures; note if that gives the tower no gradient."""
         texts = [document for document in self.documents if not document.pictures]
         batch = self.make_padded(texts)
