@@ -45,8 +45,8 @@ def run(evidence: Evidence) -> CheckResult:
     failure = "the margin between chosen and rejected answers does not grow" if is_of_pairs else "it does not learn"
     counts = [1] * len(losses) if is_mean or is_of_pairs else tokens
     slow = _explain_slowness(evidence, losses)
-    found = _find_impossible(losses, floor) if slow else _find_violations(losses, floor, bound, counts, failure)
-    violations = tuple(found)
+    judged = _find_impossible(losses, floor) if slow else _find_violations(losses, floor, bound, counts, failure)
+    violations = tuple(judged)
     if evidence.unstepped:
         violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
     if slow and not violations:

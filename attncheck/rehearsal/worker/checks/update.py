@@ -31,16 +31,16 @@ def run(evidence: Evidence) -> CheckResult:
     """Judge what the optimiser holds and does in each recorded step."""
     taken = evidence.taken
     violations = [*_find_mode(evidence), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken)]
-    meant: list[str] = []  # or not: nobody but the author knows
+    deliberate: list[str] = []  # or not: nobody but the author knows
     for number, record in enumerate(taken if not violations else (), 1):
         altered, unclear = _find_altered(record)
         violations += [f"step {number}: {text}" for text in (*altered, *_find_wrong_updates(record))]
-        meant = meant or [f"step {number}: {text}" for text in unclear]
+        deliberate = deliberate or [f"step {number}: {text}" for text in unclear]
         if violations:
             break
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
-    warnings += [*meant, *_find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
+    warnings += [*deliberate, *_find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
     if not violations and not seen:
@@ -106,16 +106,16 @@ def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
     at_step = {name: value for update in record.updates for name, value in update["gradients"].items()}
     held = {name for update in record.updates for name in update["weights"]}
     change = compare(clipped or record.gradients, at_step, held)
-    wrong, meant = judge_change(change, "before the step")
+    wrong, deliberate = judge_change(change, "before the step")
     if record.backward and record.world_size == 1:  # of several ranks the last backward leaves each with its own
         early = judge_change(compare(record.backward, record.gradients, held), "after the last backward")
-        wrong, meant = [*early[0], *wrong], [*early[1], *meant]
+        wrong, deliberate = [*early[0], *wrong], [*early[1], *deliberate]
     norms = [clip["limit"] for clip in record.clips if clip["kind"] == "clip_grad_norm_"]
-    if clipped is None or not norms or wrong or meant or record.unkept or not change.factors:
-        return wrong, meant
+    if clipped is None or not norms or wrong or deliberate or record.unkept or not change.factors:
+        return wrong, deliberate
     if abs(change.usual - 1.0) > ROUNDED_LIMIT and len(change.factors) == len(record.gradients):
         wrong = [f"the gradients are {change.usual:.4g} times what clipping to a norm of {norms[0]:g} makes of them"]
-    return wrong, meant
+    return wrong, deliberate
 
 
 def _clip_again(record: RankRecord) -> Gradients | None:
