@@ -119,6 +119,12 @@ def choose_stated(interpreter: Interpreter, target: str | None, snapshot: Snapsh
     return "" if _has_gpu(snapshot) else "all"
 
 
+def list_named(target: str | None) -> frozenset[str]:
+    """Return the names of the packages that a target gives a version, itself or in its files."""
+    parsed = parse_target(target or "")
+    return frozenset((*parsed.versions, *(name for file in parsed.files for name in file.versions)))
+
+
 def make_file_reader(sources: tuple[Source, ...]) -> Callable[[str], Source | None]:
     """Return a reader of the files that launches name: as given, else next to the script that names them."""
     sources_by_name = {source.name: source for source in sources}

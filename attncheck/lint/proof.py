@@ -32,8 +32,7 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     `own_programs` are the framework's commands and modules.
     """
     if not release.is_known:  # another release may do otherwise
-        problems = tuple(replace(problem, mild=problem.mild or not problem.universal) for problem in job.problems)
-        job = replace(job, problems=problems)
+        job = replace(job, problems=tuple(_soften_guesses(job)))
     program = launch.program
     written = launch.file.name if launch.file is not None and launch.file.kind == "python" else ""
     in_program = [unknown for unknown in job.unknown_settings if unknown.location.source == written]
@@ -52,9 +51,23 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     return replace(
         job,
         unknown_settings=tuple(_settle_by_program(job, launch, program)),
-        problems=tuple(_settle_problems(job, program)),
+        problems=tuple(_settle_problems(job, program, release)),
         remarks=(*job.remarks, remark),
     )
+
+
+def _soften_guesses(job: Job) -> Iterator[SettingProblem]:
+    """Yield the problems as warnings if they depend on a release that is guessed.
+
+    Whether an option is a switch changes from release to release (`bf16: bool | None`): a guess says nothing of it.
+    """
+    settings = (setting for setting in job.settings if setting.name.startswith("--") and not setting.value)
+    switches = {setting.location for setting in settings if setting.value_span == NOWHERE}
+    for problem in job.problems:
+        if problem.universal:
+            yield problem
+        elif problem.consequence != "refuses" or problem.location not in switches:
+            yield replace(problem, mild=True)
 
 
 def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: ChosenRelease) -> Iterator[UnknownSetting]:
@@ -64,14 +77,19 @@ def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: Cho
             yield replace(unknown, proof=f"{job.framework} {job.version}: its configuration takes no such argument")
 
 
-def _settle_problems(job: Job, program: Program) -> Iterator[SettingProblem]:
-    """Yield the problems; whether an option may have no value is decided by the program's own parser."""
+def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iterator[SettingProblem]:
+    """Yield the problems; which values an option takes, and whether it needs one, the program's own parser decides."""
     decided = set()
+    taken = {}  # a value that the program's parser takes, by where it is
     for setting in job.settings:
         option = program.options.get(setting.name.lstrip("-")) if setting.name.startswith("--") else None
+        if option is not None and setting.value in option.choices:
+            taken[setting.location] = repr(setting.value)
         if option is None or setting.value or setting.value_span != NOWHERE or not setting.known:
             continue
         decided.add(setting.location)
+        if not release.is_known and option.place.startswith(f"{job.framework} {job.version} "):
+            continue  # a class of a release that is guessed
         if option.kind == "bool?" or option.nargs in (1, "+"):
             evidence = (option.place or program.path,)
             text = f"{setting.name} has no value: "
@@ -79,8 +97,10 @@ def _settle_problems(job: Job, program: Program) -> Iterator[SettingProblem]:
             sets = {setting.name.lstrip("-"): "true"} if option.kind == "bool?" else {}
             yield SettingProblem("refuses", text, evidence, setting.location, sets, universal=True)
     for problem in job.problems:
-        if problem.consequence != "refuses" or problem.location not in decided:
-            yield _soften_problem(problem)
+        is_refused = problem.consequence == "refuses"
+        if is_refused and (problem.location in decided or taken.get(problem.location, "\0") in problem.message):
+            continue
+        yield _soften_problem(problem)
 
 
 def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:

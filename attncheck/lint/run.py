@@ -41,7 +41,7 @@ from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.script_links import ScriptLinks
-from attncheck.lint.stated_versions import StatedVersions, find_stated_versions
+from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_own_source
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
 
@@ -69,6 +69,7 @@ class Request:
     ignore: tuple[str, ...] = ()
     below_folders: tuple[Source, ...] = ()  # found there: those that start no training, or cannot be read, are counted
     stated: Literal["", "missing", "all"] = ""  # what the tree states counts: not, if a target names no other, alone
+    named: frozenset[str] = frozenset()  # packages that the target names: theirs may be the version that is here
     left_out: tuple[str, ...] = ()  # files below folders that are not read, with the reason: "data.json: larger than …"
 
 
@@ -115,8 +116,7 @@ class Linter:
         if not key:
             return self
         if key not in self.by_stated:
-            is_environment = self.request.stated == "all"  # what else is installed here is not the job's
-            snapshot = stated.apply(forget_packages(self.snapshot, NOT_STATED) if is_environment else self.snapshot)
+            snapshot = stated.apply(_keep_named(self.snapshot, self.request))
             self.by_stated[key] = replace(self, snapshot=snapshot, memory=RuleMemory(), stated=stated.files)
         return self.by_stated[key]
 
@@ -136,6 +136,16 @@ class Linter:
             )
             for launch in found_launches
         ]
+
+
+def _keep_named(snapshot: Snapshot, request: Request) -> Snapshot:
+    """Return the snapshot with the packages that a target names alone: a tree that states versions is not run here."""
+    forgotten = forget_packages(snapshot, NOT_STATED)
+    if request.stated == "all":
+        return forgotten
+    named = tuple(item for item in snapshot.distributions if not item.location or item.name in request.named)
+    torch = snapshot.torch if any(item.name == "torch" for item in named) else forgotten.torch
+    return replace(forgotten, distributions=named, torch=torch, gaps=snapshot.gaps)
 
 
 def run(
@@ -316,6 +326,8 @@ def _lint_launch(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
         )
         job = replace(job, stated_by=_list_stating_files(stated, distribution, request.version))
+        if not request.version and is_own_source(distribution, stated.get(distribution, "")):
+            job = replace(job, requires=())  # the tree's own requirements count, not those of the release of its number
         remember_secrets(launch, job)
         job = variables.with_variables(job, launch)
         located_job = _locate_in_host(job, launch)

@@ -36,6 +36,7 @@ STATED = re.compile(r"^(?:__version__|VERSION)\s*=\s*[\"']([^\"']+)", re.MULTILI
 PIN = re.compile(r"[\"']([A-Za-z][\w.-]*)\s*(?:\[[^\]]*\])?\s*==\s*(\d[\w.+-]*)[\"']")
 # A pin in a conda environment or an image: "- transformers==4.48.0", "- pytorch=2.5.1", "pip install trl==0.14".
 LINE_PIN = re.compile(r"(?:^|[\s\"'])([A-Za-z][\w.-]*)(?:\[[^\]]*\])?={1,2}(\d[\w.]*)(?=[\s\"'=]|$)", re.MULTILINE)
+COMMENT_LINE = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 LINE_FILES = ("environment.yml", "environment.yaml", "Dockerfile", "docker/Dockerfile")
 CONDA_NAMES = {"pytorch": "torch"}
 MAX_BYTES = 1 << 20
@@ -60,6 +61,11 @@ class StatedVersions:
         for name in self.files:
             snapshot = with_version(snapshot, name, self.versions.get(name, ""), self.allowed.get(name, ""))
         return snapshot
+
+
+def is_own_source(distribution: str, file: str) -> bool:
+    """Say whether a file that states a version is of the package's own source, and pins nothing from elsewhere."""
+    return any(file.endswith(path) for path in OWN_FILES.get(distribution, ()))
 
 
 def find_stated_versions(source: Source) -> StatedVersions:
@@ -112,7 +118,7 @@ def _iter_listed(folder: Path) -> Iterator[tuple[str, str, str, str]]:
         for package in dict.fromkeys((*packages.versions, *packages.allowed)):
             yield package, packages.versions.get(package, ""), packages.allowed.get(package, ""), name
     for file, pin in (("setup.py", PIN), *((name, LINE_PIN) for name in LINE_FILES)):
-        for match in pin.finditer(_read_text(folder / file)):
+        for match in pin.finditer(COMMENT_LINE.sub("", _read_text(folder / file))):
             if _is_version(match[2]):
                 name = match[1].lower().replace("_", "-")
                 yield CONDA_NAMES.get(name, name), match[2], "", file

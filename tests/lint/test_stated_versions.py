@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
+from attncheck.core.facts import Known
+from attncheck.core.report import Report
 from attncheck.core.results.lint import launches_of
 from attncheck.doctor.target import apply_target, parse_target
 from attncheck.lint import run
-from attncheck.lint.inputs import make_file_reader
+from attncheck.lint.inputs import list_named, make_file_reader
 from attncheck.lint.sources import read_source
 from attncheck.lint.stated_versions import find_stated_versions
 from tests.lint import launches
@@ -17,6 +20,13 @@ from tests.lint.programs.trees import write_tree
 
 ENVIRONMENT = launches.make_environments()["laptop"]
 VERL = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m\n"
+
+
+def lint_tree(folder: Path, target: str) -> Report:
+    source = read_source(str(folder / "run.sh"))
+    request = run.Request((source,), stated="missing" if target else "all")
+    snapshot = apply_target(ENVIRONMENT, parse_target(target)) if target else ENVIRONMENT
+    return run.run(snapshot, request, launches.read_model, make_file_reader((source,)))
 
 
 @pytest.mark.parametrize(
@@ -35,6 +45,7 @@ VERL = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=m\n"
         ({"environment.yml": "dependencies:\n  - pytorch=2.5.1=py3.11_cuda\n"}, "torch", "2.5.1"),
         ({"Dockerfile": "RUN pip install 'trl[peft]==0.14.0' \\\n  vllm==0.7.2\n"}, "vllm", "0.7.2"),
         ({"Dockerfile": "RUN pip install trl>=0.14.0\nENV A=1.0\n"}, "trl", ""),
+        ({"setup.py": "# such as:\n#   trl: 'trl==0.9.4'\nsetup(install_requires=['trl'])"}, "trl", ""),
     ],
 )
 def test_what_a_tree_states(tmp_path: Path, files: dict[str, str], name: str, version: str) -> None:
@@ -57,8 +68,31 @@ def test_what_a_target_does_not_name_is_as_the_tree_states_it(
 ) -> None:
     tree = {"verl/version/version": "0.7.0.dev", "requirements.txt": "transformers==4.56.1", "run.sh": VERL}
     write_tree(tmp_path, {**tree, ".git/HEAD": ""})
-    snapshot = apply_target(ENVIRONMENT, parse_target(target)) if target else ENVIRONMENT
-    source = read_source(str(tmp_path / "run.sh"))
-    request = run.Request((source,), stated="missing" if target else "all")
-    [launch] = launches_of(run.run(snapshot, request, launches.read_model, make_file_reader((source,))))
+    [launch] = launches_of(lint_tree(tmp_path, target))
     assert (launch.job.version, launch.job.stated_by) == (version, files)
+
+
+@pytest.mark.parametrize(
+    ("statement", "count"),
+    [({"openrlhf/version.py": "__version__ = '0.9.1'"}, 0), ({"setup.py": "'openrlhf==0.9.1'"}, 1)],
+)
+def test_a_fork_requires_what_its_own_tree_states(tmp_path: Path, statement: dict[str, str], count: int) -> None:
+    command = "deepspeed --module openrlhf.cli.train_sft --pretrain m --dataset d\n"
+    tree = {**statement, "requirements.txt": "transformers==4.40.2\n", "run.sh": command, ".git/HEAD": ""}
+    write_tree(tmp_path, tree)
+    report = lint_tree(tmp_path, "h100x8")
+    assert [launch.job.version for launch in launches_of(report)] == ["0.9.1"]
+    assert len([finding for finding in report.findings if finding.code == "ATN453"]) == count
+
+
+def test_what_is_installed_here_is_not_the_tree_s(tmp_path: Path) -> None:
+    tree = {"requirements.txt": "trl==0.12.2\n", "run.sh": "trl sft --model_name_or_path m\n", ".git/HEAD": ""}
+    write_tree(tmp_path, tree)
+    source = read_source(str(tmp_path / "run.sh"))
+    snapshot = apply_target(launches.make_environments()["h200"], parse_target("h100x8,flash-attn=2.8.3"))
+    assert snapshot.version("transformers") == Known(Version("5.15.0"))
+    assert list_named("h100x8,flash-attn=2.8.3") == {"flash-attn"} and not list_named(None)
+    linter = run.Linter(
+        snapshot, run.Request((source,), stated="missing", named=frozenset({"flash-attn"})), launches.read_model
+    )
+    assert {item.name for item in linter.at_tree(source).snapshot.distributions} == {"trl", "flash-attn"}

@@ -245,6 +245,34 @@ def lint_text(folder: Path, program: str, command: str, target: str = "h100x8,tr
     return run.run(snapshot, run.Request((source,)), launches.read_model, make_file_reader((source,)))
 
 
+GRPO = """
+from trl import GRPOConfig, GRPOTrainer, TrlParser
+TrlParser((GRPOConfig,)).parse_args_and_config()
+GRPOTrainer()
+"""
+
+
+@pytest.mark.parametrize(("target", "count"), [("h100x8", 0), ("h100x8,trl=0.26.2,transformers=4.57.6", 1)])
+def test_the_class_of_a_guessed_release_refuses_no_switch(tmp_path: Path, target: str, count: int) -> None:
+    command = "python train.py --output_dir o --max_prompt_length 8 --bf16 --logging_steps 1"
+    report = lint_text(tmp_path, GRPO, command, target)
+    assert len([finding for finding in report.findings if finding.code == "ATN441"]) == count
+
+
+def test_the_choices_of_a_fork_are_its_own(tmp_path: Path) -> None:
+    program = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--pretrain')\n"
+        "parser.add_argument('--policy_loss_type', choices=['ppo', 'mine'])\nparser.parse_args()\n"
+    )
+    write_tree(tmp_path, {"openrlhf/__init__.py": "", "openrlhf/cli/__init__.py": ""})
+    (tmp_path / "openrlhf/cli/train_ppo_ray.py").write_text(program)
+    for value, count in (("mine", 0), ("other", 1)):
+        command = f"python -m openrlhf.cli.train_ppo_ray --pretrain m --policy_loss_type {value}"
+        report = lint_text(tmp_path, program, command, "h100x8,openrlhf=0.9.1")
+        messages = [finding.message for finding in report.findings if finding.code == "ATN441"]
+        assert len([message for message in messages if "policy_loss_type" in message]) == count
+
+
 OWN_FILE = """
 import argparse
 import yaml

@@ -105,7 +105,7 @@ def lint(
         stated = inputs.choose_stated(interpreter, target, snapshot)
         return lint.run(
             snapshot,
-            replace(request, stated=stated),
+            replace(request, stated=stated, named=inputs.list_named(target)),
             read_model,
             read_file,
             inputs.make_readers(given),

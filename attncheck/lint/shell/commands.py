@@ -44,6 +44,9 @@ FOLDER_OF_VARIABLE = re.compile(
     r'\s*(?P<command>cd|dirname|realpath|readlink -f) "?\$\{?(?P<name>[A-Za-z_]\w*)\}?(?P<rest>[\w./-]*)"?'
     r"(?P<tail> ?(?:&&|;) ?pwd(?: -P)?)?\s*"
 )
+# ID=$(sbatch --parsable train.sh), OUT="$(kubectl exec pod -- bash -c "$CMD")"
+STARTS_JOB = "sbatch|srun|ray job submit|kubectl exec|ssh|torchrun|accelerate launch|deepspeed"
+STARTED_JOB = re.compile(rf'\w+="?\$\(((?:\s*\w+=\S+)*\s*(?:{STARTS_JOB})\s.*)\)"?', re.DOTALL)
 MAX_CHOICES = 4
 MAX_NESTING = 8  # scripts within scripts, and functions that call functions
 MAX_SCRIPTS = 20  # files that one script reads in
@@ -119,6 +122,7 @@ class _CommandCollector(ScriptInterpreter):
             assignment_count += 1
         if assignment_count == len(command.words):
             for index in range(assignment_count):
+                self._parse_substitution(command.words[index])
                 self._apply_assignment(command, index, exported=self.state.exports_all)
             return
         assignments = dict(self._parse_assignment(word) for word in command.words[:assignment_count])
@@ -183,6 +187,16 @@ class _CommandCollector(ScriptInterpreter):
         self.state.shells += 1
         shell = (*self.shell, self.state.shells if carried.inherits else -self.state.shells)
         self._parse_nested(carried.segments, scope, (*self.prefix, *carried.prefix), shell)
+
+    def _parse_substitution(self, word: tuple[int, int]) -> None:
+        """Parse the job that `ID=$(sbatch --parsable train.sh)` starts, in a shell of its own."""
+        match = STARTED_JOB.fullmatch(self.raw, *word)
+        if match is None:
+            return
+        self.state.shells += 1
+        scope = replace(self.scope, variables=dict(self.scope.variables))
+        shell = (*self.shell, self.state.shells)
+        self._parse_nested(self.text.segments_between(*match.span(1)), scope, self.prefix, shell)
 
     def _source_file(self, arguments: Sequence[Field], offset: int) -> None:
         """Parse a file that is read into this shell: what it sets counts from here on; its words are nowhere here."""

@@ -99,6 +99,19 @@ def test_what_it_takes(more: str, version: str, before: str) -> None:
     assert read_command(more, version=version, before=before).problems == ()
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("cd /opt/nemo-rl && python examples/run_grpo.py --config /w/c.yaml", "nemo-rl"),
+        ("/opt/nemo_rl_venv/bin/python examples/run_grpo_math.py --config /w/c.yaml", "nemo-rl"),
+        ('O=$(ssh pod "cd /opt/nemo-rl && python examples/run_sft.py --config /w/c.yaml")', "nemo-rl"),
+        ("python examples/run_grpo.py --config /w/c.yaml", "trl"),
+    ],
+)
+def test_where_its_script_runs_tells_whose_it_is(command: str, name: str) -> None:
+    assert find_name(find_launches(Source("run.sh", command, "shell"), lambda path: None)[-1]) == name
+
+
 def test_it_is_told_from_other_programs() -> None:
     assert find_name(parse_command()) == "nemo-rl"
     assert find_name(parse_launch(PARENT, "yaml")) == "nemo-rl"

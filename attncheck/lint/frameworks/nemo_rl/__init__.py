@@ -27,6 +27,7 @@ from attncheck.lint.frameworks.nemo_rl.settings import NemoSettings, parse_launc
 TRAINERS = ("grpo", "sft", "dpo", "rm", "ppo", "distillation")
 BACKENDS = ("policy.dtensor_cfg.", "policy.megatron_cfg.", "cluster.gpus_per_node")
 SCRIPT = re.compile(r"(?:^|[/.])run_(?:vlm_)?(" + "|".join(TRAINERS) + r")(?:_\w+)?(?:\.py)?$")
+OWN_PLACE = re.compile(r"(?:^|/)nemo[-_]rl", re.IGNORECASE)  # cd /opt/nemo-rl, /opt/nemo_rl_venv/bin/python
 MODULE = re.compile(r"nemo_rl\.algorithms\.(" + "|".join(TRAINERS) + r")\b")
 PRECISIONS: Mapping[str, Precision] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 KEY_NAMES: Mapping[Key, tuple[str, ...]] = {
@@ -50,6 +51,9 @@ def detect_trainer(launch: Launch) -> str:
     module = MODULE.match(launch.words[0].text) if launch.words else None
     if module:
         return module[1]
+    places = (launch.folder, *(word.text for word in launch.launcher_words))
+    if script and launch.trainers is None and any(map(OWN_PLACE.search, places)):
+        return script[1]
     if script and is_policy and (is_whole or launch.file is None or "defaults" in names):
         return script[1]
     return next((name for name in TRAINERS if any(key.startswith(f"{name}.") for key in names)), "") if is_whole else ""
