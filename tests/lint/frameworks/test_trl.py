@@ -538,7 +538,7 @@ def test_images_are_cut_at_the_default_length() -> None:
 def test_data_parallel_divides_by_the_replicas() -> None:
     command = "python trl/scripts/sft.py --model_name_or_path a/b"
     wrong = with_package(h200x2(), "transformers", "4.56.2")
-    assert "1/2 of the right" in read_job(command, "0.21.0", wrong).problems[0].message
+    assert "about 1/2 of" in read_job(command, "0.21.0", wrong).problems[0].message
     assert not read_job(command, "0.24.0", with_package(h200x2(), "transformers", "4.57.6")).problems
     assert not read_job(f"CUDA_VISIBLE_DEVICES=0 {command}", "0.21.0", wrong).problems
     assert not read_job(f"torchrun --nproc-per-node 2 {command[7:]}", "0.21.0", wrong).problems
@@ -550,7 +550,7 @@ def test_a_batch_that_is_not_cut_has_a_mask_of_unknown_size() -> None:
 
 
 def test_text_has_no_token_types() -> None:
-    def read_with(model_type: str, transformers: str, command: str = SFT_COMMAND) -> list[tuple[str, str]]:
+    def read_with(model_type: str, transformers: str, command: str = SFT_COMMAND) -> list[tuple[str, ...]]:
         snapshot = with_model(with_package(h200(), "transformers", transformers), model_type=model_type)
         job = read_job(command, "1.0.0", snapshot)
         return [(problem.consequence, *problem.installs) for problem in job.problems if problem.installs]
