@@ -29,6 +29,7 @@ from attncheck.core.environment import (
     RuntimeLibrary,
     Torch,
 )
+from attncheck.core.experiments import Experiments
 from attncheck.core.facts import Absent, Fact, Known, MissingFact, Unreadable
 from attncheck.core.job import Job
 from attncheck.core.links import UnresolvedName
@@ -66,6 +67,7 @@ class Snapshot:
     links: Fact[tuple[UnresolvedName, ...]] = Absent(NOT_ASKED)  # what packages, a launch's scripts take and is gone
     runtime_libraries: tuple[RuntimeLibrary, ...] = ()  # empty: not looked for
     builds: tuple[ExtensionBuild, ...] = ()  # of packages that say how they were built
+    experiments: Fact[Experiments] = Absent(NOT_ASKED)  # with the installed trainers: doctor --deep
     gaps: PackageGaps = PackageGaps()  # what is not known of the packages, where this is no environment that was read
     schema_version: int = SCHEMA_VERSION
 

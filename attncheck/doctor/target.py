@@ -140,6 +140,7 @@ def forget_packages(snapshot: Snapshot, reason: str) -> Snapshot:
         imports=Absent(NOT_PROBED),
         interfaces=Absent(NOT_PROBED),
         links=Absent(NOT_PROBED),
+        experiments=Absent(NOT_PROBED),
         gaps=PackageGaps(reason),
     )
 

@@ -90,6 +90,7 @@ def collect_lint_snapshot(
     An environment that holds nothing of a training stack (a pre-commit hook's, pipx's) is not the job's, unless the
     user names it: what is alongside attncheck there is no witness of what the job will have.
     """
+    from attncheck.doctor.experiments.run import find_kept_experiments
     from attncheck.doctor.probes.collect import collect_snapshot
 
     parsed_target = parse_target(target) if target is not None else None
@@ -97,6 +98,7 @@ def collect_lint_snapshot(
     snapshot = collect_snapshot(interpreter.python, lanes, None, None, seconds, report_progress, interpreter.selection)
     if parsed_target:
         return apply_target(snapshot, parsed_target)
+    snapshot = replace(snapshot, experiments=find_kept_experiments(snapshot))
     is_named = interpreter.selection.selected_by == "--python"
     if not is_named and not has_stack(snapshot):
         return forget_environment(snapshot)

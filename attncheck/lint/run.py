@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -354,9 +355,32 @@ def _lint_launch(
             break
         corrected_launch = reread
         corrected_report = judge(corrected_launch)[1]
+
+    @cache
+    def breaks_something(fix_sets: tuple[tuple[str, str], ...]) -> bool:
+        """Return whether the launch with these settings alone changed has an error or warning that it lacked."""
+        tried_edits = found_launch.framework.write(found_launch.launch, _only_renamed(job), dict(fix_sets))
+        tried = reread_launch(found_launch, tried_edits, read_file)
+        if tried is None or not found_launch.framework.trainer(tried):
+            return False
+        return _adds_problem(report.findings, judge(tried)[1].findings)
+
+    def vet_fixes(finding: Finding) -> Finding:
+        """Return the finding less the fixes that bring another problem; the first ones of errors were tried above."""
+        is_tried = finding.severity == "error" and bool(edits)
+        kept = tuple(
+            fix
+            for number, fix in enumerate(finding.fixes)
+            if not fix.sets or (is_tried and number == 0) or not breaks_something(tuple(sorted(fix.sets.items())))
+        )
+        return replace(finding, fixes=kept)
+
+    vets = _is_editable(found_launch.launch)
     findings = add_ends(
         (
-            _complete_fixes(finding, found_launch, job, corrected_report if edits else None)
+            _complete_fixes(
+                vet_fixes(finding) if vets else finding, found_launch, job, corrected_report if edits else None
+            )
             for finding in report.findings
         ),
         found_launch.launch,
@@ -505,6 +529,13 @@ def _complete_fixes(finding: Finding, found_launch: FoundLaunch, job: Job, corre
             fix = replace(fix, proven=PROOF)
         fixes.append(fix)
     return replace(finding, fixes=tuple(fixes))
+
+
+def _adds_problem(before: Iterable[Finding], after: Iterable[Finding]) -> bool:
+    """Return whether some code has more errors and warnings afterwards than before."""
+    counts = Counter(finding.code for finding in before)
+    added = Counter(finding.code for finding in after if finding.severity != "note")
+    return any(count > counts[code] for code, count in added.items())
 
 
 PROOF = "the corrected launch, linted again, is without it"

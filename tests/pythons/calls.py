@@ -56,6 +56,7 @@ CALLS = (
     Call("determinism model --repeat 2", 3),
     Call("diff facts.json other.json", 0, True),
     Call("doctor model --lane static --timeout 20", 1),
+    Call("doctor --lane static --deep --select ATN459", 0),
     Call("doctor --facts facts.json --select ATN140 --output markdown=report.md", 1, True),
     Call("doctor --facts facts.json --target h100x8", 1, True),
     Call("explain ATN140", 0, True),

@@ -62,6 +62,12 @@ TryPackages = Annotated[
         EXAMINE, "--try-packages", help="Install the repair's packages into a temporary folder and judge the result."
     ),
 ]
+Deep = Annotated[
+    bool,
+    option(
+        EXAMINE, "--deep", help="Run micro-experiments with the installed trainers: gradients by division, batch keys."
+    ),
+]
 Progress = Callable[[str], None]
 
 
@@ -80,6 +86,7 @@ def doctor(
     ring_size: RingSize = None,
     rendezvous_timeout: Rendezvous = None,
     try_packages: TryPackages = False,
+    deep: Deep = False,
     verbose: Verbose = False,
 ) -> None:
     """Say what is broken in an environment, and how to fix it.
@@ -95,13 +102,19 @@ def doctor(
     engine.check_codes((*policy.select, *policy.ignore))
     if nodes.is_cluster:
         refuse_with_cluster(
-            facts=facts, target=target, ring_size=ring_size, try_packages=try_packages, online=online,
+            facts=facts, target=target, ring_size=ring_size, try_packages=try_packages, online=online, deep=deep,
             rendezvous_timeout=rendezvous_timeout,
         )  # fmt: skip
         write_and_exit(writer, examine_nodes(nodes, python, lane or (), model, policy), verbose, policy)
     if facts is not None:
         refuse_with_facts(
-            MODEL=model, python=python, lane=lane, online=online, ring_size=ring_size, try_packages=try_packages
+            MODEL=model,
+            python=python,
+            lane=lane,
+            online=online,
+            ring_size=ring_size,
+            try_packages=try_packages,
+            deep=deep,
         )
         interpreter, snapshot = None, read_facts(facts)
     else:
@@ -111,7 +124,14 @@ def doctor(
         refuse_with_target(lane or (), ring_size)
         if try_packages:
             raise BadUsage("--try-packages imports packages here: it says nothing about a --target")
+        if deep:
+            raise BadUsage("--deep runs the trainers that are installed here: it says nothing about a --target")
         snapshot = apply_target(snapshot, parse_target(target))
+    if deep and interpreter is not None:
+        from attncheck.doctor.experiments.run import add_experiments
+
+        examined = interpreter.python
+        snapshot = with_progress(lambda report_progress: add_experiments(snapshot, examined, report_progress))
     report = engine.run_rules(snapshot, needs_of_profile(policy.profile, snapshot), policy.select, policy.ignore)
     if ring_size is None or interpreter is None:
         require_ring(rendezvous_timeout=rendezvous_timeout)

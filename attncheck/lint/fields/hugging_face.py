@@ -221,7 +221,7 @@ def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -
     if gpus and constraint is not None:
         yield SettingProblem(
             "wrong",
-            f"one process with {gpus} GPUs uses nn.DataParallel: gradients are 1/{gpus} of the right ones",
+            f"one process with {gpus} GPUs uses nn.DataParallel: gradients are about 1/{gpus} of the right ones",
             (constraint.evidence,),
             launch.words[0].location,
             advice="start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0",

@@ -16,7 +16,7 @@ from attncheck.core.facts import Known
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch, Source
 from attncheck.core.snapshot import Snapshot
-from attncheck.lint import launches
+from attncheck.lint import launches, run
 from attncheck.lint.fields.names import build_parser_options
 from attncheck.lint.fields.releases import list_releases
 from attncheck.lint.files import editing
@@ -532,13 +532,14 @@ def test_images_are_cut_at_the_default_length() -> None:
     problem = read_job(command, "0.23.0").problems[0]
     assert problem.mild and problem.sets == {"max_length": "32768"}
     assert not read_job(command + " --max_length 4096", "0.23.0").problems
+    assert not read_job(command, "0.24.0").problems, "whose example sets None"
     assert not read_job(SFT_COMMAND, "0.23.0").problems
 
 
 def test_data_parallel_divides_by_the_replicas() -> None:
     command = "python trl/scripts/sft.py --model_name_or_path a/b"
     wrong = with_package(h200x2(), "transformers", "4.56.2")
-    assert "1/2 of the right" in read_job(command, "0.21.0", wrong).problems[0].message
+    assert "about 1/2 of" in read_job(command, "0.21.0", wrong).problems[0].message
     assert not read_job(command, "0.24.0", with_package(h200x2(), "transformers", "4.57.6")).problems
     assert not read_job(f"CUDA_VISIBLE_DEVICES=0 {command}", "0.21.0", wrong).problems
     assert not read_job(f"torchrun --nproc-per-node 2 {command[7:]}", "0.21.0", wrong).problems
@@ -559,3 +560,19 @@ def test_text_has_no_token_types() -> None:
     assert not read_with("gemma3", "5.6.0") and not read_with("gemma3", "4.57.6")
     assert not read_with("gemma3_text", "5.5.0"), "the class of text alone takes none"
     assert not read_with("gemma3", "5.5.0", "accelerate launch examples/scripts/sft_vlm.py --model_name_or_path a/b")
+
+
+def test_a_fix_that_brings_another_problem_is_not_offered() -> None:
+    command = "accelerate launch --num_processes 8 examples/scripts/sft_vlm.py --model_name_or_path a/b "
+    command += "--per_device_train_batch_size 2 --attn_implementation flash_attention_2 --max_length 4096"
+    pictures = with_model(with_package(h200(), "trl", "0.23.0"), towers=(object(),))
+
+    def list_fixes(snapshot: Snapshot) -> list[tuple[str, int]]:
+        request = run.Request((Source("run.sh", command, "shell"),))
+        report = run.run(snapshot, request, lambda name: snapshot.model, lambda path: None)
+        return [(finding.code, len(finding.fixes)) for finding in report.findings if finding.code == "ATN820"]
+
+    assert list_fixes(pictures) == [("ATN820", 0)], "packing is refused for vision models"
+    text = with_model(with_package(h200(), "trl", "0.23.0"))
+    command = command.replace("sft_vlm", "sft")
+    assert list_fixes(text) == [("ATN820", 1)]

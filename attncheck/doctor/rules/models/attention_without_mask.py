@@ -38,18 +38,25 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message=f"attn_implementation {name!r} has no mask function: its layers get attention_mask=None",
             evidence=(f"{where}; ALL_MASK_ATTENTION_FUNCTIONS does not",),
-            fixes=(Fix("register the masks of sdpa for it", "edit", write_registration(name)),),
+            fixes=(Fix(f"register the masks of {find_template(name)} for it", "edit", write_registration(name)),),
             subject=name,
             predicted=not _is_requested(snapshot, name),
         )
 
 
+def find_template(name: str) -> str:
+    """Return the implementation whose masks a kernel of this name takes: a flash kernel wants the 2-D mask."""
+    return "flash_attention_2" if "flash" in name else "sdpa"
+
+
 def write_registration(name: str) -> str:
-    """Return the lines that give the implementation `name` the masks of sdpa."""
+    """Return the lines that give the implementation `name` the masks of one that takes the same."""
+    template = find_template(name)
+    other = "2-D mask: flash_attention_2's" if template == "sdpa" else "4-D mask: sdpa's"
     return (
         "from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS\n"
-        f'ALL_MASK_ATTENTION_FUNCTIONS.register("{name}", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])'
-        "  # a kernel that takes a 2-D mask: flash_attention_2's"
+        f'ALL_MASK_ATTENTION_FUNCTIONS.register("{name}", ALL_MASK_ATTENTION_FUNCTIONS["{template}"])'
+        f"  # a kernel that takes a {other}"
     )
 
 

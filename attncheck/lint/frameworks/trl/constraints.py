@@ -63,9 +63,9 @@ ULYSSES_WITHOUT_POSITIONS = (  # accelerate has sp_size since 1.12; read in 1.9.
     Constraint("trl 1.10.0 trainer/sft_trainer.py:484; 1.11.0:1390-1398 gives them", FIRST, "1.11",
                "Sequence parallelism (Ulysses/ALST) … requires `position_ids` in every batch"),
 )  # fmt: skip
-CUT_IMAGE_TOKENS = (
-    Constraint("trl 0.23.0 trainer/sft_trainer.py:384-388 (input_ids[:, : self.max_length])", "0.22",
-               quote="Image features and image tokens do not match"),
+CUT_IMAGE_TOKENS = (  # since 0.24 TRL's own examples set max_length to None
+    Constraint("trl 0.23.0 trainer/sft_trainer.py:384-388 (input_ids[:, : self.max_length])", "0.22", "0.24",
+               "Image features and image tokens do not match"),
 )  # fmt: skip
 DATA_PARALLEL_TRAINERS = ("sft", "dpo", "kto", "grpo", "rloo", "distillation")
 DATA_PARALLEL = (Constraint(f"{SFT}:1118, and in each of these trainers", "1.15", quote="`nn.DataParallel`"),)

@@ -1,0 +1,54 @@
+"""What micro-experiments with the installed trainers measured, on a CPU: plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TOLERANCE = 0.02  # relative: float32 over one tiny model differs by 1e-6
+
+
+@dataclass(frozen=True)
+class GradientMeasurement:
+    """The gradient of one optimiser step on two documents of unequal length, by how the batch was divided.
+
+    `ratio` is its norm over that of the summed loss divided by all tokens, `cosine` the cosine of the angle between the
+    two, `logged_ratio` the trainer's own logged norm over the same (0: nothing was logged).
+    """
+
+    trainer: str  # "transformers", "trl"
+    division: str  # "one batch", "two micro-batches", "two replicas"
+    ratio: float = 0.0
+    cosine: float = 0.0
+    logged_ratio: float = 0.0
+    error: str = ""  # why nothing was measured
+
+    @property
+    def points_elsewhere(self) -> bool:
+        """Whether the gradient has another direction than the right one."""
+        return not self.error and self.cosine < 1 - TOLERANCE
+
+
+@dataclass(frozen=True)
+class BatchMeasurement:
+    """The keys of a trainer's first batch, by layout and attention."""
+
+    trainer: str
+    layout: str  # "padded", "packing", "padding_free"
+    attention: str
+    keys: tuple[str, ...] = ()
+    separates: bool = False  # whether the batch says where the documents of a row begin; of padded rows always
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Experiments:
+    """All that was measured, and what could not be."""
+
+    gradients: tuple[GradientMeasurement, ...] = ()
+    batches: tuple[BatchMeasurement, ...] = ()
+    lost: tuple[str, ...] = ()  # experiments without an answer, with the reason
+
+    def baseline(self, trainer: str) -> GradientMeasurement | None:
+        """Return the measurement of the undivided batch, None if there is none."""
+        measured = (item for item in self.gradients if item.trainer == trainer and item.division == "one batch")
+        return next((item for item in measured if not item.error and item.ratio > 0), None)

@@ -1,0 +1,120 @@
+"""Runs the micro-experiments, or takes what an earlier run of the same packages measured."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import attncheck
+from attncheck.core import codec
+from attncheck.core.experiments import BatchMeasurement, Experiments, GradientMeasurement
+from attncheck.core.facts import Absent, Fact, Known
+from attncheck.core.io.private_folder import cache_folder
+from attncheck.core.snapshot import Snapshot
+from attncheck.workers.child import Child, ChildResult, wait_for_children
+
+PACKAGE = "attncheck_experiments"
+PROGRAM = Path(__file__).parent / "worker" / "main.py"
+EXPERIMENTS = {"gradients": "dividing a batch", "keys": "the keys of a batch"}
+NEEDED = ("torch", "transformers", "accelerate")
+SECONDS = 240.0  # for all: the first import of torch may take a minute on a cold disk
+MAX_BYTES = 1 << 20
+
+
+def add_experiments(
+    snapshot: Snapshot, python: str | None, report_progress: Callable[[str], None] = lambda text: None
+) -> Snapshot:
+    """Return the snapshot with what the installed trainers do; an experiment without an answer is among the lost."""
+    missing = [name for name in NEEDED if not snapshot.lists(name)]
+    if missing:
+        return replace(snapshot, experiments=Absent(f"{', '.join(missing)} not installed: no Trainer runs here"))
+    path = _kept_path(snapshot)
+    kept = _read_kept(path)
+    if kept is None:
+        report_progress(f"running micro-experiments: {', '.join(EXPERIMENTS.values())}")
+        kept = _run(python or sys.executable)
+        if not kept.lost:
+            _keep(path, kept)
+    lost = tuple(f"experiment: {reason}" for reason in kept.lost)
+    return replace(snapshot, experiments=Known(kept), lost=(*snapshot.lost, *lost))
+
+
+def find_kept_experiments(snapshot: Snapshot) -> Fact[Experiments]:
+    """Return what an earlier `doctor --deep` of these packages measured."""
+    kept = _read_kept(_kept_path(snapshot))
+    return Known(kept) if kept is not None else Absent("nothing was measured: attncheck doctor --deep does")
+
+
+def _run(python: str) -> Experiments:
+    sources = {PACKAGE: "", f"{PACKAGE}.main": PROGRAM.read_text(encoding="utf-8")}
+    deadline = time.monotonic() + SECONDS
+    measured: dict[str, list[dict[str, Any]]] = {}
+    lost = []
+    for name, title in EXPERIMENTS.items():  # one after another: each imports torch
+        message = {"package": PACKAGE, "sources": sources, "call": name, "request": {}}
+        result = wait_for_children([Child(python, name, message)], deadline)[name]
+        measurements = _read_measurements(result)
+        if measurements is None:
+            lost.append(f"{title}: {result.describe_failure()}")
+        measured[name] = measurements or []
+    return Experiments(
+        tuple(_read_gradient(item) for item in measured["gradients"]),
+        tuple(_read_batch(item) for item in measured["keys"]),
+        tuple(lost),
+    )
+
+
+def _read_measurements(result: ChildResult) -> list[dict[str, Any]] | None:
+    answer = result.answer if isinstance(result.answer, dict) else {}
+    measurements = answer.get("measurements")
+    return measurements if isinstance(measurements, list) else None
+
+
+def _read_gradient(item: Mapping[str, Any]) -> GradientMeasurement:
+    numbers = {name: float(item.get(name) or 0.0) for name in ("ratio", "cosine")}
+    logged, error = float(item.get("logged") or 0.0), str(item.get("error", ""))
+    return GradientMeasurement(str(item["trainer"]), str(item["division"]), **numbers, logged_ratio=logged, error=error)
+
+
+def _read_batch(item: Mapping[str, Any]) -> BatchMeasurement:
+    keys, error = tuple(map(str, item.get("keys", ()))), str(item.get("error", ""))
+    names = (str(item["trainer"]), str(item["layout"]), str(item["attention"]))
+    return BatchMeasurement(*names, keys, bool(item.get("separates")), error)
+
+
+def _kept_path(snapshot: Snapshot) -> Path | None:
+    """Return the file that keeps the measurements of these packages, None if nothing may be kept."""
+    folder = cache_folder(os.environ)
+    if folder is None:
+        return None
+    installed = sorted(
+        (item.name, item.version, item.location, item.record_sha256, item.files_altered)
+        for item in snapshot.distributions
+    )
+    facts = (attncheck.__version__, PROGRAM.read_text(encoding="utf-8"), snapshot.host.python_version, installed)
+    return Path(folder) / f"experiments-{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
+
+
+def _read_kept(path: Path | None) -> Experiments | None:
+    if path is None:
+        return None
+    with contextlib.suppress(OSError, codec.BadDocument), path.open("rb") as stream:
+        return codec.loads(Experiments, stream.read(MAX_BYTES).decode())
+    return None
+
+
+def _keep(path: Path | None, experiments: Experiments) -> None:
+    if path is None:
+        return
+    temporary = path.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary.write_text(codec.dumps(experiments), encoding="utf-8")
+        temporary.replace(path)

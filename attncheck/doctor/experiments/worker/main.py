@@ -1,0 +1,287 @@
+"""Measures what the installed trainers do with two tiny documents: gradients by division of a batch, and keys.
+
+It runs in a child of the examined interpreter, knows nothing of attncheck, and writes to a temporary folder alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+VOCABULARY = 64
+PAD, EOS = VOCABULARY - 1, VOCABULARY - 2
+LENGTHS = (5, 17)  # two documents of unequal length: means over micro-batches and over tokens differ
+ATTENTIONS = ("sdpa", "flash_attention_2", "flash_attention_3", "kernels-community/vllm-flash-attn3")
+LAYOUTS = ("padded", "packing", "padding_free")
+
+
+def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Return {"measurements": […]} of the experiment `name`: "gradients" or "keys"."""
+    os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", WANDB_DISABLED="1")
+    import logging
+    import warnings
+
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    experiments: dict[str, Callable[[str], Iterator[dict[str, Any]]]] = {
+        "gradients": measure_gradients,
+        "keys": measure_keys,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        return {"measurements": list(experiments[name](folder))}
+
+
+# Gradients: who divides the loss by what -----------------------------------------------------------------------------
+def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
+    """Yield, of each trainer and division of the same two documents, the ratio to the gradient of their mean loss."""
+    trainers = [("transformers", make_plain_trainer)]
+    if _has("trl"):
+        trainers.append(("trl", make_sft_trainer))
+    for name, make in trainers:
+        for division, steps, replicas in (("one batch", 1, 1), ("two micro-batches", 2, 1), ("two replicas", 1, 2)):
+            measurement = {"trainer": name, "division": division}
+            try:
+                measurement.update(measure_step(make, folder, steps, replicas))
+            except Exception as error:  # a trainer may refuse: that is an answer
+                measurement["error"] = _describe(error)
+            yield measurement
+
+
+def measure_step(make: Callable[..., Any], folder: str, steps: int, replicas: int) -> dict[str, Any]:
+    """Return ratio of norms, cosine, and the ratio of the logged norm, each against the right gradient."""
+    import torch
+
+    torch.manual_seed(0)
+    model = make_model()
+    right = right_gradient(model)
+    optimizer = Recorder(model.parameters())
+    rows = [{"input_ids": document, "labels": document} for document in documents()]
+    per_device = 1 if steps > 1 or replicas > 1 else 2
+    plain = torch.nn.DataParallel
+    if replicas > 1:
+        torch.nn.DataParallel = make_replicas_class(replicas)  # type: ignore[misc]
+    try:
+        trainer = make(model, rows, folder, optimizer, per_device, steps)
+        if replicas > 1:
+            trainer.args._n_gpu = replicas
+            trainer._train_batch_size = trainer.args.train_batch_size
+        trainer.train()
+    finally:
+        torch.nn.DataParallel = plain  # type: ignore[misc]
+    if not optimizer.gradients:
+        raise RuntimeError("no optimiser step was taken")
+    gradient = optimizer.gradients[0]
+    logged = [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry]
+    norm = float(right.norm())
+    return {
+        "ratio": float(gradient.norm()) / norm,
+        "cosine": float(torch.dot(gradient, right)) / (float(gradient.norm()) * norm or 1.0),
+        "logged": float(logged[0]) / norm if logged else None,
+    }
+
+
+def make_model() -> Any:
+    """Return a tiny causal model in float32, dropout-free."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "max_position_embeddings": 128,
+    }
+    heads: dict[str, Any] = {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "vocab_size": VOCABULARY,
+        "pad_token_id": PAD,
+    }
+    return Qwen2ForCausalLM(Qwen2Config(**sizes, **heads, eos_token_id=EOS, bos_token_id=EOS))
+
+
+def documents() -> list[list[int]]:
+    """Return two documents, as tokens."""
+    return [
+        [(7 * number + 3 * position) % (VOCABULARY - 4) for position in range(length)]
+        for number, length in enumerate(LENGTHS)
+    ]
+
+
+def right_gradient(model: Any) -> Any:
+    """Return the gradient of the summed loss of both documents over the number of their tokens, as one vector."""
+    import torch
+
+    total = sum(LENGTHS)  # transformers' Trainer counts each label, the first of a row among them
+    for document in documents():
+        tokens = torch.tensor([document])
+        logits = model(input_ids=tokens).logits[0, :-1].float()
+        (torch.nn.functional.cross_entropy(logits, tokens[0, 1:], reduction="sum") / total).backward()
+    gradient = flatten_gradients(model.parameters())
+    model.zero_grad()
+    return gradient
+
+
+def flatten_gradients(parameters: Any) -> Any:
+    """Return the gradients of parameters as one vector of float32; one that has none counts as zeros."""
+    import torch
+
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    return torch.cat([gradient.detach().float().flatten() for gradient in gradients])
+
+
+def Recorder(parameters: Any) -> Any:  # noqa: N802 (a class that needs torch to be imported)
+    """Return an optimiser with learning rate 0 that records the gradients of each step."""
+    import torch
+
+    class _Recorder(torch.optim.SGD):
+        def __init__(self, parameters: Any) -> None:
+            self.recorded = list(parameters)
+            self.gradients: list[Any] = []
+            super().__init__(self.recorded, lr=0.0)
+
+        def step(self, closure: Any = None) -> Any:
+            self.gradients.append(flatten_gradients(self.recorded))
+            return super().step(closure)
+
+    return _Recorder(parameters)
+
+
+def make_replicas_class(replicas: int) -> Any:
+    """Return nn.DataParallel without devices: it scatters and gathers as torch does, over one module."""
+    import torch
+
+    class Replicas(torch.nn.Module):
+        def __init__(self, module: Any, *_: object, **__: object) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, **inputs: Any) -> Any:
+            scattered = [_scatter(value, replicas) for value in inputs.values()]
+            outputs = [self.module(**dict(zip(inputs, values))) for values in zip(*scattered)]
+            if len(outputs) == 1:
+                return outputs[0]
+            losses = torch.stack([output["loss"].reshape(()) for output in outputs])
+            return type(outputs[0])(loss=losses, logits=torch.cat([output["logits"] for output in outputs]))
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(super().__getattr__("module"), name)
+
+    return Replicas
+
+
+def _scatter(value: Any, replicas: int) -> list[Any]:
+    """Return what each replica gets: as torch/nn/parallel/scatter_gather.py, chunks of a tensor, else the value."""
+    import torch
+
+    return list(value.chunk(replicas)) if isinstance(value, torch.Tensor) else [value] * replicas
+
+
+def _training_arguments(config: Any, folder: str, per_device: int, steps: int, **more: Any) -> Any:
+    import inspect
+
+    wanted = {
+        "output_dir": folder, "per_device_train_batch_size": per_device, "gradient_accumulation_steps": steps,
+        "max_steps": 1, "logging_steps": 1, "report_to": [], "use_cpu": True, "bf16": False, "fp16": False,
+        "save_strategy": "no", "max_grad_norm": 1e9, "disable_tqdm": True, "remove_unused_columns": False,
+        "gradient_checkpointing": False, **more,
+    }  # fmt: skip
+    known = inspect.signature(config).parameters
+    return config(**{name: value for name, value in wanted.items() if name in known})
+
+
+def make_plain_trainer(model: Any, rows: list[Any], folder: str, optimizer: Any, per_device: int, steps: int) -> Any:
+    """Return transformers' own Trainer on the rows, in their order."""
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    def collate(batch: list[Any]) -> dict[str, Any]:
+        longest = max(len(row["input_ids"]) for row in batch)
+
+        def fill(name: str, value: int) -> Any:
+            return torch.tensor([row[name] + [value] * (longest - len(row[name])) for row in batch])
+
+        ids = fill("input_ids", PAD)
+        return {"input_ids": ids, "labels": fill("labels", -100), "attention_mask": (ids != PAD).long()}
+
+    arguments = _training_arguments(TrainingArguments, folder, per_device, steps)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    return Trainer(model, arguments, collate, rows, optimizers=(optimizer, schedule))
+
+
+def make_sft_trainer(model: Any, rows: list[Any], folder: str, optimizer: Any, per_device: int, steps: int) -> Any:
+    """Return TRL's SFTTrainer on the rows."""
+    import torch
+    from trl import SFTConfig
+
+    arguments = _training_arguments(SFTConfig, folder, per_device, steps, max_length=None)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    return _make_sft(model, arguments, [row["input_ids"] for row in rows], (optimizer, schedule))
+
+
+def _make_sft(model: Any, arguments: Any, rows: list[list[int]], optimizers: Any = (None, None)) -> Any:
+    from datasets import Dataset
+    from trl import SFTTrainer
+
+    dataset = Dataset.from_list([{"input_ids": row} for row in rows])
+    tokenizer = _make_tokenizer()
+    return SFTTrainer(model, args=arguments, train_dataset=dataset, processing_class=tokenizer, optimizers=optimizers)
+
+
+def _make_tokenizer() -> Any:
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = {f"w{number}": number for number in range(VOCABULARY - 2)}
+    tokenizer = Tokenizer(models.WordLevel({**words, "<eos>": EOS, "<pad>": PAD}, unk_token="<pad>"))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
+
+
+# Keys: what of a batch reaches the model -----------------------------------------------------------------------------
+def measure_keys(folder: str) -> Iterator[dict[str, Any]]:
+    """Yield which keys a batch of TRL's SFTTrainer has, by layout and attention, and what separates documents."""
+    if not _has("trl"):
+        return
+    for layout in LAYOUTS:
+        for attention in ATTENTIONS:
+            measurement: dict[str, Any] = {"trainer": "trl", "layout": layout, "attention": attention}
+            try:
+                measurement.update(measure_batch(folder, layout, attention))
+            except Exception as error:
+                measurement["error"] = _describe(error)
+            yield measurement
+
+
+def measure_batch(folder: str, layout: str, attention: str) -> dict[str, Any]:
+    """Return the keys of the first batch, and whether it says where each of several documents of a row begins."""
+    from trl import SFTConfig
+
+    options: dict[str, Any] = {layout: True} if layout != "padded" else {}
+    options["max_length"] = 64 if layout == "packing" else None
+    model = make_model()
+    model.config._attn_implementation = attention
+    trainer = _make_sft(model, _training_arguments(SFTConfig, folder, 2, 1, **options), documents() * 2)
+    batch = next(iter(trainer.get_train_dataloader()))
+    return {"keys": sorted(batch), "separates": layout == "padded" or separates_documents(batch)}
+
+
+def separates_documents(batch: dict[str, Any]) -> bool:
+    """Return whether a batch with several documents in a row says where they begin."""
+    positions = batch.get("position_ids")
+    restarts = positions is not None and int((positions == 0).sum()) > positions.shape[0]
+    return restarts or any(name in batch for name in ("cu_seq_lens_q", "cu_seqlens", "seq_idx"))
+
+
+def _has(module: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(module) is not None
+
+
+def _describe(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}"

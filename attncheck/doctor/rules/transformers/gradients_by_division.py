@@ -1,0 +1,96 @@
+"""The installed trainer's gradients depend on how a batch is divided.
+
+What it checks: `doctor --deep` trains one step on two documents of unequal length with the installed Trainer (and TRL's
+SFTTrainer): as one batch, as two micro-batches, and over two replicas of nn.DataParallel, which are imitated. The
+gradient before the optimiser is compared with that of the same loss over the same tokens: its norm and its direction.
+
+Why it matters: silent. The logged loss is right, and the gradients are a factor off or those of another objective:
+clipping, weight decay and optimisers that are not invariant to scale then do something else.
+
+What to do: a release of transformers, accelerate or the framework in which the ratio is 1; or do not divide the batch
+in that way: one process for each GPU, no accumulation.
+
+Source: the measurement (attncheck/doctor/experiments/worker/main.py). Faults of this kind: huggingface/transformers
+#40709, #37474, #43919; huggingface/accelerate#3533.
+"""
+
+from collections.abc import Iterator
+
+from attncheck.core.experiments import TOLERANCE, Experiments, GradientMeasurement
+from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
+from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
+
+DIVIDES_TWICE = "ATN457"  # reports gradients that are divided by the accumulation steps twice, with its releases
+SETTINGS = {"two micro-batches": "gradient_accumulation_steps: 1", "two replicas": "torchrun --nproc-per-node N"}
+
+
+def check(snapshot: Snapshot) -> Problems:
+    experiments = snapshot.experiments.value if isinstance(snapshot.experiments, Known) else Experiments()
+    for measurement in experiments.gradients:
+        if not _is_wrong(experiments, measurement) or not _may_happen(snapshot, measurement):
+            continue
+        if measurement.trainer != "transformers" and _is_wrong_in_transformers(snapshot, experiments, measurement):
+            continue
+        baseline = experiments.baseline(measurement.trainer)
+        against = measurement.ratio / baseline.ratio if baseline is not None else measurement.ratio
+        direction = f" and point elsewhere (cosine {measurement.cosine:.2f})" if measurement.points_elsewhere else ""
+        yield Problem(
+            message=f"{measurement.trainer}'s gradients over {measurement.division} are {against:.3g} times those of "
+            f"one batch{direction}",
+            evidence=(
+                f"measured: norm {measurement.ratio:.4f} of the right one, {baseline.ratio:.4f} undivided"
+                if baseline is not None
+                else f"measured: norm {measurement.ratio:.4f} of the right one",
+                f"the trainer logs a norm of {measurement.logged_ratio:.4f} of the right one",
+            ),
+            fixes=tuple(_iter_fixes(snapshot, measurement)),
+            subject=_name_package(snapshot, measurement.trainer),
+            predicted=measurement.division != "one batch",
+        )
+
+
+def _is_wrong(experiments: Experiments, measurement: GradientMeasurement) -> bool:
+    baseline = experiments.baseline(measurement.trainer)
+    if measurement.error or baseline is None:
+        return False
+    is_scaled = abs(measurement.ratio / baseline.ratio - 1) > TOLERANCE
+    return measurement.points_elsewhere or is_scaled
+
+
+def _is_wrong_in_transformers(snapshot: Snapshot, experiments: Experiments, measurement: GradientMeasurement) -> bool:
+    """Return whether transformers' own Trainer, which is reported, does the same with the same division."""
+    return not isinstance(snapshot.job, Known) and any(
+        other.trainer == "transformers" and other.division == measurement.division and _is_wrong(experiments, other)
+        for other in experiments.gradients
+    )
+
+
+def _may_happen(snapshot: Snapshot, measurement: GradientMeasurement) -> bool:
+    """Return whether nothing else reports it, and the launch, if there is one, may divide its batch so."""
+    package = snapshot.package("transformers")
+    is_known = isinstance(package, Known) and package.value.faults.get(DIVIDES_TWICE, False)
+    if is_known and measurement.division == "two micro-batches" and not measurement.points_elsewhere:
+        return False
+    if not isinstance(snapshot.job, Known):
+        return True
+    job = snapshot.job.value
+    if job.framework not in TRAINER_FRAMEWORKS or (measurement.trainer == "trl") != (job.framework == "trl"):
+        return False
+    if measurement.division == "two replicas":
+        return job.world_size == Known(1) and len(snapshot.visible_devices()) > 1
+    return measurement.division == "one batch" or job.plan.accumulation > 1
+
+
+def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement) -> Iterator[Fix]:
+    if measurement.division in SETTINGS:
+        yield Fix("do not divide the batch so", "setting", SETTINGS[measurement.division])
+    yield install_packages(snapshot, "transformers>=5.5.4")
+
+
+def _name_package(snapshot: Snapshot, name: str) -> str:
+    version = snapshot.version(name)
+    return f"{name} {version.value}" if isinstance(version, Known) else name
+
+
+RULE = Rule("ATN459", "error", check)

@@ -1,0 +1,52 @@
+"""Experiments are run where a trainer is installed, and kept by what they rest on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.experiments import BatchMeasurement, Experiments, GradientMeasurement
+from attncheck.core.facts import Absent, Known
+from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.experiments import run
+from tests import snapshots as s
+
+MEASURED = Experiments(
+    (GradientMeasurement("transformers", "one batch", 1.0, 1.0, 1.0),),
+    (BatchMeasurement("trl", "packing", "sdpa", ("input_ids",), False),),
+)
+
+
+def with_trainer() -> Snapshot:
+    return s.with_package(s.laptop(), "accelerate", "1.12.0")
+
+
+def test_without_a_trainer_nothing_is_run() -> None:
+    missing = run.add_experiments(s.without_packages(s.laptop(), "accelerate"), None).experiments
+    assert isinstance(missing, Absent) and "accelerate" in missing.reason
+
+
+def test_what_was_measured_is_kept_until_a_package_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    runs: list[str] = []
+
+    def measure(python: str) -> Experiments:
+        runs.append(python)
+        return MEASURED
+
+    monkeypatch.setattr(run, "_run", measure)
+    assert run.add_experiments(with_trainer(), "python").experiments == Known(MEASURED)
+    assert run.add_experiments(with_trainer(), "python").experiments == Known(MEASURED) and len(runs) == 1
+    assert run.find_kept_experiments(with_trainer()) == Known(MEASURED)
+    changed = s.with_package(with_trainer(), "transformers", "5.18.0")
+    assert isinstance(run.find_kept_experiments(changed), Absent)
+    run.add_experiments(changed, "python")
+    assert len(runs) == 2
+
+
+def test_an_experiment_without_an_answer_is_lost_and_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(run, "_run", lambda python: Experiments(lost=("the keys of a batch: it died",)))
+    assert run.add_experiments(with_trainer(), "python").lost == ("experiment: the keys of a batch: it died",)
+    assert isinstance(run.find_kept_experiments(with_trainer()), Absent)
