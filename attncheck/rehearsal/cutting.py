@@ -13,10 +13,11 @@ from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation, Word
-from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
+from attncheck.core.rehearsal import JOB_FOLDER, NORMALISATIONS, DataForm, JobCut, Materials, Objective
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.fields.rehearsing import edit_options, edit_word
+from attncheck.lint.fields.script_options import stand_in
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
 from attncheck.lint.launchers import containers, ray, srun
@@ -26,7 +27,10 @@ from attncheck.rehearsal.substitutions import leave_out
 
 MAX_LENGTH = 256  # tokens of a row
 MAX_REAL_LENGTH = 512  # of the user's own row data, which are longer
-MAX_BATCH = 2
+MAX_BATCH = 3  # of documents: what is lost after the second row of a batch shows
+MAX_PAIRED_BATCH = 2  # of pairs, and of prompts that two answers are generated for
+WRITTEN = ("transformers", "trl")  # frameworks in whose scripts the watcher can replace what they name themselves
+PAIRED, REWARDED = ("dpo", "orpo", "cpo", "kto", "bco", "reward"), ("grpo", "rloo", "online_dpo", "xpo", "nash_md")
 PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the shapes that represent a model that is not available here, which Ulysses splits
@@ -73,6 +77,7 @@ def make_materials(
     """Return where a launch's model, data and output are, and the sizes that it is cut to."""
     plan = read.job.plan
     ring_size = _choose_ring_size(read, processes)
+    is_of_documents = read.recognised.framework.general or read.job.trainer in ("sft", "pt")
     length = min(max(plan.max_length, 128), MAX_REAL_LENGTH if real_data else MAX_LENGTH)
     return Materials(
         os.path.join(folder, "model"),
@@ -80,7 +85,7 @@ def make_materials(
         os.path.join(folder, JOB_FOLDER, "output"),
         steps,
         length - length % (2 * ring_size),  # zigzag cuts a row into two chunks for each rank
-        min(plan.batch, MAX_BATCH),
+        min(plan.batch, MAX_BATCH if is_of_documents else MAX_PAIRED_BATCH),
         min(plan.accumulation, MAX_ACCUMULATION),
         uses_gpu,
         processes - processes % ring_size,
@@ -106,12 +111,8 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         raise NothingToRehearse(
             f"{read.job.location}: launches of {framework.name} are not rehearsed yet; lint reads them"
         )
-    if read.recognised.launch.starts_written_script:
-        raise NothingToRehearse(
-            f"{read.job.location}: the script sets its own model, data and output. Make them options "
-            "(--model_name_or_path, --dataset_name, --output_dir), or test the plan: attncheck smoke MODEL --packing …"
-        )
-    cut = framework.cut(read.recognised.launch, read.job, materials)
+    is_written = read.recognised.launch.starts_written_script
+    cut = _keep_script(read, materials) if is_written else framework.cut(read.recognised.launch, read.job, materials)
     if not isinstance(cut, str) and materials.uses_gpu:  # on a CPU it is emulated
         cut = explain_uncached_kernel(read.snapshot, read.job.plan.attn_implementation) or cut
     if isinstance(cut, str):
@@ -127,6 +128,29 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
         names = {"DRIVER": cut.driver, "DOCUMENTS": materials.documents, "STEPS": str(materials.steps)}
         cut = replace(cut, environ={**cut.environ, **{f"ATTNCHECK_{name}": text for name, text in names.items()}})
     return _cut_ring(cut, read.job.plan.ring_size, materials)
+
+
+def _keep_script(read: ReadLaunch, materials: Materials) -> JobCut | str:
+    """Return the cut of a script that writes its settings out: they stay, and its model and data are replaced."""
+    name, trainer = read.recognised.framework.name, read.job.trainer
+    if name not in WRITTEN or materials.full_model or materials.real_data:
+        return (
+            "the script sets its own model, data and output. Make them options (--model_name_or_path, --dataset_name, "
+            "--output_dir), or test the plan: attncheck smoke MODEL --packing …"
+        )
+    form: DataForm = "preference_text" if trainer in PAIRED else "prompt_texts" if trainer in REWARDED else "every"
+    remarks = (
+        "the script sets its own sizes, rates and steps: they stay, and it is ended after the steps of a rehearsal",
+        "its model and data are the rehearsal's; what its loss is, is not known",
+    )
+    return JobCut(
+        {},
+        form,
+        Objective("labelled", NORMALISATIONS, is_documented=False),
+        environ=stand_in(materials),
+        driver="trl" if trainer in REWARDED else "",
+        remarks=remarks,
+    )
 
 
 def lay_files(cut: JobCut, materials: Materials) -> None:
