@@ -16,7 +16,7 @@ from attncheck.core.launch import Edit, Launch, SourceLocation, Word
 from attncheck.core.rehearsal import JOB_FOLDER, NORMALISATIONS, DataForm, JobCut, Materials, Objective
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.fields.effect_cuts import cut_effects
-from attncheck.lint.fields.rehearsing import edit_options, edit_word
+from attncheck.lint.fields.rehearsing import CPU_BFLOAT16, edit_options, edit_word
 from attncheck.lint.fields.script_options import stand_in
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
@@ -147,7 +147,7 @@ def _keep_script(read: ReadLaunch, materials: Materials) -> JobCut | str:
         {},
         form,
         Objective("labelled", NORMALISATIONS, is_documented=False),
-        environ=stand_in(materials),
+        environ={**stand_in(materials), **({} if materials.uses_gpu else CPU_BFLOAT16)},
         driver="trl" if trainer in REWARDED else "",
         remarks=remarks,
     )

@@ -66,7 +66,8 @@ def cut_effects(launch: Launch, sets: Mapping[str, str], materials: Materials) -
     program = launch.whole[first:] or launch.words  # with what the shell adds, "$@", which `words` leaves out
     words = [word for group in split_options(program, launch.program) for word in command.cut(group)]
     words += command.list_defaults(launch) if words and words[0].text.endswith(".py") else ()
-    file = cutter.cut_file(launch.file, launch.entries) if launch.file is not None else None
+    keeps_file = launch.file is None or launch.starts_written_script  # of a program the sandbox keeps what it does
+    file = None if keeps_file or launch.file is None else cutter.cut_file(launch.file, launch.entries)
     changed = replace(launch, words=tuple(words), whole=(*before, *words) if launch.whole else launch.whole[:first])
     if file is not None:
         source = file if launch.source is launch.file or launch.source == launch.file else launch.source

@@ -157,7 +157,11 @@ def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monk
 @pytest.mark.parametrize(
     ("trainer", "form", "text"),
     [
-        ("rloo", "prompts", "the sum over each document's target tokens, averaged over documents, of -advantage × ratio"),
+        (
+            "rloo",
+            "prompts",
+            "the sum over each document's target tokens, averaged over documents, of -advantage × ratio",
+        ),
         ("kto", "preference", "the preference loss kto with beta 0.1, the mean over answers"),
         ("kto --desirable_weight 2.0", "preference", "a mean over target tokens, of whatever its author says"),
         ("reward", "preference", "a mean over target tokens, of whatever its author says"),
