@@ -28,8 +28,11 @@ PreferenceLoss = Literal[
     "aot_unpaired",
     "apo_zero",
     "apo_down",
+    "kto",  # of answers, each alone: trl 1.16.0 trainer/kto_trainer.py `_compute_loss`, as the next
+    "apo_zero_unpaired",
 ]
 PREFERENCE_LOSSES: tuple[PreferenceLoss, ...] = get_args(PreferenceLoss)
+UNPAIRED_LOSSES = ("kto", "apo_zero_unpaired")  # the mean over answers, whichever are in a batch
 AVERAGED_LOSSES = ("ipo", "sigmoid_norm")  # of an answer's mean log-probability of a token; the others of the sum
 
 
@@ -49,6 +52,11 @@ class Preference:
     loss: PreferenceLoss = "sigmoid"
     beta: float = 0.1
     label_smoothing: float = 0.0
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether it is a function of both answers of a pair, which go in together."""
+        return self.loss not in UNPAIRED_LOSSES
 
     @property
     def averages_tokens(self) -> bool:
@@ -80,6 +88,8 @@ class Preference:
             "aot": (log(2), beta / 2 * (1 - 2 * smoothing)),
             "aot_unpaired": (log(2), beta / 2 * (1 - 2 * smoothing)),
             "apo_zero": (1.0, beta / 4),
+            "kto": (0.5, beta / 8),  # a pair's: half of each answer's
+            "apo_zero_unpaired": (0.5, beta / 8),
         }[self.loss]
         return Slopes(value, slope, -slope)
 
@@ -87,7 +97,8 @@ class Preference:
     def text(self) -> str:
         """The loss in words."""
         smoothing = f" and label smoothing {self.label_smoothing:g}" if self.label_smoothing else ""
-        return f"the preference loss {self.loss} with beta {self.beta:g}{smoothing}, the mean over pairs"
+        mean = "pairs" if self.is_paired else "answers"
+        return f"the preference loss {self.loss} with beta {self.beta:g}{smoothing}, the mean over {mean}"
 
 
 def _exo(beta: float, smoothing: float) -> tuple[float, float]:

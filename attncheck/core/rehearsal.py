@@ -21,10 +21,11 @@ DataForm = Literal[
     "every",
     "preference",  # a prompt, a chosen and a rejected answer, each a list of messages
     "preference_text",  # the same as texts
+    "rejected_response",  # messages that end in the chosen answer, and the rejected one as a text: ms-swift's
     "prompts",  # of such pairs the prompt, a list of messages; what answers it is generated
     "prompt_texts",  # the same as a text, under each name that scripts read it by
 ]
-PAIRED_FORMS: tuple[DataForm, ...] = ("preference", "preference_text", "prompts", "prompt_texts")
+PAIRED_FORMS: tuple[DataForm, ...] = ("preference", "preference_text", "rejected_response", "prompts", "prompt_texts")
 # What the loss of a step is the mean of. Each is a weight for every target token.
 Normalisation = Literal[
     "step_tokens",  # all targets of the step, over batches and ranks

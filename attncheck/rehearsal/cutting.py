@@ -27,7 +27,8 @@ from attncheck.rehearsal.substitutions import leave_out
 
 MAX_LENGTH = 256  # tokens of a row
 MAX_REAL_LENGTH = 512  # of the user's own row data, which are longer
-MAX_BATCH = 2
+MAX_BATCH = 3  # of documents: what is lost after the second row of a batch shows
+MAX_PAIRED_BATCH = 2  # of pairs, and of prompts that two answers are generated for
 PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the shapes that represent a model that is not available here, which Ulysses splits
@@ -74,6 +75,7 @@ def make_materials(
     """Return where a launch's model, data and output are, and the sizes that it is cut to."""
     plan = read.job.plan
     ring_size = _choose_ring_size(read, processes)
+    is_of_documents = read.recognised.framework.general or read.job.trainer in ("sft", "pt")
     length = min(max(plan.max_length, 128), MAX_REAL_LENGTH if real_data else MAX_LENGTH)
     return Materials(
         os.path.join(folder, "model"),
@@ -81,7 +83,7 @@ def make_materials(
         os.path.join(folder, JOB_FOLDER, "output"),
         steps,
         length - length % (2 * ring_size),  # zigzag cuts a row into two chunks for each rank
-        min(plan.batch, MAX_BATCH),
+        min(plan.batch, MAX_BATCH if is_of_documents else MAX_PAIRED_BATCH),
         min(plan.accumulation, MAX_ACCUMULATION),
         uses_gpu,
         processes - processes % ring_size,

@@ -14,7 +14,7 @@ from typing import Any
 from attncheck.core import codec
 from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
-from attncheck.core.io.errors import Unanswered
+from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.io.secrets import mask_secrets
 from attncheck.core.launch import Source
 from attncheck.core.rehearsal import Isolation, JobCut, Materials
@@ -91,6 +91,7 @@ class Request:
     trusts_script: bool = False  # the user's own script is run even if nothing keeps it from their files
     trusts_remote_code: bool = False  # code of model repositories is run if the launch says so
     runs_substitutions: bool = False  # commands in the launch's words and exports, `$(…)`
+    only: tuple[str, ...] = ()  # the checks whose answers are asked for; (): all
 
 
 @dataclass
@@ -145,6 +146,9 @@ def run(
 
     Raises `NothingToRehearse` if there is none that can be cut, `Unanswered` if none can be run here.
     """
+    unknown = [name for name in request.only if name not in MESSAGES]
+    if unknown:
+        raise BadUsage(f"--only {unknown[0]}: a launch's rehearsal answers {', '.join(MESSAGES)}")
     began = time.monotonic()
     launches = [read for source in request.sources for read in _read_source(snapshot, request, source)]
     if not launches:
@@ -202,16 +206,21 @@ def _rehearse(
         cut = replace(cut, objective=add_options(cut.objective, read.job))
         stage = _Stage(read, folder, materials, target, request, report_progress, {})
         _make_materials(stage, cut)
-        first = _run_once(stage, cut, {}, "")
-        launches = [first]
+        first = _keep_requested(_run_once(stage, cut, {}, ""), request.only)
         trials = _try_corrections(stage, cut, first) if request.fix else []
-        launches += [trial.launch for trial in trials if trial.is_better]
+        launches = [first, *(_keep_requested(trial.launch, request.only) for trial in trials if trial.is_better)]
     verdicts = tuple(_make_verdict(launch, result) for launch in launches for result in launch.results)
     kind, name, torch = (str(stage.device.get(key, "")) for key in ("kind", "name", "torch"))
     measured_on = MeasuredOn(kind, name, torch)
     corrected = next((_format_corrected(read, trial.correction) for trial in trials if trial.is_clean), ())
     section = RehearsalSection(measured_on, verdicts, tuple(launches), corrected)
     return section, list(_iter_findings(read, cut, first, trials))
+
+
+def _keep_requested(launch: RehearsedLaunch, only: tuple[str, ...]) -> RehearsedLaunch:
+    """Return a launch with the results that are asked for, and that it did not run: with none, nothing is answered."""
+    results = (r for r in launch.results if r.check in only or (r.check == "run" and judge_result(r) != "pass"))
+    return replace(launch, results=tuple(results)) if only else launch
 
 
 def _make_materials(stage: _Stage, cut: JobCut) -> None:

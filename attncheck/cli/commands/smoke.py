@@ -158,6 +158,7 @@ def smoke(
             trusts_script=trust_script,
             trusts_remote_code=trust_remote_code,
             runs_substitutions=run_substitutions,
+            only=tuple(only or ()),
         )
         interpreter = select_interpreter(python)
         target = make_execution_target(interpreter, device, policy)

@@ -80,6 +80,17 @@ def take_over(module: Any) -> None:
             _record_losses(trainer)
 
 
+def reward_ms_swift(module: Any) -> None:
+    """Let ms-swift's trainer (4.6.0 rlhf_trainers/grpo_trainer.py) reward what is made up."""
+
+    def compute(trainer: Any, samples: Any) -> Any:
+        values = COMPLETIONS.reward(None, [sample.messages for sample in samples])
+        rewards = torch.tensor(values, device=trainer.accelerator.device)[:, None].repeat(1, len(trainer.reward_funcs))
+        return module.gather(rewards)
+
+    module.GRPOTrainer._compute_rewards_per_func = compute
+
+
 def _replace_rewards(trainer: Any) -> None:
     original = trainer.__init__
     signature = inspect.signature(original)

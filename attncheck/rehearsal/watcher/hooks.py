@@ -76,7 +76,9 @@ def install(folder: str) -> None:
         callbacks["ray"] = do_not_start_ray
     if driver == "trl":
         callbacks["transformers.generation.utils"] = functools.partial(_drive_trl, "replace_generation")
-        callbacks["trl.trainer.grpo_trainer"] = functools.partial(_drive_trl, "take_over")
+        for name in ("grpo", "rloo"):
+            callbacks[f"trl.trainer.{name}_trainer"] = functools.partial(_drive_trl, "take_over")
+        callbacks["swift.rlhf_trainers.grpo_trainer"] = functools.partial(_drive_trl, "reward_ms_swift")
     if os.environ.get("ATTNCHECK_DOCUMENTS"):
         callbacks["openrlhf"] = stand_in_for_vllm
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file

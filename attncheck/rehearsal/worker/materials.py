@@ -283,6 +283,8 @@ def make_pair_row(
     row = {"prompt": [prompt], "chosen": [answer], "rejected": [make_messages(rejected, vocabulary)[-1]]}
     if form == "preference":
         return row
+    if form == "rejected_response":
+        return {"messages": [prompt, answer], "rejected_response": row["rejected"][0]["content"]}
     if form in ("prompts", "prompt_texts"):
         names = dict.fromkeys(PROMPT_COLUMNS, prompt["content"]) | dict.fromkeys(ANSWER_COLUMNS, answer["content"])
         return names if form == "prompt_texts" else {"prompt": row["prompt"]}

@@ -324,7 +324,7 @@ def test_verl_reads_parquet_on_a_cpu_of_its_own() -> None:
     assert "engine.strategy=fsdp2" in launch.command and "ulysses_sequence_parallel_size=2" in launch.command
     assert "trainer.device=cpu" in launch.command and "wandb" not in launch.command
     assert cut.environ["VERL_PLATFORM"] == "cpu" and len(cut.remarks) == 2 and cut.emulates_flash_attn
-    assert cut.ring_size == 2 and "data.train_batch_size=2 " in launch.command  # both ranks have the same rows
+    assert cut.ring_size == 2 and "data.train_batch_size=3 " in launch.command  # both ranks have the same rows
 
 
 def test_verls_first_trainer_is_cut_in_its_own_keys() -> None:

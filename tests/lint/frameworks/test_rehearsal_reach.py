@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,3 +153,48 @@ def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monk
     options = f"{TRL.removeprefix('trl sft ')} --per_device_train_batch_size 2"
     command = cut_text(f"{start} {options}\n")[1].command
     assert f"--config_file {tmp_path}/configs/acc.yaml {tmp_path}/train_sft.py --own=/root/none.txt" in command
+
+
+@pytest.mark.parametrize(
+    ("trainer", "form", "text"),
+    [
+        (
+            "rloo",
+            "prompts",
+            "the sum over each document's target tokens, averaged over documents, of -advantage × ratio",
+        ),
+        ("kto", "preference", "the preference loss kto with beta 0.1, the mean over answers"),
+        ("kto --desirable_weight 2.0", "preference", "a mean over target tokens, of whatever its author says"),
+        ("reward", "preference", "a mean over target tokens, of whatever its author says"),
+    ],
+)
+def test_trainers_of_trl_are_cut(trainer: str, form: str, text: str) -> None:
+    cut, launch = cut_text(TRL.replace("sft", trainer, 1).replace("--max_length 4096", ""), trl="1.16.0")
+    assert (cut.form, cut.objective.text) == (form, text)
+    assert launch.command.startswith(f"trl {trainer.split()[0]} ") and "--max_steps=30" in launch.command.replace(
+        "--max_steps 30", "--max_steps=30"
+    )
+
+
+MS_SWIFT: Any = {"ms-swift": "4.6.0"}
+SWIFT = "swift rlhf --model Qwen/Qwen2.5-0.5B-Instruct --dataset a/b --output_dir out --rlhf_type"
+
+
+@pytest.mark.parametrize(
+    ("options", "form", "driver"),
+    [
+        ("dpo --ref_model c/d", "rejected_response", ""),
+        ("simpo", "rejected_response", ""),
+        ("grpo --num_generations 8 --use_vllm true --reward_funcs accuracy", "prompts", "trl"),
+    ],
+)
+def test_trainers_of_ms_swift_are_cut(options: str, form: str, driver: str) -> None:
+    cut, launch = cut_text(f"{SWIFT} {options}\n", **MS_SWIFT)
+    assert (cut.form, cut.driver, cut.objective.is_documented) == (form, driver, False)
+    assert "c/d" not in launch.command and "use_vllm" not in launch.command
+
+
+def test_the_dtype_of_ms_swift_stays() -> None:
+    """Of float32 weights it trains under autocast: they are not to become float16 ones."""
+    text = "swift sft --model Qwen/Qwen2.5-0.5B-Instruct --dataset a/b --output_dir out --torch_dtype float32\n"
+    assert "float16" not in cut_text(text, **MS_SWIFT)[1].command

@@ -1,16 +1,20 @@
-"""How a launch of ms-swift's `swift sft` or `swift pt` is cut small, and what it optimises.
+"""How a launch of ms-swift's `swift sft`, `swift pt` or `swift rlhf` is cut small, and what it optimises.
 
 Sources, ms-swift 4.6.0: arguments/base_args/data_args.py (`dataset` takes a path), model/model_meta.py:174 (the model's
 type and template follow from the end of its path), loss_scale/ (`default`: answers are learnt, `all`: everything),
 arguments/sft_args.py:184 (packing and padding_free want a flash implementation by name), trainers/seq2seq_trainer.py:31
-(`model_accepts_loss_kwargs`: the loss is the mean over transformers' num_items_in_batch).
+(`model_accepts_loss_kwargs`: the loss is the mean over transformers' num_items_in_batch). arguments/rlhf_args.py: what
+answers pairs, and rlhf_trainers/grpo_trainer.py (`_compute_rewards_per_func`), whose completions and rewards are made
+up; the losses of `swift rlhf` are not known here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import JobCut, Materials, Objective, Targets
+from attncheck.core.rehearsal import NORMALISATIONS, DataForm, JobCut, Materials, Objective, Targets
 from attncheck.lint.fields.rehearsing import (
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
@@ -21,13 +25,26 @@ from attncheck.lint.fields.rehearsing import (
 )
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "autocast": "float32"}
+RLHF_FORMS: Mapping[str, DataForm] = {
+    **dict.fromkeys(("dpo", "orpo", "simpo", "cpo", "rm"), "rejected_response"),
+    "gkd": "messages",
+    "grpo": "prompts",
+}
+OTHER_MODELS = ("ref_model", "teacher_model", "reward_model")
+LEFT_OUT = (
+    *("use_vllm", "vllm_mode", "vllm_server_host", "vllm_server_port", "vllm_gpu_memory_utilization", "sleep_level"),
+    *("vllm_max_model_len", "vllm_tensor_parallel_size", "offload_model", "offload_optimizer", "async_generate"),
+    *("external_plugins", "multi_turn_scheduler", "reward_weights", "reward_model", "reward_model_plugin"),
+    *("dynamic_sample", "max_resample_times", "generation_batch_size", "steps_per_generation", "log_completions"),
+    *("teacher_model_server", "offload_teacher_model", "move_model_batches"),
+)
 CORRECTIONS = ({"packing": "off"},)
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the cut of a launch of `swift sft` or `swift pt`, or of its configuration file."""
-    if job.trainer not in ("sft", "pt"):
-        return f"ms-swift's {job.trainer} is not rehearsed yet: sft and pt are"
+    """Return the cut of a launch of one of these commands, or of its configuration file."""
+    if job.trainer not in ("sft", "pt", *RLHF_FORMS):
+        return f"ms-swift's {job.trainer} is not rehearsed yet: sft, pt, {', '.join(RLHF_FORMS)} are"
     attention = cut_attention(job, materials)
     alias = materials.alias(job.model)
     loss_scale = get_setting(job, "loss_scale") or ("all" if job.trainer == "pt" else "default")
@@ -56,16 +73,35 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     }
     if materials.full_model:
         del sets["torch_dtype"]
+    is_rlhf = job.trainer in RLHF_FORMS
+    if is_rlhf:
+        sets |= _cut_rlhf(job, materials, alias)
     source = f"ms-swift {job.version} trainers/seq2seq_trainer.py: transformers' mean over num_items_in_batch"
+    objective = Objective(targets, TRAINER_NORMALISATIONS, source)
     return JobCut(
         sets,
-        "messages",
-        Objective(targets, TRAINER_NORMALISATIONS, source),
+        RLHF_FORMS.get(job.trainer, "messages"),
+        Objective("labelled", NORMALISATIONS, is_documented=False) if is_rlhf else objective,
         environ={"NPROC_PER_NODE": str(materials.processes)} if materials.ring_size > 1 and not launch.words else {},
-        command=("swift", job.trainer, "--config", "{file}"),
+        command=("swift", "rlhf" if is_rlhf else job.trainer, "--config", "{file}"),
+        driver="trl" if job.trainer in ("grpo", "gkd") else "",
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=(*attention.remarks, *list_left_out(job, materials)),
+        remarks=(
+            *([f"the loss of ms-swift's {job.trainer} is not known here"] if is_rlhf else []),
+            *attention.remarks,
+            *list_left_out(job, materials),
+        ),
         corrections=CORRECTIONS,
         rank_corrections=TRAINER_RANK_CORRECTIONS,
     )
+
+
+def _cut_rlhf(job: Job, materials: Materials, alias: str) -> dict[str, str]:
+    """Return the settings of `swift rlhf` that name other models, generate or reward."""
+    sets = {name: DROP for name in LEFT_OUT if get_setting(job, name) is not None}
+    sets |= {name: alias for name in OTHER_MODELS if name not in sets and get_setting(job, name) is not None}
+    if job.trainer == "grpo":
+        sets |= {"num_generations": "2", "max_completion_length": "64", "reward_funcs": "format"}
+        sets["per_device_train_batch_size"] = str(max(2, materials.batch - materials.batch % 2))
+    return sets

@@ -1,11 +1,12 @@
-"""How a launch of TRL's GRPO is cut to the policy's update, and what that optimises.
+"""How a launch of TRL's GRPO or RLOO is cut to the policy's update, and what that optimises.
 
 The launch runs whole, but for generation and rewards: `attncheck.rehearsal.drivers.trl` hands its own trainer made-up
 completions, two to a prompt, of which one is rewarded.
 
 Sources, trl 1.16.0 trainer/grpo_trainer.py (`_compute_loss`: `loss_type`; at the first step ratios are 1 and the
 reference is the policy, so that clipping and the KL term have no gradient; a sequence's ratio has the gradients of its
-tokens' mean), grpo_config.py; 0.24.0, 0.21.0, 0.19.1 and 0.16.1 (the loss and its default).
+tokens' mean), grpo_config.py; trainer/rloo_trainer.py (`_compute_loss`: the mean over completions of -advantage ×
+their ratio; the KL term is part of the reward); GRPO of 0.24.0, 0.21.0, 0.19.1 and 0.16.1 (the loss and its default).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ NORMALISATIONS: dict[str, Normalisation] = {
     "dr_grpo": "document_sums",
     "dapo": "step_tokens",
     "cispo": "step_tokens",
+    "rloo": "document_sums",
 }
 LEFT_OUT = (
     *("use_vllm", "use_transformers_paged", "use_transformers_continuous_batching", "generation_batch_size"),
@@ -46,6 +48,7 @@ def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str,
     return {
         **dict.fromkeys(written, DROP),
         **iterations,
+        **({"beta": "0.0"} if job.trainer == "rloo" else {}),
         "num_generations": str(COMPLETIONS),
         "max_completion_length": str(MAX_COMPLETION),
         "per_device_train_batch_size": str(max(materials.batch, COMPLETIONS)),
@@ -54,13 +57,21 @@ def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str,
 
 def list_policy_remarks(job: Job) -> tuple[str, ...]:
     """Return the remarks on what is not rehearsed of a launch of `trl grpo`."""
+    penalty = ("the KL term of the rewards (beta) is off: at the first step it is 0",) if job.trainer == "rloo" else ()
     left_out = (name for name in TERMS if get_setting(job, name) is not None)
-    return (STANDS_FOR, *(f"the loss is judged without {TERMS[name]} ({name}), which is off here" for name in left_out))
+    return (
+        STANDS_FOR,
+        *penalty,
+        *(f"the loss is judged without {TERMS[name]} ({name}), which is off here" for name in left_out),
+    )
 
 
 def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | str:
     """Return the data's form and what the policy's update optimises at its first step, or why it is not rehearsed."""
-    loss = get_setting(job, "loss_type") or _name_default(job.version)
+    is_rloo = job.trainer == "rloo"
+    if is_rloo and not is_at_least(job.version, "0.23"):
+        return f"TRL {job.version}'s RLOO generates inside its training loop: it is rehearsed since 0.23"
+    loss = "rloo" if is_rloo else get_setting(job, "loss_type") or _name_default(job.version)
     if loss not in NORMALISATIONS:
         return f"TRL's GRPO loss {loss} is not rehearsed yet: {', '.join(NORMALISATIONS)} are"
     for name in ("temperature", "epsilon", "epsilon_high"):
@@ -75,7 +86,7 @@ def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | s
     divides = is_at_least(job.version, "0.16")  # logits by the temperature
     temperature = float(get_setting(job, "temperature") or default) if divides else 1.0
     policy = PolicyGradient(of_ratio=loss != "cispo", divisor=divisor, temperature=temperature)
-    source = f"trl {job.version} trainer/grpo_trainer.py: {loss}"
+    source = f"trl {job.version} trainer/{job.trainer}_trainer.py: {loss}"
     form: DataForm = "prompt_texts" if is_own_script else "prompts"
     return form, Objective("assistant", (NORMALISATIONS[loss],), source, policy)
 

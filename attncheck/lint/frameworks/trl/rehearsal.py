@@ -1,21 +1,23 @@
-"""How a launch of TRL's SFT, DPO or GRPO is cut small, and what it optimises.
+"""How a launch of TRL's trainers is cut small, and what it optimises.
 
 Sources, trl 1.16.0: scripts/sft.py (`load_dataset(dataset_name)`, which takes a folder), trainer/sft_trainer.py (a
 conversational row's `messages`; `completion_only_loss` is on where rows have a `completion`; the loss is divided by
 the batch's `num_items_in_batch`, which transformers' Trainer gathers over batches and ranks). trainer/dpo_trainer.py
 (`prompt`, `chosen` and `rejected` of messages; `_compute_loss`: the mean over a batch's pairs; `loss_is_scaled_for_ga`
 is off, and base_trainer.py has transformers' Trainer divide by the accumulation; `precompute_ref_log_probs` and an
-adapter change where the reference's log-probabilities come from, not what they are). GRPO is in `policy_rehearsal`.
+adapter change where the reference's log-probabilities come from, not what they are). trainer/kto_trainer.py (pairs are
+taken apart; `_compute_loss`: the mean over answers). GRPO and RLOO are in `policy_rehearsal`. Of the other trainers the
+loss is not known here: their batches, documents and updates are judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
+from attncheck.core.rehearsal import NORMALISATIONS, DataForm, JobCut, Materials, Objective, Targets
 from attncheck.lint.fields.preferring import choose_learning_rate, make_objective, read_preference
 from attncheck.lint.fields.rehearsing import (
     OFF_VALUES,
@@ -25,6 +27,7 @@ from attncheck.lint.fields.rehearsing import (
     cut_attention,
     cut_training_arguments,
     get_setting,
+    is_number,
     is_on,
     list_left_out,
 )
@@ -42,20 +45,32 @@ TEXT_COLUMNS = (
     *("text", "instruction", "input", "output", "question", "query", "problem", "prompt", "completion"),
     *("answer", "response", "solution", "conversations"),
 )
+OTHER_OBJECTIVE = Objective("labelled", NORMALISATIONS, is_documented=False)
 DPO_CORRECTIONS = ({"padding_free": "false"},)
+# Trainers whose loss is not known here, by what their data are: trl 1.16.0 trainer/reward_trainer.py and experimental/.
+OTHER_FORMS: Mapping[str, DataForm] = {
+    **dict.fromkeys(("orpo", "cpo", "bco", "reward"), "preference"),
+    **dict.fromkeys(("gkd", "gold", "distillation"), "messages"),
+    **dict.fromkeys(("online_dpo", "xpo", "nash_md"), "prompts"),  # what answers them is generated
+}
+# Other models of theirs, which here are the same small one.
+OTHER_MODELS = (
+    "teacher_model_name_or_path",
+    "reward_model_path",
+    "reward_model_name_or_path",
+    "ref_model_name_or_path",
+)
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `trl sft`, `trl dpo`, `trl grpo` or of such a script, or of its configuration."""
-    if job.trainer not in ("sft", "dpo", "grpo"):
-        return f"TRL's {job.trainer} is not rehearsed yet: sft, dpo and grpo are"
-    is_policy = job.trainer == "grpo"
+    if job.trainer not in ("sft", "dpo", "grpo", "rloo", "kto", *OTHER_FORMS):
+        return f"TRL's {job.trainer} is not rehearsed yet"
+    is_policy = job.trainer in ("grpo", "rloo")
     program = launch.words[0].text if launch.words else "trl"
     is_own_script = launch.starts_written_script or (program != "trl" and "trl/scripts/" not in program)
-    reading = (
-        read_policy(job, is_own_script) if is_policy else _read_dpo(job) if job.trainer == "dpo" else _read_sft(job)
-    )
+    reading = read_policy(job, is_own_script) if is_policy else READERS.get(job.trainer, _read_other)(job)
     if isinstance(reading, str):
         return reading
     form, objective = reading
@@ -76,6 +91,11 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if is_policy:
         sets |= cut_policy(job, materials, is_own_script)
         del sets["max_length"]
+    if job.trainer in OTHER_FORMS:
+        sets |= {name: materials.model for name in OTHER_MODELS if get_setting(job, name) is not None}
+        sets |= {name: DROP for name in ("judge", "reward_funcs") if get_setting(job, name) is not None}
+    if job.trainer == "kto":  # which compares each answer with another row's
+        sets["per_device_train_batch_size"] = str(max(materials.batch, 2))
     if not materials.real_data:
         sets |= dict.fromkeys(("dataset_config", "dataset_train_split"), DROP)
     if not (materials.full_model or materials.real_data):  # of whose tokenizer they are
@@ -91,11 +111,12 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         options=point_to_materials(launch, materials) if launch.starts_written_script else {},
         command=("trl", job.trainer, "--config", "{file}"),
         foreign=foreign,
-        driver="trl" if is_policy else "",
+        driver="trl" if is_policy or form == "prompts" else "",
         data=named if job.trainer == "sft" else "",
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),
+            *([f"the loss of TRL's {job.trainer} is not known here"] if not objective.is_documented else []),
             *attention.remarks,
             *list_left_out(job, materials),
             *([f"left out, because trl {job.trainer} does not know them: {', '.join(foreign)}"] if foreign else []),
@@ -150,3 +171,33 @@ def _read_dpo(job: Job) -> tuple[DataForm, Objective] | str:
         return preference
     source = f"trl {job.version} trainer/dpo_trainer.py: the mean over a batch's pairs, divided by the accumulation"
     return "preference", make_objective(preference, source)
+
+
+def _read_kto(job: Job) -> tuple[DataForm, Objective] | str:
+    """Return the data's form and the loss of an answer, or why it is not rehearsed."""
+    if is_on(job, "use_liger_kernel"):
+        return "use_liger_kernel makes another loss of KTO's: it is not rehearsed"
+    if any(is_weighted(get_setting(job, name)) for name in ("desirable_weight", "undesirable_weight")):
+        return "preference", OTHER_OBJECTIVE
+    preference = read_preference(get_setting(job, "loss_type") or "kto", (get_setting(job, "beta"), 0.1))
+    if isinstance(preference, str):
+        return preference
+    source = f"trl {job.version} trainer/kto_trainer.py: the mean over a batch's answers, divided by the accumulation"
+    return "preference", make_objective(preference, source)
+
+
+def is_weighted(weight: str | None) -> bool:
+    """Return whether the weight of a kind of answers is written and is not 1."""
+    return weight is not None and not (is_number(weight) and float(weight) == 1.0)
+
+
+def _read_other(job: Job) -> tuple[DataForm, Objective] | str:
+    """Return the data's form of a trainer whose loss is not known here."""
+    return OTHER_FORMS[job.trainer], OTHER_OBJECTIVE
+
+
+READERS: Mapping[str, Callable[[Job], tuple[DataForm, Objective] | str]] = {
+    "sft": _read_sft,
+    "dpo": _read_dpo,
+    "kto": _read_kto,
+}

@@ -26,7 +26,8 @@ def run(evidence: Evidence) -> CheckResult:
     if evidence.step.index.is_own:
         return _judge_own(evidence)
     cuts, split = _find_cuts(evidence)
-    pairs = tuple(find_wrong_pairs(evidence)) if evidence.step.objective.preference is not None else ()
+    preference = evidence.step.objective.preference
+    pairs = tuple(find_wrong_pairs(evidence)) if preference is not None and preference.is_paired else ()
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
     violations = [*_find_foreign_words(evidence), *pairs, *lost, *_find_repeats(evidence), *cuts]
     violations += [*find_lost_rollouts(evidence), *_find_doubled_beginnings(evidence)]
@@ -164,7 +165,10 @@ def _find_gaps(evidence: Evidence) -> Iterator[str]:
         return
     seen = {document for documents in steps for document in documents}
     span = range(min(seen), middles[-1])
+    documents = evidence.step.index.documents
     lost = [document for document in span if document not in seen]
+    # Of pairs that are taken apart all chosen answers may go in before the others.
+    lost = [d for d in lost if (d ^ 1) not in seen or documents[d][0] != documents[d ^ 1][0]]
     if len(lost) > max(2, MAX_CUT_SHARE * len(span)):
         yield (
             f"{len(lost)} of the {len(span)} documents from the first to the last that went in were left out, the "

@@ -44,7 +44,11 @@ def run(evidence: Evidence) -> CheckResult:
     tokens = [sum(len(row) for row in step.rows) for step in evidence.steps]
     failure = "the margin between chosen and rejected answers does not grow" if is_of_pairs else "it does not learn"
     counts = [1] * len(losses) if is_mean or is_of_pairs else tokens
-    slow = _explain_slowness(evidence, losses)
+    is_unknown = explanation is None and not evidence.step.objective.is_documented and not is_of_pairs
+    slow = "not known: what the loss is" if is_unknown else _explain_slowness(evidence, losses)
+    preference = evidence.step.objective.preference
+    if preference is not None and not preference.is_paired:
+        slow = "not known: the loss of answers alone rests on how far others move"
     judged = _find_impossible(losses, floor) if slow else _find_violations(losses, floor, bound, counts, failure)
     violations = tuple(judged)
     if evidence.unstepped:
