@@ -2,7 +2,7 @@
 
 The table is `published_speeds.json`: kernel, GPU, shape, pass and TFLOP/s of each anchor, with its source, version and
 date. Operations are counted as `flops` counts them: visible pairs only, the backward 2.5 times the forward. An anchor
-stands for a case of the same mask, heads' size and 16-bit dtypes on the same kind of GPU; the nearest seqlen decides.
+represents a case of the same mask, heads' size and 16-bit dtypes on the same kind of GPU; the nearest seqlen decides.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _combine_passes(anchors: list[Anchor]) -> Iterator[Anchor]:
 
 
 def find_best(case: Case, gpu: str, gpus: int = 1) -> Anchor | None:
-    """Return the fastest anchor of the seqlen nearest to the case's, None if none stands for it on this `gpu`."""
+    """Return the fastest anchor of the seqlen nearest to the case's, None if none represents it on this `gpu`."""
     if case.dtype == "float32" or case.layout != "dense" or case.windowed or case.head_dim != case.v_head_dim:
         return None
     passes = "forward_backward" if case.backward else "forward"
