@@ -1,0 +1,34 @@
+"""flash-attn's LSE is judged, except where its ALiBi is a shifted one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from attncheck.attention.backend import Outputs
+from attncheck.attention.backends import flash_attention_2
+from attncheck.attention.calls import flash_attn
+from attncheck.attention.inputs import make_inputs
+from attncheck.core.cases import Case
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_judged"),
+    [
+        ({}, True),
+        ({"alibi": True}, False),
+        ({"alibi": True, "causal": False}, True),
+        ({"alibi": True, "causal": False, "window_size": (63, 0)}, False),
+        ({"alibi": True, "causal": False, "window_size": (63, 3)}, True),
+        ({"causal": False, "window_size": (63, 0)}, True),
+    ],
+)
+def test_the_lse_of_a_shifted_bias_is_not_judged(
+    fields: dict[str, Any], is_judged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = make_inputs(Case("test", (22,), (22,), **fields), "cpu")
+    outputs = Outputs(inputs.q, torch.zeros(1, 4, 22))
+    monkeypatch.setattr(flash_attn, "run", lambda *args, **kwargs: outputs)
+    assert (flash_attention_2.BACKENDS[0].run(inputs, False).lse is not None) == is_judged
