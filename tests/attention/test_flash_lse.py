@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from attncheck.attention.backend import Outputs
+from attncheck.attention.backend import Device, Outputs
 from attncheck.attention.backends import flash_attention_2
 from attncheck.attention.calls import flash_attn
 from attncheck.attention.inputs import make_inputs
@@ -32,3 +33,12 @@ def test_the_lse_of_a_shifted_bias_is_not_judged(
     outputs = Outputs(inputs.q, torch.zeros(1, 4, 22))
     monkeypatch.setattr(flash_attn, "run", lambda *args, **kwargs: outputs)
     assert (flash_attention_2.BACKENDS[0].run(inputs, False).lse is not None) == is_judged
+
+
+def test_flash_attn_aligns_alibi_bottom_right_too() -> None:
+    h100 = Device("cuda", "H100", (9, 0), (2, 13))
+    crossed = Case("test", (22,), (30,), causal=False, alibi=True, alignment="top_left")
+    refuse = flash_attention_2.BACKENDS[0].refuse
+    assert "ALiBi bottom right" in refuse(crossed, h100)
+    assert not refuse(replace(crossed, alibi=False), h100)
+    assert not refuse(replace(crossed, alignment="bottom_right"), h100)
