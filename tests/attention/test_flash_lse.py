@@ -1,4 +1,4 @@
-"""flash-attn's LSE is judged, except where its ALiBi is a shifted one."""
+"""What attncheck knows of flash-attn's functions: a shifted ALiBi, its alignment, no mask for packed documents."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from attncheck.attention import memory
 from attncheck.attention.backend import Device, Outputs
 from attncheck.attention.backends import flash_attention_2
 from attncheck.attention.calls import flash_attn
@@ -42,3 +43,10 @@ def test_flash_attn_aligns_alibi_bottom_right_too() -> None:
     assert "ALiBi bottom right" in refuse(crossed, h100)
     assert not refuse(replace(crossed, alibi=False), h100)
     assert not refuse(replace(crossed, alignment="bottom_right"), h100)
+
+
+def test_many_packed_documents_need_no_memory_for_a_mask() -> None:
+    seqlens = (64,) * 1040
+    case = Case("test", seqlens, seqlens, layout="packed", num_heads=1, num_kv_heads=1, head_dim=16, v_head_dim=16)
+    dense, packed = flash_attention_2.BACKENDS[:2]
+    assert memory.estimate_bytes(case, "cpu", packed) < 1 << 30 < memory.estimate_bytes(case, "cpu", dense)
