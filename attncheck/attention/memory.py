@@ -24,7 +24,8 @@ def estimate_bytes(case: Case, kind: str, backend: Backend) -> int:
     k = case.batch * case.seqlen_k * case.num_kv_heads * (case.head_dim + case.v_head_dim)
     judged = (q if case.every_row else 0) + k
     chunk = min(CHUNK_BYTES[kind], 80 * case.scores)
-    mask = case.batch * case.seqlen_q * case.seqlen_k * (5 if case.needs_mask else 0)
+    makes_mask = case.needs_mask and not backend.indexes_by_cu_seqlens
+    mask = case.batch * case.seqlen_q * case.seqlen_k * (5 if makes_mask else 0)
     return math.ceil(
         (q + k) * (BYTES_PER_ELEMENT[case.dtype] * 4 + 4)
         + judged * REFERENCE_BYTES

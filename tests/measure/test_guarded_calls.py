@@ -143,6 +143,18 @@ def test_a_kernel_with_state_is_called_that_and_neighbours_are_not_blamed() -> N
         assert "when the same call is made again" in measure(accumulating(), case)[1].reason
 
 
+def test_nan_in_every_call_is_no_state() -> None:
+    def run(inputs: Inputs) -> Outputs:
+        outputs = run_math(inputs)
+        assert outputs.dq is not None
+        dq = outputs.dq.clone()
+        dq[:, 3] = torch.nan
+        return replace(outputs, dq=dq)
+
+    run_of_nan, verdict = measure(run, PLAIN)
+    assert verdict.answer == "fail" and "keeps state" not in " ".join(run_of_nan.pattern)
+
+
 @pytest.mark.parametrize("strides", ["contiguous", "transposed", "sliced", "expanded", "scalar_dout", "ctsc", "stct"])
 def test_negated_inputs_give_negated_results(strides: str) -> None:
     inputs = make_inputs(with_name(replace(PLAIN, strides=strides)), "cpu")

@@ -47,8 +47,10 @@ def flash_backend(
         kwargs = call_kwargs(inputs, deterministic)
         outputs = flash_attn.run(source, uses_cu_seqlens(inputs.case), inputs, refusing_title, sinks, **kwargs)
         # With ALiBi and a causal mask flash-attn adds slope × key instead of the relative bias
-        # (csrc/flash_attn/src/alibi.h): the softmax is the same, its LSE is shifted by a multiple of the row.
-        return replace(outputs, lse=None) if inputs.case.alibi and inputs.case.causal else outputs
+        # (csrc/flash_attn/src/alibi.h): the softmax is the same, its LSE is shifted by a multiple of the row. A window
+        # without a right side is causal too if its left side covers all keys (csrc/flash_attn/flash_api.cpp).
+        is_causal = inputs.case.causal or inputs.case.window_size[1] == 0
+        return replace(outputs, lse=None) if inputs.case.alibi and is_causal else outputs
 
     def script_lines(case: Case) -> tuple[str, ...]:
         from attncheck.attention.calls import flash_attn

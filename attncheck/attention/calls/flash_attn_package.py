@@ -30,6 +30,7 @@ def refuse(case: Case, device: Device) -> str:
         return "needs sm_80 or newer"
     if case.dtype == "float32":
         return "takes 16-bit dtypes only"
-    if case.alignment == "top_left" and case.seqlens_q != case.seqlens_k and (case.causal or case.windowed):
-        return "aligns the causal mask bottom right since flash-attn 2.1"
+    is_aligned = case.causal or case.windowed or case.alibi
+    if case.alignment == "top_left" and case.seqlens_q != case.seqlens_k and is_aligned:
+        return "aligns the causal mask and ALiBi bottom right since flash-attn 2.1"
     return ""

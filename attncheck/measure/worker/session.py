@@ -242,9 +242,10 @@ class ParitySession:
 
     def _make_call(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
         """Return the call, whose kernels are traced the first time that a case of this kind comes."""
-        group = case.num_heads // case.num_kv_heads
-        kind = (case.dtype, case.layout, case.backward, case.needs_mask, case.alibi, case.head_dim, group, case.dropout)
-        is_new = kind not in self._traced_kinds or self.device.kind == "cpu"
+        kind: tuple[object, ...] = (case.dtype, case.layout, case.backward, case.needs_mask, case.alibi, case.dropout)
+        if self.device.kind == "cuda":  # whose kernels differ by their sizes too
+            kind += (case.head_dim, case.num_heads // case.num_kv_heads)
+        is_new = kind not in self._traced_kinds
         self._traced_kinds.add(kind)
 
         def call(inputs: Inputs) -> tuple[Outputs, tuple[str, ...]]:
