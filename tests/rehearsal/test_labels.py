@@ -15,7 +15,16 @@ import pytest
 pytest.importorskip("transformers")
 
 from attncheck.rehearsal.worker import conversations, materials
-from attncheck.rehearsal.worker.labels import IGNORED, Row, TurnFinder, assign_roles, count_roles, judge_rows, span_row
+from attncheck.rehearsal.worker.labels import (
+    IGNORED,
+    Row,
+    TurnFinder,
+    assign_roles,
+    count_roles,
+    judge_rows,
+    read_placeholders,
+    span_row,
+)
 from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
 from tests.conftest import Run
 from tests.rehearsal.staging import SCRIPT
@@ -148,6 +157,26 @@ def test_padding_that_is_learned_is_named(stage: Stage) -> None:
     assert any("padding is learned: 18 of 18" in problem for problem in stage.judge(rows))
     rows = [stage.read(row.tokens + [pad] * 3, row.labels + [IGNORED] * 3) for row in stage.rows]
     assert stage.judge(rows) == []
+
+
+def test_placeholders_of_pictures_that_are_learned_are_named(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps({"image_token_index": 150, "video_token_id": 151, "hidden_size": 8})
+    )
+    placeholders = read_placeholders(tmp_path / "config.json")
+    assert placeholders == {150, 151}
+    rows = []
+    for label in (IGNORED, 150):
+        first = stage.rows[0]
+        tokens, labels = [150, 150, *first.tokens], [label, label, *first.labels]
+        row = Row(tokens, labels, ["<image>"] * 2 + [stage.tokenizer.decode([token]) for token in first.tokens])
+        row.roles = ["unknown"] * len(tokens)
+        assign_roles(row, stage.finder, stage.tokenizer, placeholders)
+        assert [role for role in row.roles if role == "picture"] == ["picture"] * 2
+        rows.append(row)
+    right, wrong = rows
+    assert not any("placeholders" in problem for problem in stage.judge([right]))
+    assert any("placeholders are learned: 2 of 2" in problem for problem in stage.judge([wrong]))
 
 
 def test_two_beginnings_are_named_and_one_is_not(stage: Stage) -> None:

@@ -9,7 +9,18 @@ from attncheck.core.report import OpenQuestion, Section, deduplicate
 
 # What a token is: a turn's text, markup of the chat template, what begins or ends a text or a turn, or padding.
 Role = Literal[
-    "system", "user", "thinking", "assistant", "tool", "template", "beginning", "end", "other_end", "padding", "unknown"
+    "system",
+    "user",
+    "thinking",
+    "assistant",
+    "tool",
+    "picture",
+    "template",
+    "beginning",
+    "end",
+    "other_end",
+    "padding",
+    "unknown",
 ]
 ROLE_TEXTS: dict[Role, str] = {
     "system": "system",
@@ -17,6 +28,7 @@ ROLE_TEXTS: dict[Role, str] = {
     "thinking": "assistant's thinking",
     "assistant": "assistant",
     "tool": "tool result",
+    "picture": "picture's placeholder",
     "template": "chat template",
     "beginning": "BOS",
     "end": "end of an assistant turn",

@@ -15,6 +15,11 @@ def requested_model(snapshot: Snapshot) -> Model | None:
     return None if isinstance(snapshot.model, Absent) else snapshot.model.value
 
 
+def has_vision_tower(snapshot: Snapshot) -> bool:
+    """Return whether the requested model has a vision tower whose sizes its configuration names."""
+    return isinstance(snapshot.model, Known) and any("vision" in tower.name for tower in snapshot.model.value.towers)
+
+
 def transformers_answer(model: Model, implementation: str) -> str | None:
     """Return transformers' answer: "" accepted, a text that starts with its kind of refusal, None not asked."""
     return model.accepts.value.get(implementation) if isinstance(model.accepts, Known) else None

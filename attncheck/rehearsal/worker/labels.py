@@ -7,8 +7,9 @@ lies between turns is the chat template's: the first special token after a turn 
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -25,6 +26,7 @@ SHIFTS = {1: "the next token", -1: "the token before"}
 MAX_ROWS = 4  # that are shown
 MAX_SHOWN = 600  # tokens of a row
 ANSWERS: tuple[Role, ...] = ("assistant", "thinking")
+PLACED = ("image", "video", "audio")  # what is put in the place of tokens
 GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # what an assistant is not to produce
 NO_LABELS = (
     "no labels go into the model: this trainer computes its loss elsewhere, so its labels cannot be read "
@@ -63,8 +65,9 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
         send({"unanswered": NO_LABELS})
         return
     finder = TurnFinder(folder)
+    placeholders = read_placeholders(folder / "model" / "config.json")
     for row in rows:
-        assign_roles(row, finder, tokenizer)
+        assign_roles(row, finder, tokenizer, placeholders)
     if not any(row.turns for row in rows):
         send({"unanswered": "no turn of the conversations was found in the batches, so roles are not known"})
         return
@@ -83,6 +86,13 @@ def _load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder / "model", local_files_only=True, trust_remote_code=False)
+
+
+def read_placeholders(path: Path) -> set[int]:
+    """Return the tokens of a configuration that features of pictures, video or sound replace."""
+    document = json.loads(path.read_text()) if path.exists() else {}
+    fields = (f"{kind}_token_{ending}" for kind in PLACED for ending in ("id", "index"))
+    return {document[name] for name in fields if isinstance(document.get(name), int)}
 
 
 def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
@@ -165,8 +175,11 @@ def strip_blanks(text: str) -> str:
     return "".join(text.split())
 
 
-def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any) -> None:
-    """Give each token of a row its role, and note its turns and where later documents begin."""
+def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Collection[int] = ()) -> None:
+    """Give each token of a row its role, and note its turns and where later documents begin.
+
+    `placeholders` are the tokens that features of pictures replace.
+    """
     special = set(tokenizer.all_special_ids) | set(getattr(tokenizer, "added_tokens_decoder", {}))
     row.turns = list(finder.find(row))
     padding = tokenizer.pad_token_id
@@ -181,6 +194,9 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any) -> None:
         if following is not None and following[0] != conversation:
             row.starts.add(_find_start(row, (end if end is not None else stop - 1) + 1, following[1], tokenizer))
     _fill_template(row, padding, tokenizer.bos_token_id)
+    for place, token in enumerate(row.tokens):
+        if token in placeholders:
+            row.roles[place] = "picture"
 
 
 def _continues(role: Role, following: tuple[int, int, int, Role] | None, conversation: int) -> bool:
@@ -242,7 +258,7 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
     if shift:  # roles are judged by the labels that were meant: those of the wrong places would be blamed again
         rows = [replace(row, labels=_move(row.labels, shift)) for row in rows]
         counts = {count.role: count for count in count_roles(rows)}
-    problems += [*_find_beginnings(rows, tokenizer), *_find_padding(counts)]
+    problems += [*_find_beginnings(rows, tokenizer), *_find_padding(counts), *_find_pictures(counts)]
     notes: list[str] = []
     if targets != "labelled":
         problems += _find_unlearned(rows, counts, targets)
@@ -307,6 +323,13 @@ def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
     padding = counts.get("padding")
     if padding is not None and padding.learned:
         yield f"padding is learned: {padding.learned} of {padding.tokens} padding tokens have a label"
+
+
+def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
+    """Yield that the placeholders of pictures are learned."""
+    picture = counts.get("picture")
+    if picture is not None and picture.learned:
+        yield f"pictures' placeholders are learned: {picture.learned} of {picture.tokens} have a label"
 
 
 def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets: Targets) -> Iterator[str]:

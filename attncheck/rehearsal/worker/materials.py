@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ INITIALS = {f"~{letter}": rf"(?<!\S)[{letter}{letter.upper()}]\S*" for letter in
 INITIALS |= {"~": r"(?<!\S)[^a-zA-Z~\s]\S*"}
 MAX_TOKENS = 4096
 MAX_PARAMETERS = 1_000_000_000
+TEXT_ALONE = "its rows are text alone: `attncheck smoke MODEL` checks pictures in the batch"  # of a multimodal model
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 # By which scripts that train policies read a problem, and the answer that their rewards compare with.
 PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
@@ -86,15 +88,59 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
 
 
 def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
-    """Make the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`."""
-    from attncheck.smoke.worker.models import build
+    """Make the small model and its tokenizer; return its number of parameters. Raises `build.Unbuildable`.
+
+    A multimodal model keeps the job's class if its processor can be made too.
+    """
+    from attncheck.smoke.worker.models import build, towers
 
     architecture = build.load_architecture(message["model"])
     architecture = replace(architecture, vocabulary_size=VOCABULARY_SIZE, cuts_heads=True)
+    remarks = []
+    if towers.is_multimodal(architecture) and not towers.has_text_class(architecture):
+        try:
+            return save_multimodal_model(architecture, message, folder / "model"), MADE, [TEXT_ALONE]
+        except build.Unbuildable as error:  # questions that rest on the class are open if it gets another
+            remarks = [f"the model is made without a processor: {error}"]
+            shutil.rmtree(folder / "model", ignore_errors=True)
     tokenizer = make_tokenizer(message["has_padding_token"])
     parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
     check_tokenizer(folder / "model")
-    return parameters, MADE, []
+    return parameters, MADE, remarks
+
+
+def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder: Path) -> int:
+    """Save a small model of the job's multimodal class, its processor and tokenizer; return its number of parameters.
+
+    Raises `build.Unbuildable` if the class or its processor cannot be made here.
+    """
+    import torch
+
+    from attncheck.rehearsal.worker import multimodal
+    from attncheck.smoke.worker.models import build, shrink, towers
+    from attncheck.smoke.worker.models.fitting import describe_error
+
+    try:
+        model = towers.build_multimodal_model(architecture, "eager", MAX_TOKENS, message["seed"])
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # sizes that do not fit raise whatever the model's class comes upon
+        raise build.Unbuildable(describe_error(error)) from error
+    markers = multimodal.name_markers(model.config)
+    tokenizer = make_tokenizer(message["has_padding_token"], markers)
+    tokenizer.chat_template = multimodal.write_chat_template(CHAT_TEMPLATE)
+    multimodal.save_processor(model.config, tokenizer, folder)
+    check_tokenizer(folder)
+    for config in (model.config, shrink.decoder_config(model.config), model.generation_config):
+        set_special_tokens(config, tokenizer)
+    model.to(getattr(torch, message["dtype"])).save_pretrained(folder)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def set_special_tokens(config: Any, tokenizer: Any) -> None:
+    """Give a configuration the tokenizer's tokens of beginning, end and padding."""
+    config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, tokenizer.bos_token_id
+    config.pad_token_id = tokenizer.pad_token_id
 
 
 def make_small_model_of_own_words(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
@@ -138,8 +184,11 @@ def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vo
     return parameters, vocabulary, [*rates, *remarks]
 
 
-def make_tokenizer(has_padding_token: bool) -> Any:
-    """Return a tokenizer with a token for each word of the language, by transformers' fast class."""
+def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int]] | None = None) -> Any:
+    """Return a tokenizer with a token for each word of the language, by transformers' fast class.
+
+    `markers` have the text and the number of each token that a processor looks up by an attribute.
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -147,7 +196,8 @@ def make_tokenizer(has_padding_token: bool) -> Any:
 
     words = [f"w{number}" for number in range(LANGUAGE_VOCABULARY)]
     texts = (*words, *MARKUP, LETTER, END, BEGIN, PAD, *INITIALS)
-    tokenizer = Tokenizer(models.WordLevel({text: number for number, text in enumerate(texts)}, unk_token="<unk>"))
+    vocabulary = {text: number for number, text in enumerate(texts)} | dict((markers or {}).values())
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     rules = [normalizers.Replace(Regex(pattern), text) for text, pattern in INITIALS.items()]
     tokenizer.normalizer = normalizers.Sequence(rules)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -156,9 +206,15 @@ def make_tokenizer(has_padding_token: bool) -> Any:
     tokenizer.add_tokens([AddedToken(text, lstrip=True, rstrip=True, normalized=False) for text in (*words, *MARKUP)])
     tokenizer.add_tokens([AddedToken(LETTER, single_word=True, lstrip=True, rstrip=True, normalized=False)])
     tokenizer.add_special_tokens([AddedToken(text, lstrip=True, rstrip=True) for text in (END, BEGIN, PAD)])
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text, _ in (markers or {}).values()])
     padding = {"pad_token": PAD} if has_padding_token else {}
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="<unk>", eos_token=END, bos_token=BEGIN, **padding
+        tokenizer_object=tokenizer,
+        unk_token="<unk>",
+        eos_token=END,
+        bos_token=BEGIN,
+        **padding,
+        **({"extra_special_tokens": {name: text for name, (text, _) in markers.items()}} if markers else {}),
     )
     fast.chat_template = CHAT_TEMPLATE
     fast.model_max_length = MAX_TOKENS
@@ -204,8 +260,7 @@ def _save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder
     build.check_cut(architecture, model)
     for config in (model.config, getattr(model, "generation_config", None)):
         if config is not None:
-            config.eos_token_id, config.bos_token_id = tokenizer.eos_token_id, tokenizer.bos_token_id
-            config.pad_token_id = tokenizer.pad_token_id
+            set_special_tokens(config, tokenizer)
     model.config._attn_implementation_internal = None  # the job chooses
     model.to(getattr(torch, dtype)).save_pretrained(folder)
     build.find_readable_config(architecture, model).save_pretrained(folder)

@@ -52,10 +52,8 @@ class TruthModel:
         temperature: float = 1.0,
         token_loss: TokenLoss = PLAIN,
     ) -> None:
-        from transformers import AutoModelForCausalLM
-
         keyword = _dtype_keyword()
-        self.model: Any = AutoModelForCausalLM.from_pretrained(
+        self.model: Any = _find_auto_class(folder).from_pretrained(
             folder, attn_implementation="eager", local_files_only=True, **{keyword: dtype}
         )
         self.model.train()
@@ -105,8 +103,11 @@ class TruthModel:
 
         transformers 5.17 models/gpt_oss/modeling_gpt_oss.py (`causal_mask_mapping`): a dictionary is taken unchanged.
         """
-        window = getattr(self.model.config, "sliding_window", None)
-        kinds = set(getattr(self.model.config, "layer_types", None) or ())
+        config = (
+            self.model.config.get_text_config() if hasattr(self.model.config, "vision_config") else self.model.config
+        )
+        window = getattr(config, "sliding_window", None)
+        kinds = set(getattr(config, "layer_types", None) or ())
         full = self._make_mask(visible)
         if not window or "sliding_attention" not in kinds:
             return full
@@ -253,6 +254,20 @@ def _iter_tensors(values: Any) -> Iterator[Tensor]:
             yield value.float()
         elif isinstance(value, (tuple, list)):
             yield from _iter_tensors(value)
+
+
+def _find_auto_class(folder: Path) -> Any:
+    """Return transformers' automatic class that reads a folder's model: of text and pictures if it was saved as that.
+
+    Some types have a class of each: mllama's of text alone does not take the names of the other's weights.
+    """
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    classes = transformers.models.auto.modeling_auto
+    multimodal = getattr(classes, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", {}).get(config.model_type)
+    is_multimodal = multimodal in (config.architectures or ())
+    return transformers.AutoModelForImageTextToText if is_multimodal else transformers.AutoModelForCausalLM
 
 
 def _dtype_keyword() -> str:

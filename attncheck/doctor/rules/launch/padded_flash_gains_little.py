@@ -1,6 +1,7 @@
 """Padded batches under flash attention: every layer takes the padding out and puts it back.
 
-What it checks: an SFT launch that asks for several rows to a device, pads them and runs flash attention.
+What it checks: an SFT launch that asks for several rows to a device, pads them and runs flash attention. Not of a model
+with a vision tower: TRL raises if one is to be packed, so that there is nothing to change.
 
 Why it matters: transformers unpads queries, keys and values and pads the result in every layer, which costs what the
 kernel saves on short rows; and every other layer computes on the padding. Users who switch flash attention on for speed
@@ -8,7 +9,8 @@ see none. Correct anyway: a note.
 
 What to do: pack, or flatten the batch (`padding_free`), so that the rows hold no padding; compare the speed.
 
-Source: transformers 5.23.0, modeling_flash_attention_utils.py (`_upad_input`, `_pad_input`); huggingface/trl PR#3526.
+Source: transformers 5.23.0, modeling_flash_attention_utils.py (`_upad_input`, `_pad_input`); huggingface/trl PR#3526;
+trl 0.23.0, trainer/sft_trainer.py ("Packing is not supported for vision-language models").
 """
 
 from attncheck.doctor.queries.launch import (
@@ -18,6 +20,7 @@ from attncheck.doctor.queries.launch import (
     may_use_flash,
     require_job,
 )
+from attncheck.doctor.queries.models import has_vision_tower
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 
@@ -25,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     job = require_job(snapshot)
     if job.trainer != "sft" or job.plan.packed or job.plan.batch < 2 or not may_use_flash(snapshot):
         return
-    if "batch" not in job.locations:  # a default that nobody chose
+    if "batch" not in job.locations or has_vision_tower(snapshot):  # or a default that nobody chose
         return
     yield Problem(
         message=f"{job.plan.batch} padded rows to a device: flash attention unpads and pads them in every layer",

@@ -17,6 +17,7 @@ from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.transformers import entry_for_version
 from attncheck.doctor.queries import requirements
+from attncheck.doctor.queries.models import has_vision_tower
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 
 MODULE = "liger_kernel.transformers"
@@ -54,10 +55,7 @@ def _refused_problem(
 
 def _forward_lags(snapshot: Snapshot, liger_version: Version, transformers_version: Version) -> bool:
     since, needed = (Version(text) for text in liger.MM_TOKEN_TYPE_IDS)
-    is_vision_model = isinstance(snapshot.model, Known) and any(
-        "vision" in tower.name for tower in snapshot.model.value.towers
-    )
-    return is_vision_model and transformers_version >= since and liger_version < needed
+    return has_vision_tower(snapshot) and transformers_version >= since and liger_version < needed
 
 
 def _lagging_problem(snapshot: Snapshot, liger_version: Version, transformers_version: Version) -> Problem:

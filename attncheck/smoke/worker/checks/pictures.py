@@ -229,7 +229,7 @@ class PictureBed:
         """The names of the parameters that a picture passes, in the order of the layers that it enters."""
         picture = next(document.pictures for document in self.documents if document.pictures)
         with watch_parameters(self.model) as names, torch.no_grad():
-            PictureMaker(self.model).run_features(self.move(picture))
+            self.maker.run_features(self.move(picture), self.model)
         return tuple(names)
 
     def find_broken_paths(self) -> Iterator[str]:

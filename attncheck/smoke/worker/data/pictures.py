@@ -71,13 +71,14 @@ class PictureMaker:
         """Return how many features the class makes of a picture."""
         return int(self.run_features(picture).shape[0])
 
-    def run_features(self, picture: Mapping[str, Tensor]) -> Tensor:
-        """Return the features of a picture (tokens, hidden size)."""
+    def run_features(self, picture: Mapping[str, Tensor], model: Any = None) -> Tensor:
+        """Return the features of a picture (tokens, hidden size), by another model of the class if one is given."""
+        get_features = find_method(model, "get_image_features") if model is not None else self._features
         inputs: dict[str, Any] = dict(picture)
         for parameter in inspect.signature(self._features).parameters.values():
             if parameter.default is parameter.empty and hasattr(self.config, parameter.name):
                 inputs.setdefault(parameter.name, getattr(self.config, parameter.name))
-        features = self._features(**inputs)
+        features = get_features(**inputs)
         features = getattr(features, "pooler_output", features)
         if isinstance(features, (list, tuple)):
             features = torch.cat([part.reshape(-1, part.shape[-1]) for part in features])

@@ -42,6 +42,15 @@ def is_multimodal(source: Architecture) -> bool:
     return type(config) in mapping and getattr(config, "vision_config", None) is not None
 
 
+def has_text_class(source: Architecture) -> bool:
+    """Return whether `AutoModelForCausalLM` makes another class of a multimodal configuration, as of mllama's."""
+    import transformers
+
+    classes, config = transformers.models.auto.modeling_auto, read_full_config(source)
+    text_class = classes.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    return text_class not in (None, classes.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)])
+
+
 def build_multimodal_model(source: Architecture, implementation: str, max_tokens: int, seed: int) -> Any:
     """Return the class of the job with a small tower, in float32 on the CPU, in train mode.
 
@@ -79,7 +88,7 @@ def _find_small_config(source: Architecture, max_tokens: int) -> Any:
             model = transformers.AutoModelForImageTextToText.from_config(
                 copy.deepcopy(config), attn_implementation="eager"
             )
-            build.run_once(model)
+            build.run_once(model.eval())  # releases that want token types in training take text alone then
         except Exception as error:  # which is the class's own choice
             reason = reason or error
             continue
@@ -182,12 +191,25 @@ def set_markers(config: Any, source: Architecture) -> None:
     names: dict[str, int] = {}
     first = source.vocabulary_size - 3 - EXTRA_TOKENS
     for level in (config, text, config.vision_config):
-        for name, value in list(vars(level).items()):
-            is_marker = name.endswith(("_token_id", "_token_index", "_start_id", "_end_id", "_newline_id"))
-            if is_marker and isinstance(value, int) and name not in ("pad_token_id", "bos_token_id", "eos_token_id"):
-                setattr(level, name, names.setdefault(name, first + len(names)))
+        for name in _list_marker_fields(level):
+            setattr(level, name, names.setdefault(name, first + len(names)))
     set_number(config, "vocab_size", source.vocabulary_size)
     set_number(config, "pad_token_id", source.pad_token_id)
+
+
+def list_markers(config: Any) -> dict[str, int]:
+    """Return the number of each marker of pictures, video and sound that a configuration names, by its field."""
+    return {name: getattr(config, name) for name in _list_marker_fields(config)}
+
+
+def _list_marker_fields(config: Any) -> list[str]:
+    own = ("pad_token_id", "bos_token_id", "eos_token_id")
+    endings = ("_token_id", "_token_index", "_start_id", "_end_id", "_newline_id")
+    return [
+        name
+        for name, value in vars(config).items()
+        if name.endswith(endings) and isinstance(value, int) and name not in own
+    ]
 
 
 def image_token(config: Any) -> int:

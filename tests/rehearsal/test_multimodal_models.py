@@ -1,0 +1,59 @@
+"""A rehearsal keeps the job's multimodal class: a small model of it, a processor made for it, the truth about text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncheck.rehearsal.worker import materials, multimodal
+from attncheck.rehearsal.worker.truth import TruthModel
+from attncheck.smoke.worker.models.architectures import Unbuildable
+from tests.smoke.multimodal_configs import CONFIGS
+
+pytest.importorskip("PIL")  # of which image processors are made
+
+
+def make_model(folder: Path, name: str = "gemma3") -> list[str]:
+    (folder / "job").mkdir()
+    (folder / "job" / "config.json").write_text(json.dumps(CONFIGS[name]))
+    message = {"model": str(folder / "job"), "dtype": "float32", "seed": 0, "has_padding_token": True}
+    return materials.make_small_model(message, folder)[2]
+
+
+def read_class(folder: Path) -> str:
+    names: list[str] = json.loads((folder / "model" / "config.json").read_text())["architectures"]
+    return names[0]
+
+
+@pytest.mark.parametrize("name", ["gemma3", pytest.param("llava", marks=pytest.mark.nightly)])
+def test_the_class_stays_and_gets_a_processor(name: str, tmp_path: Path) -> None:
+    from transformers import AutoProcessor
+
+    assert make_model(tmp_path, name) == [materials.TEXT_ALONE]
+    assert read_class(tmp_path).endswith("ForConditionalGeneration")
+    processor = AutoProcessor.from_pretrained(tmp_path / "model", local_files_only=True)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert processor.tokenizer.convert_tokens_to_ids("<image_token>") == config["image_token_index"]
+    parts: list[Any] = [{"type": "text", "text": "w1 w2"}]
+    texts = [
+        processor.apply_chat_template([{"role": "user", "content": content}], tokenize=False)
+        for content in ("w1 w2", parts)
+    ]
+    assert texts[0] == texts[1]
+    truth = TruthModel(tmp_path / "model").describe([1, 2, 3, 4])
+    assert truth.log_probabilities.shape[0] == 4
+
+
+def test_without_a_processor_its_text_part_is_trained_and_that_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise Unbuildable("no processor")
+
+    monkeypatch.setattr(multimodal, "save_processor", refuse)
+    (remark,) = make_model(tmp_path)
+    assert "no processor" in remark
+    assert read_class(tmp_path) == "Gemma3ForCausalLM"
