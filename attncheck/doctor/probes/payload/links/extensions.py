@@ -1,8 +1,8 @@
 """Which compiled modules a package imports whenever it is imported, and no file on sys.path has.
 
-A build that was told to skip its extension, or a wheel without one, installs its Python files alone: metadata and
-RECORD are complete, and the import fails. Nothing is imported here: the package's own modules are followed from its
-`__init__.py`, guards included, and what it takes from a top-level module that is nowhere is reported.
+A build that skips its extension, or a wheel without one, installs the Python files only: metadata and RECORD are
+complete, and the import fails. Nothing is imported here. The package's modules are followed from its `__init__.py`,
+guards included, and each top-level module that no file provides is reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Distribution = Dict[str, Any]
 
-# Those that bring an extension of their own and are imported by the training stack.
+# Those with a compiled extension that the training stack imports.
 _COMPILED = """
     flash-attn flash-attn-3 flashattn-hopper causal-conv1d mamba-ssm xformers flash-mla sgl-kernel
 """
@@ -53,7 +53,7 @@ def _required_names(distribution: Distribution) -> List[str]:
 
 
 def _find_missing(names: List[str], finder: ModuleFinder, required: Set[str]) -> List[str]:
-    """Return what the packages `names` take from modules that are nowhere, less what is required from elsewhere."""
+    """Return what the packages `names` take from modules that no file provides and no requirement explains."""
     conditions = _make_conditions(finder)
     pending = [module for module in map(finder.find, names) if module is not None]
     followed: Set[str] = set()
@@ -81,10 +81,10 @@ def _find_missing(names: List[str], finder: ModuleFinder, required: Set[str]) ->
 def _imported_modules(
     module: SourceModule, names: List[str], finder: ModuleFinder, conditions: Conditions
 ) -> List[SourceModule]:
-    """Return the modules of the same packages that a module imports at its top, whatever the environment."""
+    """Return the modules of the same packages that a module imports at its top level."""
     import ast
 
-    found: List[Optional[SourceModule]] = []
+    modules: List[Optional[SourceModule]] = []
     statements: List[ast.stmt] = list(module.tree.body) if module.tree is not None else []
     while statements:
         statement = statements.pop(0)
@@ -93,12 +93,12 @@ def _imported_modules(
             if decided is not None:
                 statements = [*(statement.body if decided else statement.orelse), *statements]
         elif isinstance(statement, ast.Import):
-            found += [finder.find(alias.name) for alias in statement.names]
+            modules += [finder.find(alias.name) for alias in statement.names]
         elif isinstance(statement, ast.ImportFrom):
             source = import_source(module, statement)
-            found.append(finder.find(source))
-            found += [finder.find(source + "." + alias.name) for alias in statement.names if alias.name != "*"]
-    return [item for item in found if item is not None and item.name.partition(".")[0] in names]
+            modules.append(finder.find(source))
+            modules += [finder.find(source + "." + alias.name) for alias in statement.names if alias.name != "*"]
+    return [item for item in modules if item is not None and item.name.partition(".")[0] in names]
 
 
 def _make_conditions(finder: ModuleFinder) -> Conditions:
