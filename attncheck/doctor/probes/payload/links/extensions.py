@@ -1,8 +1,8 @@
 """Which compiled modules a package imports whenever it is imported, and no file on sys.path has.
 
-A build that skips its extension, or a wheel without one, installs its Python files alone: metadata and
-RECORD are complete, and the import fails. Nothing is imported here: the package's own modules are followed from its
-`__init__.py`, guards included, and what it takes from a top-level module that is nowhere is reported.
+A build that skips its extension, or a wheel without one, installs the Python files only: metadata and RECORD are
+complete, and the import fails. Nothing is imported here. The package's modules are followed from its `__init__.py`,
+guards included, and each top-level module that no file provides is reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Distribution = Dict[str, Any]
 
-# Those with an extension that are imported by the training stack.
+# Those with a compiled extension that the training stack imports.
 _COMPILED = """
     flash-attn flash-attn-3 flashattn-hopper causal-conv1d mamba-ssm xformers flash-mla sgl-kernel
 """
@@ -53,7 +53,7 @@ def _required_names(distribution: Distribution) -> List[str]:
 
 
 def _find_missing(names: List[str], finder: ModuleFinder, required: Set[str]) -> List[str]:
-    """Return what the packages `names` take from modules that are nowhere, less what is required from elsewhere."""
+    """Return what the packages `names` take from modules that no file provides and no requirement explains."""
     conditions = _make_conditions(finder)
     pending = [module for module in map(finder.find, names) if module is not None]
     followed: Set[str] = set()
@@ -81,7 +81,7 @@ def _find_missing(names: List[str], finder: ModuleFinder, required: Set[str]) ->
 def _imported_modules(
     module: SourceModule, names: List[str], finder: ModuleFinder, conditions: Conditions
 ) -> List[SourceModule]:
-    """Return the modules of the same packages that a module imports at its top, whatever the environment."""
+    """Return the modules of the same packages that a module imports at its top level."""
     import ast
 
     modules: List[Optional[SourceModule]] = []
