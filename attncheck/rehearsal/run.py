@@ -91,7 +91,7 @@ class Request:
     trusts_script: bool = False  # the user's own script is run even if nothing keeps it from their files
     trusts_remote_code: bool = False  # code of model repositories is run if the launch says so
     runs_substitutions: bool = False  # commands in the launch's words and exports, `$(…)`
-    only: tuple[str, ...] = ()  # the checks whose answers are asked for; (): all
+    only: tuple[str, ...] = ()  # the checks whose answers are requested; (): all
 
 
 @dataclass
@@ -218,7 +218,7 @@ def _rehearse(
 
 
 def _keep_requested(launch: RehearsedLaunch, only: tuple[str, ...]) -> RehearsedLaunch:
-    """Return a launch with the results that are asked for, and that it did not run: with none, nothing is answered."""
+    """Return a launch with the results that are requested, and that it did not run: with none, nothing is answered."""
     results = (r for r in launch.results if r.check in only or (r.check == "run" and judge_result(r) != "pass"))
     return replace(launch, results=tuple(results)) if only else launch
 

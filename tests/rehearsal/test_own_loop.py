@@ -90,8 +90,10 @@ def test_a_script_that_writes_its_settings_out_is_rehearsed_by_its_options() -> 
     assert read_command(LOOP).job.framework == "script"
     plain = read_command("torchrun loop.py")
     assert plain.job.framework == "trl"
+    kept = cutting.cut_job(plain, cutting.make_materials(plain, STAGE, 30, False, 2))
+    assert (kept.sets, kept.form, kept.objective.is_documented) == ({}, "every", False)
     with pytest.raises(cutting.NothingToRehearse, match="its own model, data and output"):
-        cutting.cut_job(plain, cutting.make_materials(plain, STAGE, 30, False, 2))
+        cutting.cut_job(plain, cutting.make_materials(plain, STAGE, 30, False, 2, full_model=True))
 
 
 def test_where_a_script_writes_must_be_known() -> None:

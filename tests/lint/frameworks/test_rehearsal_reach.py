@@ -185,7 +185,7 @@ SWIFT = "swift rlhf --model Qwen/Qwen2.5-0.5B-Instruct --dataset a/b --output_di
     [
         ("dpo --ref_model c/d", "rejected_response", ""),
         ("simpo", "rejected_response", ""),
-        ("grpo --num_generations 8 --use_vllm true --reward_funcs accuracy", "prompts", "trl"),
+        ("grpo --num_generations 8 --use_vllm true --reward_funcs accuracy", "rejected_response", "trl"),
     ],
 )
 def test_trainers_of_ms_swift_are_cut(options: str, form: str, driver: str) -> None:

@@ -28,7 +28,7 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "autocast": 
 RLHF_FORMS: Mapping[str, DataForm] = {
     **dict.fromkeys(("dpo", "orpo", "simpo", "cpo", "rm"), "rejected_response"),
     "gkd": "messages",
-    "grpo": "prompts",
+    "grpo": "rejected_response",  # whose answers are left out
 }
 OTHER_MODELS = ("ref_model", "teacher_model", "reward_model")
 LEFT_OUT = (
