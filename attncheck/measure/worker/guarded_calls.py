@@ -33,7 +33,7 @@ def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs) -> T:
     result = call(inputs)
     changed = [name for name, x in tensors.items() if not _is_unchanged(x, before[name])]
     if changed:
-        raise InputChanged(f"it writes to its input{'s' * (len(changed) > 1)} {', '.join(changed)}")
+        raise InputChanged(f"it overwrites its input{'s' * (len(changed) > 1)} {', '.join(changed)}")
     return result
 
 

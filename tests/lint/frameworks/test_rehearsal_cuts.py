@@ -370,7 +370,7 @@ def test_rows_over_more_ranks_than_there_are_processes_are_over_fewer() -> None:
     """The ring is as large as the machine's processes allow, and what was made of it is said."""
     cut, launch = cut_text(f"{OPENRLHF.rstrip()} --ds.ring_attn_size 8 --ds.packing_samples\n")
     assert "--ds.ring_attn_size 2" in launch.command and cut.ring_size == 2
-    assert "rows over 8 ranks: 2 processes start here, and a row is over 2" in cut.remarks
+    assert "rows over 8 ranks: 2 processes start here, and a row spans 2" in cut.remarks
     assert "--train.batch_size 4 " in launch.command  # of 2 rows each, 2 batches, on ranks that share them
 
 
@@ -391,7 +391,7 @@ def test_verls_actor_alone_is_updated() -> None:
         assert text in launch.command, text
     assert cut.driver == "verl" and cut.environ["ATTNCHECK_DRIVER"] == "verl" and cut.emulates_flash_attn
     assert cut.environ["ATTNCHECK_DOCUMENTS"] == f"{STAGE}/documents.json"
-    assert "no Ray" in cut.remarks[0] and "KL term" in cut.remarks[1] and len(cut.remarks) == 5
+    assert "reward or Ray" in cut.remarks[0] and "KL term" in cut.remarks[1] and len(cut.remarks) == 5
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ def test_real_data_are_read_as_the_launch_reads_them(named: str, laid: str) -> N
 )
 def test_other_launches_are_not_rehearsed_on_their_data(text: str, kind: Kind) -> None:
     """Where nobody has read how a framework's own data are cut, it is said by name."""
-    with pytest.raises(cutting.NothingToRehearse, match=r"\w+'s \w+ is rehearsed with made-up documents alone"):
+    with pytest.raises(cutting.NothingToRehearse, match=r"\w+'s \w+ is rehearsed only with synthetic documents"):
         cut_text(text, kind, real_data=True)
 
 

@@ -37,9 +37,9 @@ def check(snapshot: Snapshot) -> Problems:
     ]
     if KERNEL in snapshot.hub.kernels and not unsupported:
         return
-    reason = f"is made for sm_90, not {unsupported[0]}" if unsupported else "is not in the Hub's cache"
+    reason = f"is built for sm_90, not {unsupported[0]}" if unsupported else "is not in the Hub's cache"
     yield Problem(
-        message=f"flash attention for {model.model_type} means {KERNEL}, which {reason}",
+        message=f"flash attention for {model.model_type} uses {KERNEL}, which {reason}",
         evidence=(
             "transformers turns flash_attention_2 into it because flash-attn 2 has no attention sinks",
             f"offline mode is {'on' if snapshot.hub.offline else 'off'}",

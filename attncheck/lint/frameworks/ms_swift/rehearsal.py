@@ -27,7 +27,7 @@ CORRECTIONS = ({"packing": "off"},)
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `swift sft` or `swift pt`, or of its configuration file."""
     if job.trainer not in ("sft", "pt"):
-        return f"ms-swift's {job.trainer} is not rehearsed yet: sft and pt are"
+        return f"ms-swift's {job.trainer} is not rehearsed yet; sft and pt are"
     attention = cut_attention(job, materials)
     alias = materials.alias(job.model)
     loss_scale = get_setting(job, "loss_scale") or ("all" if job.trainer == "pt" else "default")

@@ -15,7 +15,7 @@ from attncheck.core.rehearsal import DataForm, Materials, Normalisation, Objecti
 from attncheck.lint.fields.rehearsing import get_setting, is_number
 from attncheck.lint.fields.releases import is_at_least
 
-STANDS_FOR = "TRL's policy alone is updated, with made-up completions and rewards: nothing is generated"
+STANDS_FOR = "only TRL's policy is updated, with synthetic completions and rewards; nothing is generated"
 COMPLETIONS = 2  # to a prompt
 MAX_COMPLETION = 64  # tokens: none that is made up has more
 NORMALISATIONS: dict[str, Normalisation] = {
@@ -55,7 +55,10 @@ def cut_policy(job: Job, materials: Materials, is_own_script: bool) -> dict[str,
 def list_policy_remarks(job: Job) -> tuple[str, ...]:
     """Return the remarks on what is not rehearsed of a launch of `trl grpo`."""
     left_out = (name for name in TERMS if get_setting(job, name) is not None)
-    return (STANDS_FOR, *(f"the loss is judged without {TERMS[name]} ({name}), which is off here" for name in left_out))
+    return (
+        STANDS_FOR,
+        *(f"the loss is judged without {TERMS[name]} ({name}), which is off in the rehearsal" for name in left_out),
+    )
 
 
 def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | str:
@@ -65,9 +68,7 @@ def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | s
         return f"TRL's GRPO loss {loss} is not rehearsed yet: {', '.join(NORMALISATIONS)} are"
     for name in ("temperature", "epsilon", "epsilon_high"):
         if not is_number(get_setting(job, name) or "1"):
-            return (
-                f"{name} {get_setting(job, name)}: what is optimised is rehearsed if it is known before the launch runs"
-            )
+            return f"{name} {get_setting(job, name)}: known only at run time, so the loss cannot be rehearsed"
     divisor = float(MAX_COMPLETION) if loss == "dr_grpo" else 1.0
     if loss == "cispo":  # the weight of log p is the ratio, cut at epsilon_high
         divisor = 1 / min(1.0, float(get_setting(job, "epsilon_high") or get_setting(job, "epsilon") or "0.2"))

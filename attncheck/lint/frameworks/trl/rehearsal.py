@@ -42,7 +42,7 @@ CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cut
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `trl sft`, `trl dpo`, `trl grpo` or of such a script, or of its configuration."""
     if job.trainer not in ("sft", "dpo", "grpo"):
-        return f"TRL's {job.trainer} is not rehearsed yet: sft, dpo and grpo are"
+        return f"TRL's {job.trainer} is not rehearsed yet; sft, dpo and grpo are"
     is_policy = job.trainer == "grpo"
     program = launch.words[0].text if launch.words else "trl"
     is_own_script = program != "trl" and "trl/scripts/" not in program
@@ -120,7 +120,7 @@ def _read_dpo(job: Job) -> tuple[DataForm, Objective] | str:
     for name in CHANGED_LOSS:
         value = get_setting(job, name)
         if value is not None and (not value or value.lower() not in OFF_VALUES):  # a switch has no value
-            return f"{name} makes another loss of the preference loss: it is not rehearsed"
+            return f"{name} changes the preference loss into one that is not rehearsed"
     divergence = get_setting(job, "f_divergence_type") or "reverse_kl"
     if divergence != "reverse_kl":
         return f"f_divergence_type {divergence} is not rehearsed: reverse_kl is"
