@@ -95,7 +95,7 @@ def _lengths_not_padded(calls: Calls) -> Iterator[Problem]:
         return
     multiple = "2 * ring_size" if calls.find(*ZIGZAG) else "ring_size"
     yield _problem(
-        "rows are divided over the ranks of a ring, and nothing pads them to a length that divides",
+        "rows are split across the ranks of a ring, but nothing pads them to a divisible length",
         ("ring_flash_attn 0.1.8 llama3_flash_attn_varlen.py:25: assert total_length % world_size == 0",),
         place,
         Fix(f"pad each row to a multiple of {multiple}", "edit", PAD_CODE.replace("MULTIPLE", f"({multiple})")),

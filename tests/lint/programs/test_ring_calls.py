@@ -91,7 +91,7 @@ def test_the_program_of_a_launch_is_judged(tmp_path: Path) -> None:
     write_tree(tmp_path, {"train.py": dedent(RING).replace("from data import collate", "collate = list")})
     source = Source(str(tmp_path / "run.sh"), "torchrun --nproc_per_node 4 train.py\n", "shell")
     report = run.run(s.h200(), run.Request((source,)), read_model, read_no_file)
-    assert "use a length that is divisible" in messages(report)
+    assert "to a divisible length" in messages(report)
 
 
 @pytest.mark.parametrize("text", ["import ring_flash_attn\n" + "(" * 300, "ring_flash_attn = 1\n"])
