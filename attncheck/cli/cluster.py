@@ -58,7 +58,8 @@ class NodesOptions:
             max=1024,
             metavar="N",
             help=(
-                "Report nodes with fewer GPUs. Default: what the policy's launch files take, or torchrun's ranks on a "
+                "Report nodes with fewer GPUs. Default: the GPUs that the policy's launch files use, or "
+                "torchrun's ranks per "
                 "node."
             ),
         ),
@@ -71,7 +72,7 @@ class NodesOptions:
             min=1,
             max=86400,
             metavar="SECONDS",
-            help="Report without the nodes that have not answered after this many seconds. Default: 180.",
+            help="Report without nodes that have not answered after this many seconds. Default: 180.",
         ),
     ] = None
     nodes_port: Annotated[
@@ -82,7 +83,7 @@ class NodesOptions:
             min=1,
             max=65535,
             metavar="PORT",
-            help="Let nodes meet on this port of node 0. Default: one of four, by the launch's id.",
+            help="Let nodes connect to this port of node 0. Default: one of four, by the launch's id.",
         ),
     ] = None
 
@@ -90,7 +91,7 @@ class NodesOptions:
     def is_cluster(self) -> bool:
         """Whether a cluster is examined. Raises `BadUsage` for options that need one, and for two clusters at once."""
         if self.nodes and self.ray is not None:
-            raise BadUsage("--nodes and --ray are two ways to reach the nodes: name one")
+            raise BadUsage("--nodes and --ray are two ways to reach the nodes: choose one")
         if not self.nodes:
             if self.nodes_port is not None:
                 raise BadUsage("--nodes-port is for --nodes")

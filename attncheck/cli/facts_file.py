@@ -35,4 +35,4 @@ def refuse_with_facts(**options: object) -> None:
     for name, value in options.items():
         if value:
             word = name if name.isupper() else f"--{name.replace('_', '-')}"
-            raise BadUsage(f"--facts judges a recorded snapshot; {word} belongs on `attncheck probe`, if it was taken")
+            raise BadUsage(f"--facts judges a recorded snapshot; pass {word} to `attncheck probe` instead")

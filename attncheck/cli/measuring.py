@@ -81,6 +81,6 @@ def measure_and_exit(
             )
         )
     except InterruptedRun as interrupt:
-        print_message(f"attncheck: {INTERRUPTED}; this is what was measured")
+        print_message(f"attncheck: {INTERRUPTED}; these are the results so far")
         report = interrupt.report
     write_and_exit(writer, report, verbose, policy)

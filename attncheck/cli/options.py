@@ -76,7 +76,7 @@ Facts = Annotated[
         "--facts",
         metavar="FILE",
         help=(
-            "Take a snapshot that `attncheck probe` wrote: a file, or - for standard input. Default: look at this "
+            "Judge a snapshot that `attncheck probe` wrote: a file, or - for standard input. Default: look at this "
             "machine."
         ),
     ),
@@ -122,7 +122,7 @@ Target = Annotated[
         metavar="MACHINE",
         help=(
             "Judge for this machine and these packages: h100x8, or sm_90,gpus=8,driver=580,torch=2.9, or "
-            "h100x8,requirements.txt. Default: what is here."
+            "h100x8,requirements.txt. Default: this machine."
         ),
         autocompletion=complete_target,
     ),
@@ -174,7 +174,7 @@ Dtype = Annotated[
     ),
 ]
 Verbose = Annotated[
-    bool, option(OUTPUT, "--verbose", "-v", help="Also list every verdict, and what could not be judged.")
+    bool, option(OUTPUT, "--verbose", "-v", help="Also list every verdict and every inconclusive check.")
 ]
 ListFormat = Annotated[
     str,
@@ -239,7 +239,7 @@ class OutputOptions:
             OUTPUT,
             "--fail-on",
             metavar="LEVEL",
-            help="Exit with 1 from this severity on: error, warning or never. Default: error.",
+            help="Exit with 1 at this severity or above: error, warning or never. Default: error.",
             autocompletion=complete_from(FAIL_ON),
         ),
     ] = None
@@ -302,7 +302,7 @@ Rendezvous = Annotated[
         "--rendezvous-timeout",
         min=1,
         metavar="SECONDS",
-        help="Let ranks take this many seconds to meet. Default: 120.",
+        help="Wait this many seconds for all ranks to join. Default: 120.",
     ),
 ]
 MinEfficiency = Annotated[
@@ -315,7 +315,7 @@ MinEfficiency = Annotated[
         max=1,
         help=(
             "Exit with 1 if no correct scheme reaches this share (0 to 1) of flash-attn's speed over N. "
-            "Default: any will do."
+            "Default: no minimum."
         ),
     ),
 ]
@@ -416,10 +416,7 @@ class ShapeOptions:
             MEASURE,
             "--packed",
             metavar="LENGTHS",
-            help=(
-                "Pack documents of these lengths in tokens into one row: 4096,1024,3072. Default: one sequence in "
-                "a row."
-            ),
+            help=("Pack documents of these token counts into one row: 4096,1024,3072. Default: one sequence per row."),
         ),
     ] = None
     passes: Annotated[
@@ -458,7 +455,8 @@ class PlanOptions:
             "--packing",
             metavar="LAYOUT",
             help=(
-                "Keep documents apart by position_ids, cu_seqlens, mask_2d, mask_4d or padding. Default: position_ids."
+                "Separate packed documents by position_ids, cu_seqlens, mask_2d, mask_4d or padding. "
+                "Default: position_ids."
             ),
             autocompletion=complete_field("packing"),
         ),
@@ -469,7 +467,7 @@ class PlanOptions:
             TRAIN,
             "--positions",
             metavar="KIND",
-            help="Number positions as reset (again in each document), running, reset_3d or reset_4d. Default: reset.",
+            help="Number positions as reset (restart in each document), running, reset_3d or reset_4d. Default: reset.",
             autocompletion=complete_field("positions"),
         ),
     ] = None
@@ -520,7 +518,7 @@ class PlanOptions:
         option(
             TRAIN,
             "--gradient-checkpointing/--no-gradient-checkpointing",
-            help="Recompute layers in the backward. Default: no.",
+            help="Recompute layers in the backward pass. Default: no.",
         ),
     ] = None
     liger: Annotated[
@@ -538,7 +536,9 @@ class PlanOptions:
     ] = None
     deterministic: Annotated[
         bool | None,
-        option(TRAIN, "--deterministic/--no-deterministic", help="Require the same bits of two runs. Default: no."),
+        option(
+            TRAIN, "--deterministic/--no-deterministic", help="Require two runs to be bitwise identical. Default: no."
+        ),
     ] = None
     compile: Annotated[
         bool | None, option(TRAIN, "--compile/--no-compile", help="Compile the model with torch.compile. Default: no.")
@@ -591,7 +591,7 @@ class PolicyOptions:
             metavar="N",
             help=(
                 "Check this much: 1 reads files for seconds, 2 measures for up to 3 minutes, 3 for up to 30. Default: "
-                "the policy's, else its checks as they are."
+                "the policy's level, else its checks."
             ),
         ),
     ] = None
@@ -639,7 +639,7 @@ class PolicyOptions:
             "--budget",
             min=1,
             metavar="SECONDS",
-            help="Stop after this many seconds for all checks together. Default: no bound.",
+            help="Stop after this many seconds for all checks together. Default: no limit.",
         ),
     ] = None
     suite: Annotated[
@@ -662,7 +662,7 @@ class PolicyOptions:
             max=1,
             help=(
                 "Report a backend that passes, but with more than this share (0 to 1) of its error budget. "
-                "Default: any will do."
+                "Default: no minimum."
             ),
         ),
     ] = None

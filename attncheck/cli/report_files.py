@@ -21,7 +21,9 @@ def read_reports(paths: Sequence[str]) -> Report:
     for path, report in zip(paths[1:], reports[1:]):
         place = _find_difference(reports[0].snapshot, report.snapshot)
         if place:
-            raise BadUsage(f"{paths[0]} and {path} are not of one environment ({place}): write a report for each")
+            raise BadUsage(
+                f"{paths[0]} and {path} describe different environments ({place}): write one report for each"
+            )
     if len(reports) == 1:
         return reports[0]
     return merge_reports(MERGED_COMMAND, max((report.snapshot for report in reports), key=_count_known), reports)
@@ -33,7 +35,7 @@ def read_report(path: str) -> Report:
     try:
         return document.loads(data.decode("utf-8"))
     except ValueError as error:  # BadDocument and UnicodeDecodeError
-        raise BadUsage(f"{path} is not a report that attncheck wrote (--output json=FILE): {error}") from None
+        raise BadUsage(f"{path} is not a report written by attncheck (--output json=FILE): {error}") from None
 
 
 def _find_difference(first: Snapshot, second: Snapshot) -> str:

@@ -172,14 +172,14 @@ def refuse_with_ring(**options: object) -> None:
 def refuse_with_target(lanes: Sequence[str], ring_size: int | None) -> None:
     """Raise `BadUsage` for lanes and ranks that only the machine itself can run, alongside --target."""
     if ring_size is not None or any(word != "static" for value in lanes for word in value.split(",") if word):
-        raise BadUsage("--target judges for another machine: imports, GPUs and ranks cannot be tried on it")
+        raise BadUsage("--target is another machine: imports, GPUs and ranks cannot be tested on it")
 
 
 def refuse_with_cluster(**options: object) -> None:
     """Raise `BadUsage` for options about one machine alongside --nodes or --ray, which examine many."""
     for name, value in options.items():
         if value:
-            raise BadUsage(f"{option_name(name)} is about one machine: it says nothing over --nodes or --ray")
+            raise BadUsage(f"{option_name(name)} is about one machine, so it cannot be used with --nodes or --ray")
 
 
 def check_backends(names: Sequence[str]) -> None:

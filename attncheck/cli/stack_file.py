@@ -33,7 +33,7 @@ def read_side(path: str) -> StackSide:
             return make_lock_side(parse_lock(data, path), source)
         snapshot = codec.read(Snapshot, content)
     except (ValueError, RecursionError) as error:
-        raise BadUsage(f"{path} is no snapshot, report or lock that attncheck wrote: {error}") from None
+        raise BadUsage(f"{path} is not a snapshot, report or lock written by attncheck: {error}") from None
     refuse_newer(path, snapshot)
     return make_snapshot_side(snapshot, source)
 

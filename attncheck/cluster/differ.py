@@ -20,8 +20,10 @@ MAX_SUBJECTS = 4  # in a message
 MAX_VALUES = 6  # of one fact, in the evidence
 MUST_AGREE = ("torch", "CUDA of torch", "HIP of torch", "NCCL", "flash-attn", "flash-attn-3", "flash-attn-4")
 MUST_AGREE_PREFIX = "nvidia-nccl-"
-IMAGE = Fix("start all nodes alike", "manual", "take one image, or one lock file, for all nodes")
-SETTINGS = Fix("set them for every rank alike", "manual", "export them in the job's script, not in a node's profile")
+IMAGE = Fix("start all nodes the same way", "manual", "use one image, or one lock file, for all nodes")
+SETTINGS = Fix(
+    "set them identically for every rank", "manual", "export them in the job's script, not in a node's profile"
+)
 Partition = tuple[bool, tuple[str, ...]]  # whether there is a majority, and the nodes alongside the first value
 
 

@@ -63,7 +63,7 @@ class Follower:
             except OSError:
                 self.close()
                 if time.monotonic() >= deadline:
-                    raise Unanswered(f"node 0 did not take what node {self._place.node} sent") from None
+                    raise Unanswered(f"node 0 did not accept the data of node {self._place.node} sent") from None
                 _sleep(RETRY_SECONDS)
 
     def _say_hello(self, port: int, seconds: float) -> None:

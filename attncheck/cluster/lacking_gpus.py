@@ -31,8 +31,8 @@ def find_lacking_nodes(counts: Mapping[int, int], placement: Placement, knows_al
     if lacking:
         yield engine.make_finding_by_code(CODE, _describe_lacking(lacking, counts, placement))
     elif knows_all and total < placement.gpus:
-        message = f"the nodes have {total} GPUs together, fewer than the {placement.gpus} that {placement.wanted_by}"
-        fix = Fix("add nodes, or ask for fewer GPUs", "manual", f"{placement.gpus - total} GPUs are missing")
+        message = f"the nodes have {total} GPUs in total, fewer than the {placement.gpus} that {placement.wanted_by}"
+        fix = Fix("add nodes, or request fewer GPUs", "manual", f"{placement.gpus - total} GPUs are missing")
         evidence = _list_counts(counts)
         yield engine.make_finding_by_code(CODE, Problem(message, evidence, (fix,), "GPUs of nodes"))
 
@@ -46,8 +46,8 @@ def _describe_lacking(lacking: Mapping[int, int], counts: Mapping[int, int], pla
         f"GPU{'s' * (required > 1)} that {placement.wanted_by}",
         evidence=(*_list_counts(lacking), total),
         fixes=(
-            Fix("see what is left of them there", "advice", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),
-            Fix(f"leave {'that node' if is_one else 'those nodes'} out, or ask for fewer", "manual", have),
+            Fix("list the GPUs that are left there", "advice", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),
+            Fix(f"leave {'that node' if is_one else 'those nodes'} out, or request fewer", "manual", have),
         ),
         subject="GPUs of nodes",
     )

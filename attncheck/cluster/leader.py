@@ -99,9 +99,9 @@ class Leader:
     def _describe_silence(self, state: NodeState) -> str:
         seconds = time.monotonic() - self._began
         if state.broke:
-            return "it began, and its connection broke before it answered"
+            return "it connected, but the connection broke before it answered"
         if state.greeted:
-            return f"it began, and gave no answer within {seconds:.0f} s"
+            return f"it connected, but did not answer within {seconds:.0f} s"
         return f"it did not reach node 0 on port {self.port} within {seconds:.0f} s"
 
     def _serve(self) -> None:

@@ -32,7 +32,8 @@ NAME_LENGTH = 12  # characters of a node's id
 # An address that would start its own cluster, here, is none to look at.
 ADDRESS = re.compile(r"auto|(ray://)?[^\s/:]+:\d{1,5}|(ray://)?\[[0-9a-fA-F:]+\]:\d{1,5}")
 HOST = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\bray://\S+|\bip=\S+")
-INSTALL = "install ray in the cluster's own version alongside attncheck (attncheck[ray]), or name what has it: --python"
+INSTALL = "install the cluster's version of ray next to attncheck (attncheck[ray]), or name an "
+"environment that has it with --python"
 WORKER = Selection("ray")
 
 
@@ -120,7 +121,7 @@ def _check_listening(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise Unanswered(f"nothing answers at the address of --ray: {reason}") from None
+        raise Unanswered(f"no answer from the address of --ray: {reason}") from None
 
 
 def unpack_nodes(answer: Mapping[str, Any]) -> GatheredNodes:

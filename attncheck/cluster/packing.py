@@ -85,7 +85,7 @@ class Unpacker:
         if missing:
             raise BadDocument(f"$: {missing[0]} is missing")
         if values["schema_version"] > SCHEMA_VERSION:
-            raise BadDocument(f"attncheck {values['attncheck']} wrote it: take one attncheck for all nodes")
+            raise BadDocument(f"attncheck {values['attncheck']} wrote it: use the same attncheck on all nodes")
         return Snapshot(**values)
 
 

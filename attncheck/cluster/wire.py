@@ -53,7 +53,7 @@ def make_greeting(nonce: bytes) -> bytes:
 def make_hello(key: bytes, greeting: bytes, nonce: bytes, node: int) -> bytes:
     """Return a node's answer to a greeting. Raises `Refused` if it is not one of ours."""
     if len(greeting) != GREETING_BYTES or not greeting.startswith(MAGIC):
-        raise Refused("something else listens there")
+        raise Refused("another program listens there")
     number = node.to_bytes(NUMBER_BYTES, "big")
     return MAGIC + nonce + number + _digest(key, b"node", greeting[len(MAGIC) :], nonce, number)
 
@@ -64,9 +64,9 @@ def make_proof(key: bytes, leader_nonce: bytes, nonce: bytes) -> bytes:
 
 
 def check_proof(key: bytes, greeting: bytes, nonce: bytes, proof: bytes) -> None:
-    """Raise `Refused` if node 0 is of another launch."""
+    """Raise `Refused` if node 0 belongs to another launch."""
     if not hmac.compare_digest(proof, make_proof(key, greeting[len(MAGIC) :], nonce)):
-        raise Refused("node 0 is of another launch")
+        raise Refused("node 0 belongs to another launch")
 
 
 def make_document(key: bytes, greeting: bytes, nonce: bytes, data: bytes) -> bytes:
@@ -86,7 +86,7 @@ def read_node(key: bytes, leader_nonce: bytes) -> Generator[int | bytes | Hello,
     number = hello[GREETING_BYTES : GREETING_BYTES + NUMBER_BYTES]
     digest = _digest(key, b"node", leader_nonce, nonce, number)
     if not hello.startswith(MAGIC) or not hmac.compare_digest(hello[-DIGEST_BYTES:], digest):
-        raise Refused("it is none of this launch")
+        raise Refused("it does not belong to this launch")
     node = int.from_bytes(number, "big")
     yield Hello(node)
     yield make_proof(key, leader_nonce, nonce)

@@ -45,7 +45,7 @@ class Link:
     first: int
     second: int
     kind: str
-    peer_access: Fact[bool] = Unreadable("torch was not asked")
+    peer_access: Fact[bool] = Unreadable("torch was not queried")
 
 
 @dataclass(frozen=True)

@@ -73,9 +73,9 @@ class BuildTools:
     uv: Fact[str]  # path of uv
     pip_config: Mapping[str, str]  # settings that change what an install does, credentials removed
     externally_managed: bool  # PEP 668
-    c_compiler: Fact[str] = Unreadable("it was not looked for")  # what triton compiles its launchers with
-    python_headers: Fact[str] = Unreadable("they were not looked for")  # the folder with Python.h
-    pip_cache_apart: Fact[bool] = Unreadable("it was not looked for")  # on another file system than TMPDIR
+    c_compiler: Fact[str] = Unreadable("not checked")  # what triton compiles its launchers with
+    python_headers: Fact[str] = Unreadable("not checked")  # the folder with Python.h
+    pip_cache_apart: Fact[bool] = Unreadable("not checked")  # on another file system than TMPDIR
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,8 @@ class Job:
     unknown_settings: tuple[UnknownSetting, ...] = ()
     problems: tuple[SettingProblem, ...] = ()
     stated_by: tuple[str, ...] = ()  # files of the tree that state the versions: "verl/version/version"
-    world_size: Fact[int] = Absent("nothing in the launch says how many processes train")
-    gpus: Fact[int] = Absent("nothing in the launch says how many GPUs it takes")  # over all roles and nodes
+    world_size: Fact[int] = Absent("the launch does not set the number of training processes")
+    gpus: Fact[int] = Absent("the launch does not set the number of GPUs")  # over all roles and nodes
     nodes: int = 1
     deepspeed: Fact[bool] = Known(False)  # whether transformers' Trainer hands its gradients to DeepSpeed
     tensor_parallel: int = 1

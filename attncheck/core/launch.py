@@ -112,8 +112,8 @@ class Launch:
     launchers: tuple[str, ...] = ()  # outermost first: "srun", "torchrun"
     whole: tuple[Word, ...] = ()  # the command with its launchers
     environ: Mapping[str, str] = field(default_factory=dict)  # exported before it, or set in front of it
-    nodes: Fact[int] = Absent("no launcher says how many nodes")
-    processes: Fact[int] = Absent("no launcher says how many processes a node")
+    nodes: Fact[int] = Absent("no launcher sets the number of nodes")
+    processes: Fact[int] = Absent("no launcher sets the number of processes per node")
     notes: tuple[str, ...] = ()  # what could not be read, and why
     open_ends: tuple[str, ...] = ()  # what may set more than was read: '"$@" (run.sh:3:8)', a file that was not read
     program: Program | None = None  # the names that what it starts takes, where its source was found

@@ -104,7 +104,7 @@ class Objective:
     def text(self) -> str:
         """The loss in words."""
         if not self.is_documented:
-            return "a mean over target tokens, of whatever its author says"
+            return "a mean over target tokens, as its author defines it"
         if self.preference is not None:
             return self.preference.text
         mean = NORMALISATION_TEXTS[self.normalisations[0]]
@@ -124,7 +124,7 @@ FILES_TEXTS: Mapping[FilesBy, str] = {
 NETWORK_TEXTS: Mapping[NetworkBy, str] = {
     "namespace": "no network",
     "ports": "no TCP port below 1024 can be reached",
-    "environment": "the network is switched off by environment variables alone",
+    "environment": "the network is switched off only by environment variables",
 }
 
 

@@ -57,10 +57,11 @@ def explain_indivisible(sharding: Sharding, case: Case) -> str:
     if sharding.endswith("_documents"):
         for length in case.seqlens_q:
             if length % parts:
-                return f"every document must divide by {parts} ({case.context_parallel_size} ranks); {length} does not"
+                return f"every document must be divisible by {parts} ({case.context_parallel_size} "
+                f"ranks); {length} does not"
         return ""
     if case.seqlen_q % parts:
-        return f"the length {case.seqlen_q} does not divide by {parts} ({case.context_parallel_size} ranks)"
+        return f"the length {case.seqlen_q} is not divisible by {parts} ({case.context_parallel_size} ranks)"
     return ""
 
 

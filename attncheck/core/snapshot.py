@@ -110,7 +110,7 @@ class Snapshot:
         if package.value.name == "torch" and isinstance(self.torch, Known):
             text = self.torch.value.version  # torch/version.py keeps the +cuXYZ that some installs drop from METADATA
         if not text and package.value.allowed:
-            return Unreadable(f"which {package.value.name} is not known: {package.value.allowed}")
+            return Unreadable(f"the version of {package.value.name} is unknown: {package.value.allowed}")
         try:
             return Known(Version(text))
         except InvalidVersion:
@@ -137,7 +137,7 @@ class Snapshot:
         for build in self.builds:
             if build.distribution == distribution:
                 return Known(build)
-        return Absent(f"{distribution} does not say how it was built")
+        return Absent(f"{distribution} does not record how it was built")
 
     def env(self, name: str) -> Fact[str]:
         """Return an environment variable of the allow-list."""

@@ -239,7 +239,7 @@ def _decide_answer(run: Run) -> tuple[Answer, str, float]:
         is_fault = unmeasured in ("fail", "lost") and run.outcome != "out_of_time"
         return unmeasured, run.reason, HUGE if is_fault else 0.0
     if run.foreign_kernels:
-        return "fail", f"not {run.backend} but {run.foreign_kernels} ran", HUGE
+        return "fail", f"{run.foreign_kernels} ran instead of {run.backend}", HUGE
     if run.violations:
         return "fail", run.violations[0], HUGE
     if run.warnings:

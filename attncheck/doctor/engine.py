@@ -214,15 +214,15 @@ def _describe_load_failure(extension: registry.Broken) -> Finding:
 
 def _describe_gaps(gaps: PackageGaps) -> Problem:
     return Problem(
-        message=f"not all packages of the job are known: {gaps.reason}",
+        message=f"some packages of the job are unknown: {gaps.reason}",
         evidence=gaps.remarks,
         fixes=(
             Fix(
-                "name what the job will have",
+                "name the job's packages",
                 "manual",
                 f"--target h100x8,requirements.txt{',PACKAGE=VERSION' * (gaps.reason == NOT_IN_FILES)}",
             ),
-            Fix("or the environment that trains", "manual", "--python /path/to/env/bin/python"),
+            Fix("or name the environment that trains", "manual", "--python /path/to/env/bin/python"),
         ),
         subject="packages",
     )

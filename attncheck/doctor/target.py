@@ -22,11 +22,11 @@ from attncheck.doctor.queries.requirements import canonical_name
 from attncheck.doctor.target_files import KNOWN_FILES, find_reader, read_package_list
 from attncheck.doctor.target_files.collector import PackageList
 
-NOT_PROBED = "judged for a target, which nobody has looked at"
+NOT_PROBED = "this is a target, not an examined environment"
 NOT_INSTALLED = "none"  # as a version: the package is not there
-NOT_NAMED = "the target names only some, and nobody looked at it"
-NOT_IN_FILES = "the target's files name only some, and nobody looked at it"
-NO_ENVIRONMENT = "this environment is attncheck's own, with nothing of the training stack in it"
+NOT_NAMED = "the target lists only some, and was not examined"
+NOT_IN_FILES = "the target's files list only some, and it was not examined"
+NO_ENVIRONMENT = "this is attncheck's own environment, without the training stack"
 NO_MACHINE = "the machine that trains was not named: --target h100x8"
 
 
@@ -56,7 +56,7 @@ def parse_target(text: str) -> Target:
         parsed = _apply_token(parsed, token)
     if parsed.gpus_per_node is not None and parsed.gpus_per_node > 0 and parsed.compute_capability is None:
         raise BadUsage(
-            f"--target {text!r}: {parsed.gpus_per_node} GPUs of which kind? Say h100x{parsed.gpus_per_node} or sm_90"
+            f"--target {text!r}: {parsed.gpus_per_node} GPUs of which kind? Write h100x{parsed.gpus_per_node} or sm_90"
         )
     return parsed
 
@@ -187,7 +187,7 @@ def _without_cuda_state(torch: Fact[Torch]) -> Fact[Torch]:
     if not isinstance(torch, Known):
         return torch
     if isinstance(torch.value.cuda, Absent):
-        return Unreadable("torch here is a CPU build; say the target's: torch=2.9")
+        return Unreadable("the local torch is a CPU build; name the target's: torch=2.9")
     return Known(replace(torch.value, cuda_available=Unreadable(NOT_PROBED), cuda_error=Unreadable(NOT_PROBED)))
 
 
@@ -232,7 +232,7 @@ def with_version(snapshot: Snapshot, name: str, version: str, allowed: str = "")
     if is_missing:
         return replace(changed, torch=Absent("the target has no torch"))
     if not version:
-        return replace(changed, torch=Unreadable(f"which torch is not known: {allowed}"))
+        return replace(changed, torch=Unreadable(f"torch's version is unknown: {allowed}"))
     return replace(changed, torch=Known(_torch_of_version(version)))
 
 

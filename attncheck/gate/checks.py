@@ -174,7 +174,7 @@ class CheckRunner:
         from attncheck.lint import run as lint
 
         self.report_progress("reading the launch")
-        snapshot = replace(self._apply_target(self.snapshot()), model=Absent("the launch names its own"))
+        snapshot = replace(self._apply_target(self.snapshot()), model=Absent("the launch names its own model"))
         model = self.policy.models[0] if len(self.policy.models) == 1 else ""
         version = self.policy.framework_version
         base_request = lint.Request(

@@ -265,7 +265,7 @@ def _refuse(node: node_leader.NodeRank, code: int, argv: Sequence[str], reason: 
     """
     text = f"attncheck: refused: {reason}; {argv[0]} was not started"
     if not node.reports:
-        text, code = f"attncheck: this node refuses {argv[0]}: {reason}; `attncheck gate` says more there", FOUND
+        text, code = f"attncheck: this node refuses {argv[0]}: {reason}; run `attncheck gate` there", FOUND
     _print_last(text)
     return code
 

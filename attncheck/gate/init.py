@@ -123,8 +123,8 @@ def render_policy(project: Project) -> str:
 
 
 def _heading_lines(project: Project) -> Iterator[str]:
-    yield "# The policy of attncheck for this project: `attncheck gate` asks what is here; `attncheck run -- WORDS`"
-    yield "# does so, then becomes the command. `attncheck rules` lists codes, `attncheck explain CODE` prints a page."
+    yield "# The policy of attncheck for this project: `attncheck gate` runs these checks; `attncheck run -- COMMAND`"
+    yield "# runs them, then starts the command. `attncheck rules` lists codes, `attncheck explain CODE` prints a page."
     yield "#"
     packages, frameworks = (show_on_one_line(", ".join(names)) for names in (project.packages, project.frameworks))
     yield f"# Found here: {packages or 'no torch'}; {frameworks or 'no framework'};"
@@ -134,13 +134,14 @@ def _heading_lines(project: Project) -> Iterator[str]:
 
 def _check_lines(project: Project) -> Iterator[str]:
     checks = ["doctor", *(["lint"] if project.launch else []), "parity", *(["smoke"] if project.frameworks else [])]
-    yield "# What is asked, always in this order: doctor and lint read; the others measure: parity, smoke, rehearsal, …"
+    yield "# The checks, always run in this order. doctor and lint only read; parity, smoke, rehearsal "
+    "and others measure."
     yield f"checks = {_toml_array(checks)}"
     yield ""
-    yield "# Exit 1 from here on: error, warning or never."
+    yield "# The least severe finding that fails the gate: error, warning or never."
     yield 'fail-on = "error"'
     yield ""
-    yield "# Seconds for all of it; what is left out for lack of time makes the gate exit with 3."
+    yield "# Seconds for all checks. If time runs out, the gate exits with 3."
     yield "budget = 600"
     yield ""
     yield "# How many cases parity runs: quick, standard or full."
@@ -152,7 +153,8 @@ def _input_lines(project: Project) -> Iterator[str]:
     yield "# What starts or configures the job. lint reads these; rehearsal runs them, after `attncheck trust`."
     yield f"launch = {_toml_array(project.launch)}" if project.launch else '# launch = ["run.sh", "config.yaml"]'
     yield ""
-    yield "# Models whose own heads, sizes and windows are judged and measured: folders, or names in the Hub's cache."
+    yield "# Models to judge and measure with their real heads, sizes and windows: folders, or names in "
+    "the Hub's cache."
     if project.models:
         yield f"models = {_toml_array(project.models)}"
     for name in project.uncached_models:
@@ -162,27 +164,27 @@ def _input_lines(project: Project) -> Iterator[str]:
     if not project.models and not project.uncached_models:
         yield '# models = ["meta-llama/Llama-3.1-8B"]'
     yield ""
-    yield "# cuda: without a visible GPU the gate does not pass. auto takes one if there is one."
+    yield "# cuda: the gate needs a visible GPU. auto: a GPU is used if there is one."
     yield f'device = "{"cuda" if project.gpus else "auto"}"'
     yield ""
 
 
 def _optional_lines(project: Project) -> Iterator[str]:
     ring_size = max(2, len(project.gpus))
-    yield "# What matters: auto reads it off what is installed; flash, ring, rl, all."
+    yield "# The kind of job: auto (from the installed packages), flash, ring, rl or all."
     yield '# profile = "auto"'
     yield ""
     yield "# Also measure context parallelism over this many ranks."
     yield f"# ring-size = {ring_size}"
     yield ""
-    yield "# The machine and the release that the job will meet, if they are not these (doctor and lint)."
+    yield "# The machine and framework release of the job, if they differ from these (doctor and lint)."
     yield f'# target = "h100x{max(8, len(project.gpus))}"'
     yield '# framework-version = "0.10.2"'
     yield ""
-    yield "# Findings known already, written by `attncheck baseline`: only new ones fail."
+    yield "# Known findings, written by `attncheck baseline`: only new ones fail."
     yield '# baseline = "attncheck-baseline.json"'
     yield ""
-    yield "# What may pass, why, and until which day; afterwards it is found again."
+    yield "# Findings to allow, the reason, and the last day; after that they count again."
     yield "# ignore = ["
     yield f'#   {{code = "ATN211", reason = "the GPUs are shared on Fridays", until = "{_next_january()}"}},'
     yield "# ]"
@@ -191,7 +193,7 @@ def _optional_lines(project: Project) -> Iterator[str]:
     yield "# max-error = 0.8  # of the error that a correct kernel may make"
     yield "# min-efficiency = 0.5  # of a ring, as a share of flash-attn / N; needs ring-size"
     yield ""
-    yield "# [plan]  # how the job trains, for smoke; on its own what lint reads in the launch"
+    yield "# [plan]  # how the job trains, for smoke; by default lint reads it from the launch"
     yield '# attn-implementation = "flash_attention_2"'
     yield '# packing = "position_ids"'
 
@@ -207,14 +209,14 @@ def write_policy(folder: Path, document: str) -> Path:
     pyproject = folder / PYPROJECT_FILE
     data = read_small_file(str(pyproject))
     if data is not None and re.search(rb"^\s*\[\s*tool\s*\.\s*attncheck", data, re.MULTILINE):
-        table = f"{PYPROJECT_FILE} has a table [tool.attncheck] already"
+        table = f"{PYPROJECT_FILE} already has a table [tool.attncheck]"
         raise BadUsage(f"{table}, which {POLICY_FILE} would hide: nothing was written")
     try:
         with open(path, "x", encoding="utf-8") as stream:
             stream.write(document)
     except FileExistsError:
         raise BadUsage(
-            f"{POLICY_FILE} is there already: nothing was written; without --write the policy is printed"
+            f"{POLICY_FILE} already exists, so nothing was written; without --write the policy is printed"
         ) from None
     except OSError as error:
         with suppress(OSError):

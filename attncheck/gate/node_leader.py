@@ -168,7 +168,7 @@ def follow_leader(folder: Path | None, node: NodeRank, seconds: float) -> int | 
                 time.sleep(TICK_SECONDS)
                 interrupts.raise_if_interrupted()
     except OSError as error:
-        raise Unanswered(f"the first rank of this node cannot be heard: {error}") from None
+        raise Unanswered(f"no connection to the first rank of this node: {error}") from None
 
 
 def _is_locked(lock: IO[bytes]) -> bool:

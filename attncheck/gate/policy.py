@@ -145,7 +145,7 @@ def override_policy(base: Policy, options: Mapping[str, object]) -> Policy:
 
 def _suggest_key(key: str) -> str:
     if key.replace("_", "-") in policy_values.THRESHOLDS:
-        return f"; {key.replace('_', '-')!r} belongs into the table thresholds"
+        return f"; {key.replace('_', '-')!r} belongs in the table thresholds"
     return policy_values.suggest_nearest(key, READERS, "known keys: ")
 
 

@@ -14,9 +14,9 @@ from attncheck.gate.policy import READERS
 DRAFT = "http://json-schema.org/draft-07/schema#"
 IDENTIFIER = "https://json.schemastore.org/attncheck.json"  # SchemaStore wants its own address
 DESCRIPTIONS = {
-    "profile": "What matters to the job; auto reads it off what is installed.",
+    "profile": "The kind of job; auto derives it from the installed packages.",
     "fail-on": "The least severe finding that makes the exit code 1.",
-    "select": "Codes of rules, or their beginnings: no other finding counts.",
+    "select": "Codes of rules, or prefixes: only these findings count.",
     "ignore": "Findings that are allowed, each with a reason and a last day.",
     "timeout": "Seconds for one import or one measured case.",
     "plan": "How the job trains, for smoke.",
@@ -26,12 +26,12 @@ DESCRIPTIONS = {
     "launch": "Files that start or configure the job, for lint and rehearsal.",
     "target": "The machine to judge for, if it is not this one: h100x8, and requirements or lock files.",
     "framework-version": "The release of the training framework whose names a launch uses.",
-    "ring-size": "The ranks over which parity, determinism, bench and doctor run.",
+    "ring-size": "The number of ranks across which parity, determinism, bench and doctor run.",
     "budget": "Seconds for the whole gate.",
     "thresholds": "Limits beyond those of the checks.",
     "suite": "How many cases parity runs.",
     "device": "Where to measure.",
-    "baseline": "The file with the findings that are known already.",
+    "baseline": "The file with the known findings.",
 }
 # PEP 440, appendix B; letters of either case, for JSON Schema's patterns have no flags.
 _LABEL = "([aA]([lL][pP][hH][aA])?|[bB]([eE][tT][aA])?|[cC]|[rR][cC]|[pP][rR][eE]([vV][iI][eE][wW])?)"

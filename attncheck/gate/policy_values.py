@@ -134,9 +134,9 @@ def _read_allowance(value: object) -> Allowance:
             )
     code, reason = value["code"], value["reason"]
     if not isinstance(code, str) or not code.strip():
-        raise ValueError(f"code: {code!r} is not a rule's code or the beginning of one")
+        raise ValueError(f"code: {code!r} is not a rule's code or prefix")
     if not isinstance(reason, str) or not reason.strip():
-        raise ValueError(f"{code}: reason: {reason!r} says nothing")
+        raise ValueError(f"{code}: reason: {reason!r} is not a reason")
     return Allowance(code.strip().upper(), reason.strip(), _read_date(code, value["until"]))
 
 

@@ -30,9 +30,9 @@ from attncheck.workers.execution import ExecutionTarget
 LAUNCH_CHECKS: tuple[Check, ...] = ("lint", "rehearsal")  # these need a launch
 STATIC_CHECKS: tuple[Check, ...] = ("doctor", "lint")  # these judge; the others measure
 INTERRUPTED = "interrupted"
-BUDGET_SPENT = "no time was left of the budget"
+BUDGET_SPENT = "the time budget was used up"
 NOTHING_LINTED = "no known trainer is started"
-CUT_BY_BUDGET = "the budget ended while it ran"
+CUT_BY_BUDGET = "the time budget ended while it ran"
 
 
 def run(
@@ -71,7 +71,7 @@ def check_policy(policy: Policy, has_sources: bool) -> None:
             f"{policy.file + ': ' if policy.file else ''}lint is requested, and `launch` names no file to lint"
         )
     if policy.min_efficiency and not policy.ring_size:
-        raise BadUsage("min-efficiency is that of a ring: say ring-size too")
+        raise BadUsage("min-efficiency applies to a ring: set ring-size too")
     if policy.target:
         from attncheck.doctor.target import parse_target
 
@@ -120,7 +120,7 @@ def find_blocking_reason(
     if isinstance(snapshot.torch, Absent) or _import_failed(snapshot, "torch"):
         return _describe_first(findings, TORCH_CODES, "torch cannot be imported")
     if policy.device == "cuda" and _lacks_visible_gpu(snapshot):
-        return _describe_first(findings, GPU_CODES, "the policy requests a GPU, and none is visible here")
+        return _describe_first(findings, GPU_CODES, "the policy requires a GPU, but none is visible here")
     if check in ("smoke", "rehearsal"):
         if _import_failed(snapshot, "transformers"):
             return _describe_first(findings, ("ATN154", "ATN155"), "transformers cannot be imported")

@@ -54,7 +54,7 @@ def find_doubt(policy: Policy, files: Mapping[str, str]) -> str:
     else:
         changed = [path for path, digest in files.items() if trust.files.get(path) != digest]
         reason = f"{changed[0]} changed after {name} was trusted" if changed else ""
-    return f"{reason}; look at it and run `attncheck trust`" if reason else ""
+    return f"{reason}; review it and run `attncheck trust`" if reason else ""
 
 
 def _find_fault(policy: Policy, files: Mapping[str, str]) -> str:
@@ -72,7 +72,7 @@ def add_trust(policy: Policy, files: Mapping[str, str], date: str) -> None:
         raise BadUsage(f"{policy.path} cannot be trusted: {fault}")
     path = _trust_file(policy.path)
     if path is None or make_private(path.parent.parent) is None or make_private(path.parent) is None:
-        raise Unanswered(f"no private folder can be made for what is trusted: {(path and path.parent) or 'no HOME'}")
+        raise Unanswered(f"cannot create a private folder for trusted policies: {(path and path.parent) or 'no HOME'}")
     replace_private_file(path, codec.dumps(Trust(policy.path, policy.digest, files, date)))
 
 

@@ -54,7 +54,7 @@ def _check_float32(job: Job, launch: Launch) -> Iterator[SettingProblem]:
         return
     yield SettingProblem(
         "refuses",
-        f"{implementation} in float32: its kernels take float16 and bfloat16 alone",
+        f"{implementation} in float32: its kernels support only float16 and bfloat16",
         (FLASH_REFUSES,),
         location,
         {"precision": "bf16"},
@@ -91,7 +91,7 @@ def _check_eager_memory(job: Job, snapshot: Snapshot) -> Iterator[SettingProblem
     over = f"{rows} row{'s' * (rows > 1)} of {tokens} tokens"
     text = f"eager attention over {over}: the scores {whose} take {size / 2**30:.3g} GiB in a layer"
     fused = _choose_fused(model, snapshot)
-    advice = f"use {fused}, which never holds them"
+    advice = f"use {fused}, which never stores them"
     yield SettingProblem("refuses", text, (EAGER_KEEPS,), location, {"attn_implementation": fused}, advice, mild=True)
 
 

@@ -191,7 +191,7 @@ def _check_mismatches(launch: Launch, contents: _Contents, written: Mapping[str,
     mismatches = [*_iter_number_mismatches(contents, written), *_iter_switch_mismatches(contents, written)]
     mismatches += _iter_global_mismatches(launch, contents, written)
     if mismatches:
-        text = "; ".join(f"{key} {ours} against {name} {theirs}" for key, ours, name, theirs, _ in mismatches)
+        text = "; ".join(f"{key} is {ours} but {name} is {theirs}" for key, ours, name, theirs, _ in mismatches)
         location = mismatches[0][4].location
         advice = f'"auto" in {contents.file} for {", ".join(dict.fromkeys(row[0] for row in mismatches))}'
         message = f"{contents.file} contradicts the launch: {text}: ValueError"
@@ -276,7 +276,7 @@ def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
         file = entries[names[0]].location.source.rsplit("/", 1)[-1]
         own = ", ".join(name.rpartition(".")[2] for name in names)
         text = f"{file} sets {own} alongside a DeepSpeed file: ValueError"
-        advice = f"leave them to the DeepSpeed file, and out of {file}"
+        advice = f"set them in the DeepSpeed file only, not in {file}"
         yield SettingProblem("refuses", text, (BESIDE,), entries[names[0]].location, advice=advice)
 
 
@@ -300,4 +300,5 @@ def _resolve_precision(job: Job, contents: _Contents) -> Precision:
 def _format_remarks(job: Job, contents: _Contents) -> Iterator[str]:
     size = contents.get_number("sequence_parallel_size")
     if size is not None and size > 1 and job.plan.ring_size == 1:
-        yield f"sequence_parallel_size {size:g} in {contents.file}: the program's code says whether it divides rows"
+        yield f"sequence_parallel_size {size:g} in {contents.file}: whether it divides rows depends on "
+        "the program's code"

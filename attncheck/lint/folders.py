@@ -47,7 +47,9 @@ def find_files(folder: str) -> FolderFiles:
         else:
             paths.append(path)
         if len(paths) > MAX_FILES:
-            raise Unanswered(f"{folder}: more than {MAX_FILES} scripts and configuration files: name a smaller folder")
+            raise Unanswered(
+                f"{folder}: more than {MAX_FILES} scripts and configuration files; choose a smaller folder"
+            )
     return FolderFiles(tuple(paths), tuple(left_out))
 
 

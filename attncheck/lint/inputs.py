@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from attncheck.doctor.probes.interpreter import Interpreter
 
 
-NOT_HERE = "it is not installed here, if no GPU trains: the job may have it (--target, --python)"
+NOT_HERE = "it is not installed here, and the job may have it if no GPU trains (--target, --python)"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def read_inputs(names: tuple[str, ...], command: tuple[str, ...] | None) -> Inpu
 def read_sources(names: tuple[str, ...], command: tuple[str, ...] | None) -> tuple[Source, ...]:
     """Return the sources to lint: files, and the command that comes after `--`. Raises `BadUsage`."""
     if command is not None and not command:
-        raise BadUsage("nothing comes after --: give the command that starts the job")
+        raise BadUsage("there is no command after --: give the command that starts the job")
     if not names and command is None:
         raise BadUsage(
             "give a launch script, a configuration file, or the command after --: attncheck lint -- torchrun …"

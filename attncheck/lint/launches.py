@@ -177,7 +177,7 @@ class _LaunchFinder:
         prefix = launch.launcher_words
         start = commands.ScriptStart(environ=launch.environ, arguments=arguments, prefix=prefix)
         location = launch.words[0].location
-        note = f"it is started by {location}, and corrected if {file.name} itself is linted"
+        note = f"it is started by {location}; lint {file.name} itself to correct it"
         for inner in self._read_inner(called_scripts.mark_uneditable(file), start, launch.folder):
             if self.starts_training(inner):
                 yield replace(inner, notes=(*inner.notes, note))
@@ -321,7 +321,7 @@ def _combine_counts(
     names: Sequence[str], parsed: Sequence[ParsedLauncher], environ: Mapping[str, str]
 ) -> tuple[Fact[int], Fact[int]]:
     """Return nodes and processes a node: those of the innermost launcher that has them, for it starts the processes."""
-    nodes = _choose_innermost([launcher.nodes for launcher in parsed], "no launcher says how many nodes")
+    nodes = _choose_innermost([launcher.nodes for launcher in parsed], "no launcher sets the number of nodes")
     processes = _choose_innermost(
         [launcher.processes for launcher in parsed], "no launcher says how many processes a node"
     )

@@ -19,7 +19,7 @@ def add_lost_words(job: Job, launch: Launch) -> Job:
     shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
     location = launch.lost[0].location
     line = max((word.location.line for word in launch.words if word.location.line < location.line), default=0)
-    text = f"the command ends at line {line}: what follows is not passed to it: {shown}"
-    advice = f"end line {line} with a backslash and nothing behind it, and put no comment inside the command"
+    text = f"the command ends at line {line}, so the following words are not passed to it: {shown}"
+    advice = f"end line {line} with a backslash and nothing after it, and keep comments out of the command"
     problem = SettingProblem("ignores", text, (EVIDENCE,), location, advice=advice, universal=True)
     return replace(job, problems=(*job.problems, problem))

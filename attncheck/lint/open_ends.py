@@ -88,14 +88,14 @@ def _is_named(name: str, message: str) -> bool:
 
 def describe_unresolved(setting: Setting) -> str:
     """Return that the value of a setting is not known."""
-    return f"{setting.name} {setting.value}: only running can tell its value"
+    return f"{setting.name} {setting.value}: its value is known only at run time"
 
 
 def describe_open_ends(launch: Launch) -> str:
     """Return what was not read, and may set what a finding takes for absent."""
     shown = ", ".join(launch.open_ends[:MAX_SHOWN])
     more = f" and {len(launch.open_ends) - MAX_SHOWN} more" if len(launch.open_ends) > MAX_SHOWN else ""
-    return f"not read, and may set it: {shown}{more}"
+    return f"not read, but may set it: {shown}{more}"
 
 
 def soften_finding(finding: Finding, job: Job, launch: Launch) -> Finding | None:

@@ -28,7 +28,8 @@ def add_own_attention(job: Job, launch: Launch, read_file: Callable[[str], Sourc
         return job
     problem = SettingProblem(
         "wrong",
-        f"{program} registers the attention {name!r} and no mask function: padding and other documents are attended to",
+        f"{program} registers the attention {name!r} without a mask function, so padding and other "
+        "documents are attended to",
         (NO_MASK,),
         SourceLocation(source.name, line),
         advice=ADVICE.format(name),

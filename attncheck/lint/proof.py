@@ -47,7 +47,9 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
         return replace(job, unknown_settings=(), problems=problems)
     if program is None:
         return _settle_by_table(job, launch, own_programs, release)
-    remark = f"names as {program.path} takes them" + (f", which has gaps: {program.gaps[0]}" if program.gaps else "")
+    remark = f"option names were read from {program.path}" + (
+        f", which has gaps: {program.gaps[0]}" if program.gaps else ""
+    )
     return replace(
         job,
         unknown_settings=tuple(_settle_by_program(job, launch, program)),
@@ -74,7 +76,7 @@ def _settle_arguments(unknowns: Sequence[UnknownSetting], job: Job, release: Cho
     """Yield the arguments of a configuration's class that its release refuses: those that another release has."""
     for unknown in unknowns:
         if release.is_known and (unknown.now or unknown.since):
-            yield replace(unknown, proof=f"{job.framework} {job.version}: its configuration takes no such argument")
+            yield replace(unknown, proof=f"{job.framework} {job.version}: its configuration has no such argument")
 
 
 def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iterator[SettingProblem]:
@@ -158,7 +160,7 @@ def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[U
         return
     written = {setting.location: setting for setting in job.settings}
     settled = set()
-    proof = f"{program.path}: the parser of this program takes no such name" if program.is_complete else ""
+    proof = f"{program.path}: the program's parser does not define it" if program.is_complete else ""
     for unknown in job.unknown_settings:
         settled.add((unknown.name, unknown.location))
         if takes_name(program, unknown.name) or _reads_file_itself(program, unknown.name):

@@ -1,7 +1,7 @@
 """Finds the commands that a Python script starts by `subprocess` or `os`: read with ast from literals, never run.
 
 What a name holds is followed if its scope assigns it once: `cmd = ["torchrun"]`, with what `cmd += […]` and
-`cmd.append(…)` add to it. What is added under a condition, and any other value, is a word that only running tells.
+`cmd.append(…)` add to it. What is added under a condition, and any other value, is known only at run time.
 """
 
 from __future__ import annotations
@@ -282,6 +282,6 @@ def _dotted_name(node: ast.expr) -> str:
 
 
 def _unknown(node: ast.expr) -> str:
-    """Return a word for a value that only running tells, named after the expression."""
+    """Return a word for a value that is known only at run time, named after the expression."""
     name = re.sub(r"\W+", "_", _dotted_name(node)).strip("_")
     return f"${{{name or 'value'}}}"

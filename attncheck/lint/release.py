@@ -36,33 +36,37 @@ def choose_release(
 ) -> ChosenRelease:
     """Return the release in whose names to read a launch; `read(version)` reads it as one version does."""
     if not framework.distribution and not requested:
-        remark = f"read as {framework.name} {framework.newest} does, the newest known"
+        remark = f"read with the names of {framework.name} {framework.newest}, the newest known release"
         return ChosenRelease(framework.newest, False, remark=remark)
     installed = snapshot.package(framework.distribution) if framework.distribution else Absent()
     version = requested or (installed.value.version if isinstance(installed, Known) else "")
     if version and is_older_than_known(framework, version):
         oldest = framework.releases()[0]
-        remark = f"{framework.name} {version} is older than {oldest}, the oldest known: its names were not judged"
+        remark = (
+            f"{framework.name} {version} is older than {oldest}, the oldest known release, so its names were not judged"
+        )
         return ChosenRelease(version, False, True, remark)
     if version:
         return ChosenRelease(version, True)
     is_missing = isinstance(installed, Absent)
     state = (
-        f"{framework.distribution} is not installed" if is_missing else f"which {framework.distribution} is not known"
+        f"{framework.distribution} is not installed"
+        if is_missing
+        else f"the version of {framework.distribution} is unknown"
     )
     version, misfits = find_fitting_release(framework, read)
     if misfits:
         return ChosenRelease(
             version,
             False,
-            remark=f"{state}, and no one release takes all names: read as {version} (--framework-version)",
+            remark=f"{state}, and no single release has all names: read as {version} (--framework-version)",
         )
     if version == framework.newest:
-        return ChosenRelease(version, False, remark=f"{state}: read in the names of {version}, the newest known")
+        return ChosenRelease(version, False, remark=f"{state}: read with the names of {version}, the newest known")
     return ChosenRelease(
         version,
         False,
-        remark=f"{state}: read as {version}, the newest that takes all of its names (--framework-version)",
+        remark=f"{state}: read as {version}, the newest that has all of its names (--framework-version)",
     )
 
 

@@ -119,9 +119,9 @@ def rewrite(
         edits = (*read.recognised.framework.write(original, job, sets), *more_edits)
         rewritten = lint.reread_launch(read.recognised, edits, read.read_file) if edits else original
     except ValueError as error:
-        raise Unanswered(f"{read.job.location}: the launch cannot be changed where it is: {error}") from None
+        raise Unanswered(f"{read.job.location}: the launch cannot be changed in place: {error}") from None
     if rewritten is None:
-        raise Unanswered(f"{read.job.location}: the launch cannot be read any more once it is changed")
+        raise Unanswered(f"{read.job.location}: the launch can no longer be read after the change")
     return Rewritten(replace(rewritten, program=original.program), lint.format_launch_diff(original, edits))
 
 

@@ -281,7 +281,7 @@ def _starts_training(launch: Launch) -> bool:
 
 def _check_size(source: Source, launch: Launch, count: int) -> None:
     if count > MAX_LAUNCHES:
-        raise Unanswered(f"{source.name}: more than {MAX_LAUNCHES} launches in one file: split it")
+        raise Unanswered(f"{source.name}: more than {MAX_LAUNCHES} launches in one file; split it")
     if len(launch.whole) > MAX_WORDS:
         raise Unanswered(f"{source.name}: a launch of more than {MAX_WORDS} words")
 
@@ -585,7 +585,7 @@ def _format_unwritten(launch: Launch, key: str, value: str) -> str:
         if name.endswith(("cp_size", "sp_size")):
             return f"{name}: {value}  # in {entry.location.source}"
     words = SPELLED_OUT.get(key, key.replace("_", " ") if key in KEYS else "")
-    return f"{words}: {value}, where the job sets it" if words else f"{key}={value}"
+    return f"{words}: {value}, as the job sets it" if words else f"{key}={value}"
 
 
 def _make_unknown_finding(source: Source, names: list[str], read_file: ReadFile) -> Finding:
@@ -599,7 +599,7 @@ def _make_unknown_finding(source: Source, names: list[str], read_file: ReadFile)
         "ATN454",
         Problem(
             message=f"{source.name} is not linted: {reason}",
-            evidence=(f"no command or key in it is one of {', '.join(names)}", *unreadable),
+            evidence=(f"it has no command or key of {', '.join(names)}", *unreadable),
             subject=source.name,
         ),
     )

@@ -78,7 +78,7 @@ def _judge_backend(state: BackendState, event: Event | None) -> Availability:
     if run.outcome == "refused":
         return make_availability("refuses", run.reason)
     if run.outcome != "ok" or run.foreign_kernels:
-        return make_availability("broken", run.reason or f"{run.foreign_kernels} ran in its place")
+        return make_availability("broken", run.reason or f"{run.foreign_kernels} ran instead")
     return make_availability("runs", ran=run.kernels)
 
 

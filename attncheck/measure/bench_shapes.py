@@ -55,7 +55,7 @@ def parse_document_lengths(text: str | None, seqlen: int | None, batch: int | No
     if text is None:
         return ()
     if seqlen is not None or batch is not None:
-        raise BadUsage("--packed says how long its one row is: leave --seqlen and --batch out")
+        raise BadUsage("--packed already sets the row's length: remove --seqlen and --batch")
     try:
         lengths = tuple(int(length) for length in text.split(","))
     except ValueError:

@@ -21,7 +21,7 @@ def _iter_features(case: Case) -> Iterator[str]:
     yield f"head_dim {case.head_dim}"
     if case.v_head_dim != case.head_dim:
         yield f"v_head_dim {case.v_head_dim}"
-        yield "another head_dim for v"
+        yield "a different head_dim for v"
     yield f"dtype {DTYPE_ABBREVIATIONS[case.dtype]}"
     yield f"layout {case.layout}"
     yield from (name for name, has in _list_options(case) if has)

@@ -195,7 +195,7 @@ def judge_repeats(repeats: Repeats) -> Verdict:
             answer, reason = "fail" if ratio > FAIL_FACTOR else "warn", error
         else:
             answer = "pass" if not varying else "warn"
-            reason = f"the same bits in {repeats.repeats} calls, {repeats.under_load} under load; "
+            reason = f"identical bits in {repeats.repeats} calls, {repeats.under_load} under load; "
             reason += f"variation in more than {100 * excluded_share(repeats.repeats):.2g} % of calls is excluded"
         if varying:
             answer = "fail" if repeats.mode == "deterministic" else answer
@@ -288,14 +288,14 @@ def _make_variation_problem(
         if repeats.outcome == "refused" and repeats.case.name in default_cases:
             evidence.append(f"{repeats.deterministic_switch}: {repeats.reason}")
             break
-    message = f"{backend} gives other bits for {', '.join(tensors)} from call to call"
+    message = f"{backend} is not reproducible: {', '.join(tensors)} change from call to call"
     return Problem(message, tuple(evidence), tuple(fixes), backend)
 
 
 def _describe_switch_cost(repeats: Repeats, of_backend: list[Repeats]) -> str:
     """Return what the switch was measured to do, and what it costs in time and memory."""
     default = next(other for other in of_backend if other.case.name == repeats.case.name and other.mode == "default")
-    parts = [f"{repeats.repeats} calls with the same bits, {repeats.under_load} under load"]
+    parts = [f"{repeats.repeats} calls with identical bits, {repeats.under_load} under load"]
     if default.call_ms:
         parts.append(f"{repeats.call_ms / default.call_ms:.2f} × the time")
     if default.memory_bytes and repeats.memory_bytes:
@@ -304,7 +304,9 @@ def _describe_switch_cost(repeats: Repeats, of_backend: list[Repeats]) -> str:
 
 
 # Read by vLLM, and handed to its workers by verl 0.9.1 (constants_ppo.py); that it holds was not measured here.
-FIXED_ORDER = Fix("make vLLM's rollouts independent of the batch (not tried)", "env", "export VLLM_BATCH_INVARIANT=1")
+FIXED_ORDER = Fix(
+    "make vLLM's rollouts independent of the batch (not tried here)", "env", "export VLLM_BATCH_INVARIANT=1"
+)
 
 
 def _make_batch_problem(backend: str, repeats: Repeats) -> Problem:
@@ -313,6 +315,6 @@ def _make_batch_problem(backend: str, repeats: Repeats) -> Problem:
         f"{d.tensor}: up to {d.max_abs:.2g} apart, {100 * d.elements / d.numel:.2g} % of elements" for d in differing
     )
     message = (
-        f"{backend} gives a sequence other bits in {', '.join(d.tensor for d in differing)} when others share its batch"
+        f"{backend} changes a sequence's bits in {', '.join(d.tensor for d in differing)} when others share its batch"
     )
     return Problem(message, evidence, (FIXED_ORDER,), backend)

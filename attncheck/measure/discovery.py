@@ -76,7 +76,7 @@ def requested_model(snapshot: Snapshot) -> Model | None:
         return model
     if isinstance(snapshot.model, Absent):
         return None
-    next_step = "hf download MODEL config.json, or leave MODEL out"
+    next_step = "hf download MODEL config.json, or omit MODEL"
     raise Unanswered(f"the model cannot be read: {snapshot.model.reason.rstrip('.')}; {next_step}")
 
 
@@ -97,9 +97,9 @@ def list_backends(target: ExecutionTarget) -> list[BackendState]:
     )
     last_event = events[-1]
     if last_event.kind != "answer":
-        raise Unanswered(f"{target.python} cannot be requested its backends: {last_event.reason}")
+        raise Unanswered(f"{target.python} could not list its backends: {last_event.reason}")
     if not last_event.answer["torch"]:
-        raise Unanswered(f"torch is not installed in the environment of {target.python}; `attncheck doctor` says more")
+        raise Unanswered(f"torch is not installed in the environment of {target.python}; see `attncheck doctor`")
     return [_make_state(name, answer) for name, answer in sorted(last_event.answer["backends"].items(), key=_sort_key)]
 
 

@@ -26,7 +26,7 @@ from attncheck.workers.pool import Event, Pool, default_slots
 
 COMPILED_CASES_ON_CPU = {"quick": 1, "standard": 2, "full": 4}  # cases of a backend that compiles, on the CPU
 MAX_SHOWN_CASES = 5  # failing cases named in a finding
-NOTHING_LEFT_OF_FAILURES = "none of the cases that failed the last time is left by --backend, --case and --dtype"
+NOTHING_LEFT_OF_FAILURES = "--backend, --case and --dtype exclude every case that failed last time"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def choose_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
         raise BadUsage(NOTHING_LEFT_OF_FAILURES)
     if not selected:
         families = ", ".join(dict.fromkeys(case.family for case in cases))
-        raise BadUsage(f"no case is left by --case and --dtype; families are {families}, --list prints names")
+        raise BadUsage(f"--case and --dtype exclude every case; families are {families}, --list prints names")
     return tuple(selected)
 
 
@@ -207,8 +207,8 @@ def _make_findings(
 _MESSAGES = {
     "ATN601": "{backend} is wrong in {cases}",
     "ATN602": "{backend} is less precise than a kernel of its class in {cases}",
-    "ATN603": "{backend} was requested, and something else ran in {cases}",
-    "ATN604": "{backend} does not survive {cases}",
+    "ATN603": "{backend} was requested, but another kernel ran in {cases}",
+    "ATN604": "{backend} crashes or hangs in {cases}",
     "ATN607": "{backend} is right, but has a side effect, in {cases}",
 }
 
@@ -259,7 +259,7 @@ def _suggest_off_switch(
             passed |= {run.case.name} if verdict.answer == "pass" else set()
     if passed != case_names or any(answers != {"pass"} for answers in answers_by_backend.values()):
         return []
-    proven = f"{', '.join(answers_by_backend)}, which SDPA then chooses from, pass these {len(case_names)} cases"
+    proven = f"{', '.join(answers_by_backend)}, which SDPA chooses from otherwise, pass these {len(case_names)} cases"
     return [Fix(f"keep SDPA from choosing {backend}", "setting", switch, proven=proven)]
 
 
@@ -297,9 +297,9 @@ def _suggest_reproducer(worst: list[tuple[Run, Verdict]], model_argument: str, m
     arguments = ["attncheck parity", *filter(None, (model_argument,)), f"--backend {run.backend}"]
     if discovery.is_context_parallel(run.backend):
         ring = f"--ring-size {run.case.context_parallel_size} --case {run.case.name}"
-        return [Fix("run this case alone", "advice", " ".join([*arguments, ring]))]
+        return [Fix("run only this case", "advice", " ".join([*arguments, ring]))]
     command = " ".join([*arguments, f"--explain-case {run.case.name} > reproduce.py"])
-    title = "report it upstream with a script that is alone"
+    title = "report it upstream with a standalone script"
     if missing_feature:
-        title = f"{missing_feature} (not tried here); if the build has it, this script shows the fault alone"
+        title = f"{missing_feature} (not tried here); if the build has it, this script shows the fault on its own"
     return [Fix(title, "advice", command)]

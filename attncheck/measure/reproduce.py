@@ -57,9 +57,9 @@ def _find_case(snapshot: Snapshot, request: Request, name: str) -> Case:
         for case in cases:
             if case.name in (name, f"{base_name}-seed{seed}"):
                 if case.probe in UNSCRIPTED_PROBES:
-                    raise BadUsage(f"{name} is judged by statistics; no script of its own can show it")
+                    raise BadUsage(f"{name} is judged by statistics, so no script can show it")
                 return case
-    raise BadUsage(f"no case is called {name!r}; `attncheck parity --list` prints names (of a model's with MODEL)")
+    raise BadUsage(f"there is no case {name!r}; `attncheck parity --list` prints names (of a model's with MODEL)")
 
 
 def _iter_suites(snapshot: Snapshot, request: Request, seed: int) -> Iterator[tuple[Case, ...]]:
@@ -74,7 +74,7 @@ def _iter_suites(snapshot: Snapshot, request: Request, seed: int) -> Iterator[tu
 def script_lines(case: Case, backend: Backend, device: str) -> Iterator[str]:
     """Yield the lines of the script. Raises `BadUsage` for a backend that has none."""
     if backend.script_lines is None:
-        raise BadUsage(f"{backend.name} brings no script of its own")
+        raise BadUsage(f"{backend.name} has no script")
     yield f"# {backend.name} on {case.name}, against float64; written by attncheck {__version__}"
     yield from ("import math", "", "import torch", "")
     yield from _size_lines(case, device)

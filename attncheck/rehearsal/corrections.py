@@ -28,7 +28,7 @@ class Correction:
 
 
 NO_CACHE = Correction(
-    title="keep no cache while training",
+    title="switch the cache off while training",
     line="model.config.use_cache = False",
     environ={"ATTNCHECK_NO_CACHE": "1"},
 )

@@ -106,9 +106,7 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
     """Return how the framework says that its launch is cut. Raises `NothingToRehearse` if it cannot be."""
     framework = read.recognised.framework
     if framework.cut is None:
-        raise NothingToRehearse(
-            f"{read.job.location}: launches of {framework.name} are not rehearsed yet; lint reads them"
-        )
+        raise NothingToRehearse(f"{read.job.location}: launches of {framework.name} are not rehearsed yet, only linted")
     cut = framework.cut(read.recognised.launch, read.job, materials)
     if not isinstance(cut, str) and materials.uses_gpu:  # on a CPU it is emulated
         cut = explain_uncached_kernel(read.snapshot, read.job.plan.attn_implementation) or cut
@@ -156,12 +154,12 @@ def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
     name = read.recognised.framework.name
     if not cut.data:
         raise NothingToRehearse(
-            f"{read.job.location}: {name}'s {read.job.trainer} is rehearsed with made-up documents alone: --real-data "
+            f"{read.job.location}: {name}'s {read.job.trainer} is rehearsed only with synthetic documents: --real-data "
             "is for TRL's sft, with a dataset_name, and for scripts whose data are an option"
         )
     if read.job.plan.ring_size > 1:
         raise NothingToRehearse(
-            f"{read.job.location}: rows over several ranks are put together by made-up words: leave out --real-data"
+            f"{read.job.location}: rows split across ranks are reassembled by synthetic words: remove --real-data"
         )
     return replace(cut, objective=replace(cut.objective, targets="labelled"))
 
@@ -189,7 +187,7 @@ def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
         f"the small model has {STAND_IN_HEADS} kv heads" if has_room else f"{materials.processes} processes start here"
     )
     reason = cut.whole_rows or limit
-    where = f"a row is over {kept}" if kept > 1 else "a rank has its rows whole"
+    where = f"a row spans {kept}" if kept > 1 else "each rank has whole rows"
     remark = f"rows over {ring_size} ranks: {reason}, and {where}"
     return replace(cut, ring_size=kept, sets={**cut.sets, "ring_size": str(kept)}, remarks=(*cut.remarks, remark))
 
@@ -227,8 +225,8 @@ def cut_launch(
     plain = leave_out(guarded, (*os.environ, *GUARDED), runs_substitutions)
     if plain.needed:
         raise Unanswered(
-            f"{read.job.location}: the launch needs {', '.join(plain.needed)}, which only its script knows: set the "
-            "variable in front of attncheck, or let commands run with --run-substitutions"
+            f"{read.job.location}: the launch needs {', '.join(plain.needed)}, which only its script sets: set the "
+            "variable in front of attncheck, or allow commands with --run-substitutions"
         )
     guarded, cut = _find_files_here(plain.launch, folder), _add_remarks(cut, plain.remarks)
     command, files = format_with_files(guarded, folder)
@@ -240,7 +238,7 @@ def cut_launch(
         text = shlex.join(word.format(file=path, folder=folder, stem=stem) for word in words)
         if not text:
             raise Unanswered(
-                f"{read.job.location}: a configuration file alone: give the command that reads it after --"
+                f"{read.job.location}: this is only a configuration file; give the command that reads it after --"
             )
         command = replace(command, text=text)
     environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
@@ -306,7 +304,7 @@ def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
     names = [f"{name.name} is {name.now[0]}" if name.now else f"without {name.name}" for name in corrections]
     if not names:
         return ""
-    refuses = f"{read.job.framework} {read.job.version} refuses the launch as it is written"
+    refuses = f"{read.job.framework} {read.job.version} refuses the launch as written"
     return f"{refuses}; rehearsed with these corrections: {'; '.join(dict.fromkeys(names))}"
 
 
@@ -343,7 +341,8 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
     while place < len(whole) - len(launch.words):
         if containers.parse(whole[place:]):
             raise Unanswered(
-                f"{location}: the launch starts a container, which a rehearsal does not: rehearse the command in it, "
+                f"{location}: the launch starts a container, which a rehearsal does not do: rehearse the "
+                "command in it, "
                 "if its packages are installed"
             )
         parsed = srun.parse(whole[place:]) or ray.parse(whole[place:])

@@ -31,7 +31,7 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     if ended.returncode == 0:
         return CheckResult("run", notes=(f"{ended.steps} steps in {ended.seconds:.0f} s",))
     if ended.returncode is None:
-        reason = f"it was ended after {ended.seconds:.0f} s, {ended.steps} steps taken; --timeout allows more"
+        reason = f"it was stopped after {ended.seconds:.0f} s, {ended.steps} steps taken; --timeout allows more"
         return CheckResult("run", "out_of_time", reason)
     lines = [line for line in ended.lines if line.strip()]
     places = [place for place, line in enumerate(lines) if ERROR_LINE.search(line)]
@@ -45,7 +45,7 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     end = f"ended with status {ended.returncode} after {ended.steps} steps"
     first = f"{error.strip()[:340]} ({end})" if error else f"it {end}"
     if ended.returncode in KILLED:
-        first = f"it was killed after {ended.steps} steps (status {ended.returncode}), as if memory runs out"
+        first = f"it was killed after {ended.steps} steps (status {ended.returncode}), probably because memory ran out"
     return CheckResult("run", violations=(first[:400],), notes=(*filter(None, (remark,)), *notes))
 
 
@@ -56,10 +56,10 @@ def explain_refusal(ended: Execution, lines: Sequence[str]) -> str:
         return "the launch needs the network, which a rehearsal does not have"
     if ended.isolation.files == "landlock" and CUDA_ERROR in text:
         return (
-            "CUDA does not start if Landlock alone protects root's files, for it writes to /proc: rehearse as another "
+            "CUDA cannot start if only Landlock protects root's files, because it writes to /proc: rehearse as another "
             "user, or with user namespaces"
         )
     denied = [path for path in ended.isolation.denied if path in text or os.path.basename(path) in text]
     if denied and any(word in text for word in WRITE_ERRORS):
-        return f"the launch must write {denied[0]}, which a rehearsal does not let it"
+        return f"the launch must write {denied[0]}, which a rehearsal does not allow"
     return ""

@@ -141,7 +141,7 @@ def read_watcher_failures(folder: str) -> str:
     watch = Path(folder) / "watch"
     if not (watch / "entered").exists():
         return (
-            "no Python that the launch started could be watched: it sets another PYTHONPATH, or starts python with "
+            "no Python process of the launch could be watched: it sets another PYTHONPATH, or starts python with "
             "-E, -I or -S"
         )
     lines = _read_note(watch / "watcher-failed").strip().splitlines()
@@ -154,8 +154,8 @@ def describe_data_parallel(folder: str) -> str:
     if not count.isdecimal():
         return ""
     return (
-        f"one process trains on {count} GPUs by torch.nn.DataParallel, whose copies of the model are not watched: "
-        f"start one for each (torchrun --nproc-per-node {count}), or show it one (CUDA_VISIBLE_DEVICES=0)"
+        f"one process trains on {count} GPUs by torch.nn.DataParallel, whose model copies are not watched: start "
+        f"one process per GPU (torchrun --nproc-per-node {count}), or show it one GPU (CUDA_VISIBLE_DEVICES=0)"
     )
 
 

@@ -22,13 +22,13 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
 def list_known_causes(read: ReadLaunch, check: str) -> tuple[str, ...]:
     """Return in a line each what the rules say about the launch's job that explains a failed check.
 
-    They read the launch as it is written. An error of the one that was cut need not be of theirs.
+    They read the launch as written. An error of the one that was cut need not be of theirs.
     """
     codes = CAUSES.get(check, ())
     if not codes:
         return ()
     report = engine.run_rules(replace(read.snapshot, job=Known(read.job)), needs_of_job(read.job), codes)
-    prefix = "the launch as it is written" if check == "run" else "known"
+    prefix = "the launch as written" if check == "run" else "known"
     return tuple(
         f"{prefix}: {finding.message} ({finding.code})" for finding in report.findings if finding.code in codes
     )

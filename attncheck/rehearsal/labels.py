@@ -33,7 +33,7 @@ MAX_LINES = 6
 TARGET_TEXTS = {
     "all": "every token of a document",
     "assistant": "the answers alone",
-    "labelled": "what its script labels",
+    "labelled": "the tokens that its script labels",
 }
 
 
@@ -67,7 +67,7 @@ def run(
     ]
     if not launches:
         names = ", ".join(source.name for source in request.sources)
-        raise NothingToRehearse(f"{names}: starts no training that attncheck knows")
+        raise NothingToRehearse(f"{names}: starts no training that attncheck recognises")
     labelled = tuple(_read_labels(read, request, target, report_progress) for read in launches)
     findings = tuple(finding for launch in labelled for finding in _iter_findings(launch))
     return Report("labels", snapshot, findings, sections={"labels": LabelsSection(labelled)})
@@ -192,6 +192,6 @@ def _iter_findings(launch: LabelledLaunch) -> Iterator[Finding]:
     name = " ".join(filter(None, (launch.framework, launch.trainer)))
     counts = tuple(f"{count.role}: {count.learned} of {count.tokens} tokens learned" for count in launch.counts)
     for problem in launch.problems:
-        evidence = (f"the launch means to learn {launch.targets}", *counts)[:MAX_LINES]
+        evidence = (f"the launch is meant to learn {launch.targets}", *counts)[:MAX_LINES]
         fix = Fix("look at the marked rows", "advice", "attncheck labels -v LAUNCH")
         yield engine.make_finding_by_code(CODE, Problem(problem, evidence, (fix,), f"{name}: {problem.split(':')[0]}"))

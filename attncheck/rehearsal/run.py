@@ -53,15 +53,15 @@ CODES = {
 }
 MESSAGES = {
     "batch": "the batches do not contain the documents that they should",
-    "documents": "documents are not computed as they would be on their own",
-    "loss": "the loss is not the one that is documented",
+    "documents": "packed documents influence each other",
+    "loss": "the loss is not the documented one",
     "gradients": "the gradients are not those of the loss",
-    "run": "the launch, cut small, ends with an error",
-    "learning": "the launch does not train as it must",
+    "run": "the scaled-down launch ends with an error",
+    "learning": "the launch does not train correctly",
     "repeat": "two runs of the launch differ",
     "update": "the weights do not follow the gradients",
 }
-OTHER_TARGETS = "the loss is not of each next token"  # if nothing documents what it is
+OTHER_TARGETS = "the loss does not predict the next token"  # if nothing documents what it is
 STEPS = 30
 FULL_STEPS = 10  # of its own model size, which is slow, and whose learning is not judged
 MAX_WEIGHTS = 8_000_000  # numbers of such a model whose gradients are kept and compared, of the smallest parameters
@@ -154,8 +154,9 @@ def run(
     if not launches:
         names = ", ".join(source.name for source in request.sources)
         raise NothingToRehearse(
-            f"{names}: starts no training that attncheck knows, nor a script with its model, data, output and learning "
-            "rate or steps as options"
+            f"{names}: starts no training that attncheck knows, nor a script with options for model, "
+            "data, output and learning "
+            "rate or steps"
         )
     sections = []
     findings: list[Finding] = []
@@ -262,9 +263,7 @@ def _name_model(read: ReadLaunch) -> str:
     """Return the name or folder of the launch's model. Raises `Unanswered` where it has none that can be read."""
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if not name:
-        raise Unanswered(
-            f"{read.job.location}: which model the launch trains cannot be read from it, nor its tokenizer"
-        )
+        raise Unanswered(f"{read.job.location}: cannot tell from the launch which model and tokenizer it trains")
     return name
 
 
@@ -306,7 +305,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     location = str(stage.read.job.location)
     prefix = f"{location}{f' with {tried}' if tried else ''}: "
     ended = _execute(stage, cut_launch, stage.materials.steps, prefix)
-    stage.report_progress(prefix + "comparing with the truth")
+    stage.report_progress(prefix + "comparing with the float32 reference")
     ranks = execution.count_ranks(stage.folder)
     environ = stage.read.recognised.launch.environ
     results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
@@ -406,8 +405,8 @@ def run_cut(
     ended = execution.run_launch(request, folder, target.python, report_progress)
     if ended.returncode == NOT_STARTED and ended.isolation.files == "none":
         raise Unanswered(
-            f"{read.job.location}: neither user namespaces nor Landlock can be had here, so nothing would keep the "
-            "script from writing over your files: --trust-script runs it"
+            f"{read.job.location}: neither user namespaces nor Landlock are available, so the "
+            "script could overwrite your files; --trust-script runs it anyway"
         )
     exports = {**os.environ, **read.recognised.launch.environ}
     printed = mask_secrets(hide_environment("\n".join(ended.lines), exports))  # before lines are cut
@@ -433,7 +432,7 @@ def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
 
 def _explain_blindness(stage: _Stage) -> str:
     failure = execution.read_watcher_failures(stage.folder) or execution.describe_data_parallel(stage.folder)
-    return failure or "the launch ended well, and no step of a transformers model was seen in it"
+    return failure or "the launch succeeded, but no step of a transformers model was seen"
 
 
 def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
@@ -553,7 +552,7 @@ def _iter_findings(
             for trial in helped[:1]
         )
         tried = [trial.launch.tried for trial in trials if result.check not in trial.corrected]
-        lines = collect_evidence(result) + ((f"tried, and it is still so: {'; '.join(tried)}",) if tried else ())
+        lines = collect_evidence(result) + ((f"tried without success: {'; '.join(tried)}",) if tried else ())
         is_known = cut.objective.is_documented or result.check != "loss"
         message = f"{MESSAGES[result.check] if is_known else OTHER_TARGETS}: {deciding_reason(result)}"
         place = 1 if result.check == "run" else 0  # an error's own words come before what may not be its cause

@@ -50,7 +50,7 @@ class PlainLaunch:
     def remarks(self) -> tuple[str, ...]:
         """What is reported of what was left out."""
         names = ", ".join(dict.fromkeys(self.left_out))
-        return (f"left out, because it is not known here: {names}",) if names else ()
+        return (f"left out, because the value is unknown: {names}",) if names else ()
 
 
 class _Unknown:

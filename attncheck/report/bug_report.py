@@ -44,7 +44,7 @@ def write_bug_report(report: Report, package: str = "", max_findings: int | None
     findings = merge_alike(findings_about(report, package) if package else report.findings)
     text = "\n".join(_format_lines(report, findings[:max_findings], package)).rstrip() + "\n"
     omitted = len(findings) - len(findings[:max_findings])
-    return text + f"\n{omitted} findings more are not in this text.\n" * (omitted > 0)
+    return text + f"\n{omitted} more findings are not in this text.\n" * (omitted > 0)
 
 
 def findings_about(report: Report, package: str) -> tuple[Finding, ...]:
@@ -54,7 +54,7 @@ def findings_about(report: Report, package: str) -> tuple[Finding, ...]:
     matching = tuple(finding for finding in report.findings if _subject_name(finding) in {wanted, *names})
     if not matching:
         subjects = dict.fromkeys(_subject_name(finding) for finding in report.findings if finding.subject)
-        known = f"those there are, are about {', '.join(subjects)}" if subjects else "it has none about a package"
+        known = f"its findings are about {', '.join(subjects)}" if subjects else "it has none about a package"
         raise BadUsage(f"the report has no finding about {package}: {known}")
     return matching
 
@@ -117,7 +117,7 @@ def _format_reproduction(report: Report, findings: Sequence[Finding]) -> Iterato
         return
     finding, command = commands[0]
     yield from ("## Reproduction", "")
-    yield "This writes a script that shows the worst case with torch and the backend alone, against float64:"
+    yield "This writes a script that compares the worst case with float64, using only torch and the backend:"
     yield from ("", *format_code_block(command, "sh"), "")
     case = _find_case(report, finding.subject.split(", "), command)
     if case is not None:

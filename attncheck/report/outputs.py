@@ -54,7 +54,7 @@ def _parse_output(value: str) -> Output:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise BadUsage(f"--output {value!r}: {format_name!r} is not one of {', '.join(names)}{hint}")
     if path == "-":
-        raise BadUsage(f"--output {value!r}: for standard output there is --format {format_name}")
+        raise BadUsage(f"--output {value!r}: use --format for standard output: --format {format_name}")
     return Output(format_name, path)
 
 

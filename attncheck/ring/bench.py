@@ -58,7 +58,7 @@ HEADS_K_STRIDE = 4  # heads_k_stride of that benchmark
 SWEEPS = ("heads-k-stride", "seqlen")
 SWEEP_SEQLENS = {True: (512, 1024, 2048, 4096, 8192, 16384), False: (64, 128, 256)}  # with a GPU, without
 DEADLINE_FACTOR = 4.0  # a timed item gets this many times a case's deadline
-EMULATED_TIMES = "plain torch replaces flash-attn's kernels, and neither its times nor their order hold on a GPU"
+EMULATED_TIMES = "plain torch replaces flash-attn's kernels, so neither the times nor their order apply to a GPU"
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,12 @@ def choose_workload(snapshot: Snapshot, uses_gpu: bool, request: Request = Reque
         raise BadUsage(f"{num_heads} heads do not divide over {num_kv_heads} kv heads")
     seqlen, head_dim = request.seqlen or defaults[0], request.head_dim or defaults[3]
     if seqlen % 4 or seqlen < 32:
-        raise BadUsage(f"--seqlen {seqlen} must be 32 or more and divide by 4: the zigzag cuts each document in two")
+        raise BadUsage(
+            f"--seqlen {seqlen} must be at least 32 and divisible by 4, because the zigzag cuts each document in two"
+        )
     dtype = request.dtype or "bfloat16"
     if dtype == "float32":
-        raise BadUsage("ring-flash-attn takes bf16 and fp16 only")
+        raise BadUsage("ring-flash-attn supports only bf16 and fp16")
     return Workload(
         seqlen, num_heads, num_kv_heads, head_dim, dtype, request.sweep, request.min_efficiency, request.backends
     )
@@ -189,7 +191,7 @@ def run(
     """
     began = time.monotonic()
     if workload.min_efficiency and ring.is_emulated(target):
-        raise Unanswered(f"min-efficiency is that of GPUs: {EMULATED_TIMES}")
+        raise Unanswered(f"min-efficiency applies to GPUs only: {EMULATED_TIMES}")
     report_progress("looking for backends")
     states, chosen_states = group.choose_schemes(target, workload.backends)
     timed_schemes = {name for schemes in SCHEMES.values() for name in schemes}
@@ -456,7 +458,7 @@ def describe_break_even(timings: Sequence[RingTiming], rates: RingRates, workloa
     forward_seqlen = roofline.break_even_seqlen(workload.shape, forward_ms, roofline_rates, backward=False)
     backward_seqlen = roofline.break_even_seqlen(workload.shape, both_ms - forward_ms, roofline_rates, backward=True)
     lengths = f"from about {forward_seqlen} tokens a rank on (forward), {backward_seqlen} (backward)"
-    return (f"communication hides behind computing {lengths}",)
+    return (f"communication is hidden by compute {lengths}",)
 
 
 def _sort_correct_schemes(timings: Sequence[RingTiming], table: Table) -> list[RingTiming]:
@@ -480,7 +482,7 @@ def iter_inefficiency_findings(timings: Sequence[RingTiming], least: float) -> I
             continue
         best = format_share(ranked[0].efficiency) if ranked else "no correct scheme"
         evidence = tuple(f"{t.backend}, {t.passes.replace('_', ' + ')}: {_describe_timing(t)}" for t in timed)
-        message = f"the {table} ring reaches {best}, --min-efficiency asks for {100 * least:g} %"
+        message = f"the {table} ring reaches {best}, below --min-efficiency {100 * least:g} %"
         yield engine.make_finding_by_code("ATN806", Problem(message, evidence, (), f"{timed[0].ring_size} ranks"))
 
 

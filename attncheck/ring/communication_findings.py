@@ -25,7 +25,7 @@ def fix_failed_exchanges(communication: Communication, failed: Sequence[Collecti
     """Return what to set, the likeliest first, and how NCCL tells more; nothing if NCCL is not what communicates."""
     if communication.transport != "nccl":
         return ()
-    log = Fix("let NCCL say which path it takes", "advice", LOG)
+    log = Fix("let NCCL log the path that it uses", "advice", LOG)
     return (*_list_settings(communication, failed), log)
 
 
@@ -35,7 +35,7 @@ def _list_settings(communication: Communication, failed: Sequence[CollectiveResu
     spans_nodes = len({facts.node for facts in communication.ranks}) > 1
     has_nvls = any(_NVLS_GPUS.search(facts.device) for facts in communication.ranks)
     if (_NVLS.search(reasons) or (has_nvls and not spans_nodes)) and environ.get("NCCL_NVLS_ENABLE") != "0":
-        yield Fix(f"do without NVLink SHARP {NOT_TRIED}", "env", "export NCCL_NVLS_ENABLE=0")
+        yield Fix(f"disable NVLink SHARP {NOT_TRIED}", "env", "export NCCL_NVLS_ENABLE=0")
     if _FABRIC.search(reasons) or spans_nodes:
         text = "export NCCL_IB_GID_INDEX=3"
         yield Fix(f"the RoCE v2 address, where show_gids gives it this index on every node {NOT_TRIED}", "env", text)
@@ -60,7 +60,7 @@ MUST_AGREE = ("torch", "NCCL", "flash-attn")
 MAY_DIFFER = ("Python", "driver", "ring-flash-attn", "transformers")
 MAX_SHOWN = 6
 UNSET = "not set"
-LINKS_FIX = Fix("see the links as the driver does", "advice", "nvidia-smi topo -m && nvidia-smi nvlink --status")
+LINKS_FIX = Fix("list the links that the driver reports", "advice", "nvidia-smi topo -m && nvidia-smi nvlink --status")
 
 
 def make_findings(communication: Communication) -> tuple[Finding, ...]:
@@ -85,14 +85,14 @@ def _find_wrong_data(communication: Communication) -> Iterator[Finding]:
     for exchange in wrong[:MAX_SHOWN]:
         evidence.append(f"{exchange.name}: {exchange.wrong} of {exchange.compared} elements wrong")
         evidence += [
-            f"  rank {p.rank}, element {p.index} of {p.length} ({p.dtype}): {p.got}, in place of {p.expected}"
+            f"  rank {p.rank}, element {p.index} of {p.length} ({p.dtype}): {p.got}, expected {p.expected}"
             for p in exchange.places[:MAX_SHOWN]
         ]
     evidence += _describe_rest(wrong)
     names = ", ".join(dict.fromkeys(exchange.operation for exchange in wrong))
     yield engine.make_finding_by_code(
         "ATN520",
-        Problem(f"data arrive wrong by {names}", tuple(evidence), _nccl_debug_fixes(communication), "communication"),
+        Problem(f"data are corrupted by {names}", tuple(evidence), _nccl_debug_fixes(communication), "communication"),
     )
 
 
@@ -105,7 +105,7 @@ def _find_failed_exchanges(communication: Communication) -> Iterator[Finding]:
     if skipped:
         evidence.append(f"given up: {', '.join(skipped[:MAX_SHOWN])}{' …' * (len(skipped) > MAX_SHOWN)}")
     count = f"{len(failed)} of {len(communication.exchanges)} exchanges"
-    message = f"{count} among {communication.world_size} ranks did not come to an end"
+    message = f"{count} among {communication.world_size} ranks did not finish"
     yield engine.make_finding_by_code(
         "ATN521", Problem(message, tuple(evidence), fix_failed_exchanges(communication, failed), "communication")
     )
@@ -119,7 +119,7 @@ def _nccl_debug_fixes(communication: Communication) -> tuple[Fix, ...]:
     """Return the fix by which NCCL logs what it does."""
     if communication.transport != "nccl":
         return ()
-    return (Fix("let NCCL say which path it takes", "advice", LOG),)
+    return (Fix("let NCCL log the path that it uses", "advice", LOG),)
 
 
 def _find_version_differences(communication: Communication) -> Iterator[Finding]:
@@ -128,7 +128,9 @@ def _find_version_differences(communication: Communication) -> Iterator[Finding]
         differences = _find_differences(ranks, {name: [_get_version(facts, name) for facts in ranks] for name in names})
         if differences:
             message = f"ranks differ in {' and '.join(differences)}"
-            fix = Fix("install the same on every node", "manual", "take one image, or one lock file, for all nodes")
+            fix = Fix(
+                "install the same versions on every node", "manual", "use one image, or one lock file, for all nodes"
+            )
             yield engine.make_finding_by_code(
                 "ATN522", Problem(message, _format_differences(differences), (fix,), ", ".join(differences), predicted)
             )
@@ -147,7 +149,9 @@ def _find_setting_differences(communication: Communication) -> Iterator[Finding]
     )
     if differences:
         message = f"ranks differ in the settings {', '.join(differences)}"
-        fix = Fix("set them for every rank alike", "manual", "export them in the job's script, not in a node's profile")
+        fix = Fix(
+            "set them identically for every rank", "manual", "export them in the job's script, not in a node's profile"
+        )
         yield engine.make_finding_by_code(
             "ATN523", Problem(message, _format_differences(differences), (fix,), ", ".join(differences))
         )

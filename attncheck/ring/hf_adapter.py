@@ -174,7 +174,7 @@ def _is_correct(run: AdapterRun) -> bool:
 
 def _describe_bypass(run: AdapterRun) -> str:
     extent = "never" if not run.entered else f"in {run.entered} of {run.layers} layers only"
-    return f"the adapter is {extent} entered" + ("" if run.reaches else ": each rank attends to its own shard alone")
+    return f"the adapter is {extent} entered" + ("" if run.reaches else ": each rank attends only to its own shard")
 
 
 def _describe_error(tensors: str, error: float, rounding: float) -> str:
@@ -191,7 +191,7 @@ def _list_evidence(run: AdapterRun) -> tuple[str, ...]:
     if run.selected:
         lines.append(f"{run.implementation}: {run.selected}")
     if run.shimmed_names:
-        lines.append(f"put back into transformers for this run, as OpenRLHF does: {', '.join(run.shimmed_names)}")
+        lines.append(f"restored in transformers for this run, as OpenRLHF does: {', '.join(run.shimmed_names)}")
     return tuple(lines)
 
 
@@ -208,9 +208,9 @@ def make_findings(snapshot: Snapshot, request: Request, runs: Sequence[AdapterRu
 def _make_finding(snapshot: Snapshot, request: Request, code: str, runs: list[AdapterRun]) -> Finding:
     first = runs[0]
     message = {
-        "ATN530": f"{TITLE} is not entered under {first.implementation}: the ring is off, silently",
-        "ATN531": f"{TITLE} trains another model than the one given: {_find_broken_rule(first)[1]}",
-        "ATN532": f"{TITLE} attends with other windows than the model's",
+        "ATN530": f"{TITLE} is not entered under {first.implementation}: the ring is silently off",
+        "ATN531": f"{TITLE} trains a different model: {_find_broken_rule(first)[1]}",
+        "ATN532": f"{TITLE} uses windows that differ from the model's",
         "ATN533": f"{TITLE} leaves out the model's attention sinks",
         "ATN534": f"{TITLE} cannot be used: {first.reason}",
     }[code]

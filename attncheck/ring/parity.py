@@ -46,7 +46,7 @@ def choose_cases(request: parity.Request, snapshot: Snapshot, ring: Ring) -> dic
     if not any(cases_by_size.values()):
         if request.only:
             raise BadUsage(parity.NOTHING_LEFT_OF_FAILURES)
-        raise BadUsage("no case is left by --case and --dtype; --list prints names")
+        raise BadUsage("--case and --dtype exclude every case; --list prints the names")
     return cases_by_size
 
 
@@ -140,9 +140,9 @@ def make_report(
 
 
 GATHER_INSTEAD = Fix(
-    "take the scheme that gathers keys and values once, and merges nothing",
+    "use the scheme that gathers keys and values once and merges nothing",
     "edit",
-    "llama3_flash_attn_varlen_func  # in place of the ring's; OpenRLHF, and axolotl's ring_attn_func: varlen_llama3",
+    "llama3_flash_attn_varlen_func  # instead of the ring's; OpenRLHF, and axolotl's ring_attn_func: varlen_llama3",
 )
 
 

@@ -180,9 +180,9 @@ def describe_limit(bound: Bound, reached: float) -> str:
     ideal_ms = bound.efficiency * total_ms
     losses_ms = {
         "uneven causal work": bound.compute_ms - ideal_ms,
-        "communication that computing cannot hide": bound.exposed_ms,
+        "communication that compute cannot hide": bound.exposed_ms,
         "merging of blocks": bound.merge_ms,
-        "what the bound does not know (launches, unfused merging, copies)": total_ms * (1.0 / max(reached, 1e-9) - 1.0),
+        "costs outside the bound (launches, unfused merging, copies)": total_ms * (1.0 / max(reached, 1e-9) - 1.0),
     }
     largest = max(losses_ms, key=lambda name: losses_ms[name])
     return largest if losses_ms[largest] > 0.01 * total_ms else "nothing"

@@ -61,14 +61,14 @@ def try_packages(
 
 
 def list_package_fixes(snapshot: Snapshot) -> list[Fix]:
-    """Return the repair of all that doctor finds, then its fixes, as far as an overlay can hold what they install.
+    """Return the repair of all findings of doctor, then its fixes, as far as an overlay can hold their packages.
 
     Each set of packages is listed once.
     """
     report = engine.run_rules(snapshot, needs_of_profile("all", snapshot))
     repair = add_repair(report).section(RepairSection)
     whole = list_trial_requirements(repair) if repair is not None else ()
-    title = "the repair of all that doctor finds"
+    title = "the repair of everything that doctor finds"
     fixes = {whole: install_packages(snapshot, *whole, options=("--no-deps",), title=title)} if whole else {}
     fixes |= {
         parse_fix_requirements(fix): fix

@@ -49,12 +49,14 @@ def propose_collator_changes(plan: Plan) -> Iterator[Change]:
     changes = []
     if plan.use_cache:
         text = "model.config.use_cache = False"
-        changes.append(Change("no cache while training", "setting", text, replace(plan, use_cache=False)))
+        changes.append(Change("train without the cache", "setting", text, replace(plan, use_cache=False)))
     if plan.positions == "running":
         text = "position_ids = torch.cat([torch.arange(len(document)) for document in row])"
-        changes.append(Change("positions that begin again", "edit", text, replace(plan, positions="reset")))
+        changes.append(
+            Change("positions that restart in each document", "edit", text, replace(plan, positions="reset"))
+        )
     if plan.packing == "mask_2d":
-        text = 'batch.pop("attention_mask")  # position_ids that begin again keep documents apart'
+        text = 'batch.pop("attention_mask")  # position_ids that restart separate the documents'
         changes.append(Change("no 2-D mask of ones", "edit", text, replace(plan, packing="position_ids")))
     yield from changes
     if len(changes) > 1:
@@ -66,7 +68,8 @@ def propose_collator_changes(plan: Plan) -> Iterator[Change]:
 
 def propose_multimodal_positions(plan: Plan) -> Change:
     """Return the change to position_ids in which transformers' multimodal models find documents: (4, batch, seqlen)."""
-    text = "position_ids = torch.stack([plain, *time_height_width])  # (4, batch, seqlen), each beginning again"
+    text = "position_ids = torch.stack([plain, *time_height_width])  # (4, batch, seqlen), each "
+    "restarting in every document"
     return Change("positions of shape (4, batch, seqlen)", "edit", text, replace(plan, positions="reset_4d"))
 
 
@@ -74,7 +77,7 @@ def propose_packing(plan: Plan) -> Change:
     """Return the change to the way of packing that `plan` names."""
     if plan.packing == "cu_seqlens":
         text = "DataCollatorWithFlattening(return_flash_attn_kwargs=True)  # cu_seq_lens_q, cu_seq_lens_k, max_length_*"
-        return Change("documents' edges given as cu_seqlens", "setting", text, plan)
+        return Change("pass document borders as cu_seqlens", "setting", text, plan)
     text = "attention_mask = block_diagonal_causal(document_lengths)  # (batch, 1, seqlen, seqlen), 0 or dtype's lowest"
     return Change("a block-diagonal 4-D mask", "edit", text, plan)
 

@@ -145,7 +145,7 @@ def restrict_to_rank(request: Request, rank_env: RankEnv | None) -> Request:
     if rank_env is None:
         return request
     if request.ring is None:
-        raise BadUsage(f"under a launcher of {rank_env.world_size} ranks say --ring-size {rank_env.world_size}")
+        raise BadUsage(f"under a launcher of {rank_env.world_size} ranks, pass --ring-size {rank_env.world_size}")
     check_names = request.check_names if rank_env.rank == 0 else (PARALLEL_CHECK,)
     return replace(request, models=request.models[:1], check_names=check_names, fix=False, try_packages=False)
 
@@ -198,9 +198,9 @@ def _require_results(plan_runs: Sequence[PlanRun]) -> None:
     """Raise `Unanswered` if no check applies or nothing fits into memory."""
     results = [result for plan_run in plan_runs for result in plan_run.results]
     if not results:
-        raise Unanswered("no question arises under this plan")
+        raise Unanswered("no check applies to this plan")
     if all(result.outcome == "out_of_memory" for result in results):
-        raise Unanswered(f"nothing fits into memory: {results[0].reason}")
+        raise Unanswered(f"not even the small model fits into memory: {results[0].reason}")
 
 
 def _search_changes(plan_run: PlanRun, request: Request, runner: TrialRunner) -> SearchResult:
@@ -320,7 +320,7 @@ def _make_finding(code: str, message: str, failed: Sequence[_FailedCheck]) -> Fi
     names = {item.check.name for item in failed}
     rejected = dict.fromkeys(title for name, title in first.search.rejected if name in names)
     if rejected:
-        lines[f"tried, and it is still wrong: {'; '.join(rejected)}"] = None
+        lines[f"tried without success: {'; '.join(rejected)}"] = None
     fixes: dict[str, Fix] = {}
     for item in failed:
         if item.plan_run is first.plan_run:
@@ -376,7 +376,7 @@ def _package_fixes(item: _FailedCheck) -> Iterator[Fix]:
 def _describe_proof(check_name: str, plan_run: PlanRun) -> str:
     """Return what showed that a check passes: its number, and the training run under the same plan."""
     result, training = find_result(plan_run, check_name), find_result(plan_run, "training")
-    reason = "the question does not arise any more" if result is None else deciding_reason(result)
+    reason = "the check no longer applies" if result is None else deciding_reason(result)
     if training is None or not training.steps or result is training:
         return reason
     return f"{reason}; {summarize_training(training)}"

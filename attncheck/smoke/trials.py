@@ -129,7 +129,7 @@ def _collect_results(trial: Trial, index: int, measured: dict[tuple[int, str], C
             (r for r in results if r.outcome == result.outcome == "raised" and r.reason == result.reason), None
         )
         if earlier is not None:
-            result = replace(result, outcome="skipped", reason=f"it raises as {earlier.check} does")
+            result = replace(result, outcome="skipped", reason=f"it raises the same error as {earlier.check}")
         results.append(result)
     return tuple(results)
 

@@ -368,7 +368,7 @@ def test_a_policy_that_is_a_link_to_nothing_stops_the_command(tmp_path: Path) ->
     (tmp_path / "attncheck.toml").symlink_to("gone")
     result = run_limited(tmp_path, Limit(), COMMANDS["doctor"])
     assert (result.returncode, result.stdout) == (BAD_USAGE, b"")
-    line = f"attncheck: cannot read attncheck.toml in {tmp_path}: a link to a file that is not there\n"
+    line = f"attncheck: cannot read attncheck.toml in {tmp_path}: a link to a file that does not exist\n"
     assert result.stderr.decode() == line
 
 

@@ -315,7 +315,7 @@ MODES = [
         "sp-loss-scaling",
         launch(VERL_SFT, "0.5.0", transformers="4.53.3"),
         ("ATN444",),
-        "as many rows to a micro-batch as a rank has of the batch",
+        "use one micro-batch per rank and step",
         "tests/rehearsal/test_known_bugs.py rehearses verl 0.4.1: the sum over two micro-batches; right with one",
     ),
     Mode(

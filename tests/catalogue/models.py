@@ -204,7 +204,7 @@ MODES = [
         judge(s.with_model(s.h200(), **MLA)),
         ("ATN507",),
         "do without ring attention",
-        "read: transformers 5.17.0 pads V in the function that the ring replaces; without the ring it does",
+        "read: transformers 5.17.0 pads V in the function that ring attention replaces; without the ring it does",
     ),
     Mode(
         "mrope-3d-position-ids-crash",
@@ -468,7 +468,7 @@ MODES = [
         "zero-dim-query-tp",
         judge(s.with_job(s.with_model(s.h200()), tensor_parallel=8)),
         ("ATN427",),
-        "a size that divides them",
+        "use a size that divides both",
         "the size named divides both counts of heads: tests/doctor/rules/launch/tensor_parallel_heads.py",
     ),
 ]

@@ -97,7 +97,7 @@ def test_an_issue_is_printed(attncheck: Run, tmp_path: Path) -> None:
 def test_reports_of_two_environments_are_not_put_together(tmp_path: Path) -> None:
     first = write(tmp_path / "a.json", make_parity_report())
     other = replace(make_determinism_report(), snapshot=s.with_package(s.h200(), "flash-attn", "2.7.4"))
-    with pytest.raises(BadUsage, match="not of one environment \\(other packages\\)"):
+    with pytest.raises(BadUsage, match="describe different environments \\(other packages\\)"):
         read_reports([first, write(tmp_path / "b.json", other)])
     driver = replace(make_determinism_report(), snapshot=s.with_driver(s.h200(), version="550.1"))
     with pytest.raises(BadUsage, match=r"driver: 5.*; 550\.1"):
@@ -126,7 +126,7 @@ def test_what_is_no_report_is_one_clear_line(tmp_path: Path, text: str, message:
     path.write_text(text)
     with pytest.raises(BadUsage, match=message) as caught:
         read_reports([str(path)])
-    assert "\n" not in str(caught.value) and "x.json is not a report that attncheck wrote" in str(caught.value)
+    assert "\n" not in str(caught.value) and "x.json is not a report written by attncheck" in str(caught.value)
 
 
 @pytest.mark.parametrize("field", ["findings", "sections", "exit_code"])
@@ -143,8 +143,8 @@ def test_a_report_that_was_altered_is_refused_and_says_where(tmp_path: Path, fie
     [
         (("nowhere.json",), "cannot read nowhere.json: No such file"),
         (("/",), "cannot read /: Is a directory"),
-        (("-", "-"), "standard input, which can be read once"),
-        (("a.json", "--bug", "torch", "--output", "html=x"), "leave --format and --output out"),
+        (("-", "-"), "standard input, which can be read only once"),
+        (("a.json", "--bug", "torch", "--output", "html=x"), "remove --format and --output"),
         (("a.json", "--bug", "torch"), "no finding about torch"),
         (("a.json", "--output", "htlm=x"), "did you mean 'html'?"),
         ((), "FILE"),

@@ -97,8 +97,8 @@ def test_silent_nodes_are_told_apart() -> None:
     hanging.close()
     assert documents == {4: b"x"}
     assert silent[1].startswith(f"it did not reach node 0 on port {place.ports[0]} within ")
-    assert silent[2].startswith("it began, and gave no answer within ")
-    assert silent[3] == "it began, and its connection broke before it answered"
+    assert silent[2].startswith("it connected, but did not answer within ")
+    assert silent[3] == "it connected, but the connection broke before it answered"
 
 
 def test_nobody_waits_for_a_node_whose_process_ended(monkeypatch: pytest.MonkeyPatch) -> None:

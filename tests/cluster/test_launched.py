@@ -206,9 +206,9 @@ def test_torchrun_over_hosts_of_which_one_differs_and_three_are_lost(
     report = json.loads(out)
     reasons = {node["node"]: node["reason"] for node in report["cluster"]["silent"]}
     assert set(reasons) == {2, 3, 4}, reasons
-    assert reasons[2].startswith("it began, and gave no answer within")
-    assert reasons[3].startswith("it began, and gave no answer within")
-    assert reasons[4] == "it began, and its connection broke before it answered"
+    assert reasons[2].startswith("it connected, but did not answer within")
+    assert reasons[3].startswith("it connected, but did not answer within")
+    assert reasons[4] == "it connected, but the connection broke before it answered"
     assert facts_by_subject(report)["transformers"] == {"5.17.0": "0", "4.57.1": "1"}
     assert "exit_code" in report and report["exit_code"] == 3
 

@@ -234,7 +234,7 @@ def test_a_runtime_environment_that_cannot_be_made_is_each_nodes_reason(cluster:
 def test_no_cluster_at_that_address_is_one_line(attncheck: Run) -> None:
     result = attncheck("doctor", "--ray", f"127.0.0.1:{free_port()}")
     assert (result.returncode, result.stdout) == (3, "")
-    assert result.stderr == "attncheck: nothing answers at the address of --ray: Connection refused\n"
+    assert result.stderr == "attncheck: no answer from the address of --ray: Connection refused\n"
 
 
 @pytest.mark.nightly

@@ -70,7 +70,7 @@ def test_fetches_what_there_is(endpoint: str, monkeypatch: pytest.MonkeyPatch) -
         ("acme/bare", BadUsage, "the Hub has no acme/bare with a config.json"),
         ("acme/broken", Unanswered, "the Hub answered 500"),
         ("acme/huge", BadUsage, "larger than 32 MiB"),
-        ("../etc/passwd x", BadUsage, "neither a folder here nor a Hub name"),
+        ("../etc/passwd x", BadUsage, "neither a local folder nor a Hub name"),
     ],
 )
 def test_what_cannot_be_had_is_one_line(endpoint: str, model: str, kind: type[Exception], message: str) -> None:

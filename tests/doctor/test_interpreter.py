@@ -118,7 +118,7 @@ def test_no_interpreter_of_the_working_folder_is_started(homes: Path, tmp_path: 
     shim = write_script(tmp_path / "shims" / "python", "#!/bin/sh", f"touch {tmp_path}/started")
     variables = {"VIRTUAL_ENV": ".venv", "PATH": f".venv/bin:.:{shim.parent}"}
     result = run_tool(homes / "tool", *STATIC, cwd=tmp_path, **variables)
-    assert result.returncode == 1 and "a folder's interpreter is started if it is named" in result.stdout
+    assert result.returncode == 1 and "name it to examine it" in result.stdout
     assert planted.exists() and not (tmp_path / "started").exists()
 
 

@@ -149,7 +149,7 @@ def test_a_lane_that_hangs_or_dies_is_lost_and_named(attncheck: Run, tmp_path: P
 
 def test_options_that_do_not_go_together(attncheck: Run) -> None:
     refused = attncheck("probe", "--standalone", "x.py", "--python", sys.executable)
-    assert refused.returncode == 2 and "leave out --python" in refused.stderr
+    assert refused.returncode == 2 and "remove --python" in refused.stderr
     refused = attncheck("probe", "--standalone", "no/such/folder/x.py")
     assert refused.returncode == 3 and "cannot write no/such/folder/x.py" in refused.stderr
 

@@ -66,7 +66,7 @@ def test_requirements(tmp_path: Path) -> None:
     }
     assert found.allowed.keys() == {"transformers", "liger-kernel", "tokenizers", "verl"}
     assert found.allowed["transformers"] == "<5,>=4.51" and "deepspeed" not in found.allowed
-    assert found.remarks == ("ray is required for some interpreters only: not taken as installed",)
+    assert found.remarks == ("ray is required only for some interpreters, so it is treated as not installed",)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_requirements(tmp_path: Path) -> None:
     [
         ("torch==2.6\ntorch==2.7", "torch is required in versions that exclude each other: ==2.6, ==2.7"),
         ("torch==2.6\ntorch<2.6", "exclude each other"),
-        ("-e .", "which package and version it is was not read"),
+        ("-e .", "its package and version are unknown"),
         ("-r https://example.com/all.txt", "is not fetched"),
         ("torch==${TORCH}", "depends on a variable"),
     ],
@@ -226,7 +226,7 @@ def test_doctor_and_lint_take_files(attncheck: Run, tmp_path: Path) -> None:
     assert {"ATN140", "ATN905"} <= {finding["code"] for finding in report["findings"]}
     (note,) = (finding for finding in report["findings"] if finding["code"] == "ATN905")
     assert note["evidence"] == [
-        "requirements.txt:4: a project by its path or URL: which package and version it is was not read"
+        "requirements.txt:4: a project given by path or URL: its package and version are unknown"
     ]
     assert note["fixes"][0]["text"].endswith("requirements.txt,PACKAGE=VERSION"), "a file is named already"
     (tmp_path / "requirements.txt").write_text("torch = 2\n")

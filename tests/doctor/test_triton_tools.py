@@ -20,7 +20,7 @@ def test_the_compiler_that_triton_would_call(tmp_path: Path, monkeypatch: pytest
         (tmp_path / name).chmod(0o755)
         assert build_tools.find_c_compiler() == {"known": str(tmp_path / name)}
     monkeypatch.setenv("CC", "ccache clang")
-    assert build_tools.find_c_compiler() == {"absent": "CC names ccache clang, which is not there"}
+    assert build_tools.find_c_compiler() == {"absent": "CC names ccache clang, which does not exist"}
 
 
 def test_the_headers_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

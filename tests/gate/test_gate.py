@@ -286,7 +286,7 @@ def test_a_gpu_that_the_policy_asks_for() -> None:
     policy = Policy(device="cuda")
     assert (
         gate.find_blocking_reason("parity", policy, WITHOUT_GPU, (), Plan())
-        == "the policy requests a GPU, and none is visible here"
+        == "the policy requires a GPU, but none is visible here"
     )
     hidden_finding = make_finding("ATN213", "CUDA_VISIBLE_DEVICES hides all GPUs")
     assert gate.find_blocking_reason("parity", policy, WITHOUT_GPU, (hidden_finding,), Plan()).startswith(
@@ -352,7 +352,7 @@ def _with_full_snapshot(init: Callable[..., None]) -> Callable[..., None]:
     [
         (Policy(checks=("lint",), file="attncheck.toml"), "attncheck.toml: lint is requested, and `launch` names no"),
         (Policy(select=("XYZ",)), "no rule's code starts with 'XYZ'"),
-        (Policy(min_efficiency=0.5), "min-efficiency is that of a ring: say ring-size too"),
+        (Policy(min_efficiency=0.5), "min-efficiency applies to a ring: set ring-size too"),
         (Policy(target="h1000x8"), "--target 'h1000x8'"),
         (Policy(baseline="/no/such.json"), "cannot read the baseline /no/such.json"),
         (Policy(launch=("/no/such.sh",)), "/no/such.sh"),

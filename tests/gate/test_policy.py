@@ -182,11 +182,11 @@ def test_every_line_that_init_leaves_out_can_be_put_in(tmp_path: Path) -> None:
 
 def test_init_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "attncheck.toml").write_text("# mine\n")
-    with pytest.raises(BadUsage, match=r"attncheck\.toml is there already"):
+    with pytest.raises(BadUsage, match=r"attncheck\.toml already exists"):
         init.write_policy(tmp_path, "x")
     assert (tmp_path / "attncheck.toml").read_text() == "# mine\n"
     (tmp_path / "attncheck.toml").unlink()
     (tmp_path / "pyproject.toml").write_text("[tool.attncheck]\nsuite = 'quick'\n")
-    with pytest.raises(BadUsage, match=r"has a table \[tool.attncheck\] already"):
+    with pytest.raises(BadUsage, match=r"already has a table \[tool.attncheck\]"):
         init.write_policy(tmp_path, "x")
     assert not (tmp_path / "attncheck.toml").exists()

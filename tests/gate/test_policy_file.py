@@ -89,7 +89,7 @@ def test_own_file_wins_over_pyproject(tmp_path: Path) -> None:
         ("profil = 'ring'", "unknown key 'profil'; did you mean 'profile'?"),
         ("ring_size = 2", "unknown key 'ring_size'; did you mean 'ring-size'?"),
         ("xyzzy = 1", "known keys: profile"),
-        ("max-error = 1", "'max-error' belongs into the table thresholds"),
+        ("max-error = 1", "'max-error' belongs in the table thresholds"),
         ("profile = 'fast'", "profile: 'fast' is not one of auto, flash"),
         ("fail-on = 3", "fail-on: 3 is not one of"),
         ("select = 'ATN1'", "select: expected an array"),

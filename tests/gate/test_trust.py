@@ -40,7 +40,7 @@ raise RuntimeError("canary ran")
 OPTIONS = "--model_name_or_path Qwen/Qwen2.5-0.5B --data_path data.jsonl --output_dir out --learning_rate 1e-5"
 LAUNCH = f"python train.py {OPTIONS}\n"
 SETTINGS = 'checks = ["rehearsal"]\nlaunch = ["run.sh"]\ndevice = "cpu"\n'
-NOT_RUN = "not run: attncheck.toml in {} is not trusted; look at it and run `attncheck trust`"
+NOT_RUN = "not run: attncheck.toml in {} is not trusted; review it and run `attncheck trust`"
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_keys_written_twice_are_both_there() -> None:
 def test_of_several_documents_the_first_is_read() -> None:
     configuration = parse_configuration(Source("f", "---\na: 1\n---\na: 2\n", "yaml"))
     assert [entry.value for entry in configuration.entries] == ["1"]
-    assert configuration.notes == ("of several YAML documents only the first is read",)
+    assert configuration.notes == ("only the first of several YAML documents is read",)
     assert parse_configuration(Source("f", "a: 1\n", "yaml")).notes == ()
 
 
@@ -121,9 +121,9 @@ def test_empty_files_set_nothing(text: str, kind: Kind) -> None:
         ("a: [1\n", "yaml", "f:2:1: expected ',' or ']'"),
         ("a:\n\tb: 1\n", "yaml", "f:2:1: found character '\\t' that cannot start any token"),
         ("a: *x\n", "yaml", "f:1:4: found undefined alias 'x'"),
-        ("- a\n", "yaml", "f:1:1: a configuration is a mapping of keys to values"),
+        ("- a\n", "yaml", "f:1:1: a configuration must be a mapping of keys to values"),
         ('{"a": 1,\n}', "json", "f:"),
-        ("[1]", "json", "f: a configuration is an object of keys and values"),
+        ("[1]", "json", "f: a configuration must be an object"),
         ("a = 1\nb = \n", "toml", "f:2:5: Invalid value"),
         ("a = 1\na = 2\n", "toml", "Cannot overwrite a value"),
         ("a: " + "[" * 3000, "yaml", "f"),

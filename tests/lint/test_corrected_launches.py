@@ -1,7 +1,7 @@
 """Mutated launches: the corrected one differs only in renamed and changed tokens, and is the same job otherwise.
 
 The corpus' launches are changed as users change them: other values, names of another release, unknown names, settings
-written twice, words that only running tells. Whatever comes of it, a correction renames and changes: a setting that is
+written twice, words known only at run time. A correction only renames and changes: a setting that is
 gone afterwards must be one that a fix of the report names, and a name that nobody knows stays where it is.
 """
 

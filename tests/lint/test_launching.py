@@ -47,7 +47,7 @@ def join_words(launch: Launch) -> str:
 
 
 GPUS = "every GPU"
-RAY = Absent("Ray places the processes, as the program asks it to")
+RAY = Absent("Ray places the processes as the program requests")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_launchers_set_is_in_the_environment() -> None:
 
 
 def test_an_option_that_a_launcher_does_not_know_is_said() -> None:
-    assert parse_single("torchrun --never t.py").notes == ("--never is not an option known of the launcher",)
+    assert parse_single("torchrun --never t.py").notes == ("--never is not a known option of the launcher",)
     assert parse_single("torchrun --no-python t.py").notes == ()
 
 

@@ -151,7 +151,7 @@ def test_standard_input_a_command_and_files_together(attncheck: Run, script: Pat
     ("argv", "code", "message"),
     [
         ((), 2, "give a launch script"),
-        (("--",), 2, "nothing comes after --"),
+        (("--",), 2, "there is no command after --"),
         (("missing.sh",), 2, "No such file"),
         (("--framework", "openrlfh", "--", "python", "x.py"), 2, "is not one of"),
         (("--framework-version", "new", "--", "python", "x.py"), 2, "is not a version"),

@@ -49,7 +49,7 @@ def test_absence_is_an_error_only_where_everything_was_read() -> None:
     open_, _ = lint(PPO + ' "$@"', "0.5.0")
     assert {finding.severity for finding in whole} == {"error"}
     assert {finding.severity for finding in open_} == {"warning"} and len(open_) == len(whole)
-    assert all("not read, and may set it: $@ (run.sh:1:" in finding.evidence[-1] for finding in open_)
+    assert all("not read, but may set it: $@ (run.sh:1:" in finding.evidence[-1] for finding in open_)
 
 
 def test_what_is_written_is_judged_whatever_else_there_is() -> None:

@@ -131,7 +131,7 @@ def test_a_configuration_file_has_no_command() -> None:
 def test_the_heading_names_what_the_shell_must_hold() -> None:
     launch = LintedLaunch(Job("trl", "1.0", "sft"), "", "trl sft --lr $lr", shell_variables=("lr",))
     headings = [heading for heading, _ in list_corrections(LintSection((launch,)))]
-    assert headings == ["to paste (the shell must set lr, which the script leaves to it)"]
+    assert headings == ["to paste (the shell must set lr, which the script does not set)"]
 
 
 CORPUS = [path for path in launches.iter_corpus() if path.suffix == ".sh"]

@@ -29,8 +29,8 @@ def lint(text: str, version: str = "") -> Report:
     ("text", "expected", "remark"),
     [
         (NEW, "0.11.2", "the newest known"),
-        (OLD, "0.8", "the newest that takes all of its names"),
-        (MIXED, "", "no one release takes all names"),
+        (OLD, "0.8", "the newest that has all of its names"),
+        (MIXED, "", "no single release has all names"),
         (NEW + " --my_option 3", "0.11.2", "the newest known"),  # what no release had dates nothing
     ],
 )

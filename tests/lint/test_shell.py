@@ -154,7 +154,7 @@ def test_the_users_own_environment_is_never_read(monkeypatch: pytest.MonkeyPatch
 
 def test_defaults_that_are_taken_are_said() -> None:
     assert parse_last("N=${N:-8}; a $N").notes == (
-        "variables that the script does not set are taken at their defaults: N='8'",
+        "defaults are used for variables that the script does not set: N='8'",
     )
     assert parse_last("N=4; a ${N:-8}").notes == ()
 
@@ -162,15 +162,15 @@ def test_defaults_that_are_taken_are_said() -> None:
 @pytest.mark.parametrize(
     ("script", "note"),
     [
-        ("source env.sh; a", "line 1: what env.sh sets is not followed"),
+        ("source env.sh; a", "line 1: the settings of env.sh are not followed"),
         ("a 'b", "line 1: a quote or a bracket that opens here is never closed"),
         ("x\na <<EOF\nb", "line 2: the heredoc that begins here has no end"),
         ("a A=(b", "line 1: an array that is never closed"),
-        ("A=1; if [ -f x ]; then A=2; fi; a", "A is '1' or '2', which only running tells"),
-        ("A=(b); if [ -f x ]; then A+=(c); fi; a", "A is added to under a condition that only running decides"),
+        ("A=1; if [ -f x ]; then A=2; fi; a", "A is '1' or '2', which is known only at run time"),
+        ("A=(b); if [ -f x ]; then A+=(c); fi; a", "A is extended under a condition that is known only at run time"),
         (
             "A=(b); if [ -f x ]; then A=(c); fi; a",
-            "A holds other words in another branch, and only running tells which",
+            "A differs between branches, and the branch is known only at run time",
         ),
         ("while read x; do a; done", "it is under a loop: `while` of line 1"),
         ("b\nif [ $1 ]; then a; fi", "it is under a condition: `if` of line 2"),

@@ -64,7 +64,7 @@ SILENT = {
     "not exported": "CUDA_LAUNCH_BLOCKING=1\n" + RUN,
     "for another command": "CUDA_LAUNCH_BLOCKING=1 nvidia-smi\n" + RUN,
     "only running tells": "export CUDA_LAUNCH_BLOCKING=${DEBUG:+1}$X\n" + RUN,
-    "in another branch": f'if [ -n "$DEBUG" ]; then\n{BLOCKING}else\n{RUN}fi\n',
+    "between branches": f'if [ -n "$DEBUG" ]; then\n{BLOCKING}else\n{RUN}fi\n',
     "under a condition": f'if [ -n "$DEBUG" ]; then\n{BLOCKING}fi\n{RUN}',
     "in a case": f'case "$MODE" in\ndebug)\n{BLOCKING};;\nrun)\n{RUN};;\nesac\n',
     "behind a test": f'[ -n "$DEBUG" ] && {BLOCKING}{RUN}',

@@ -48,7 +48,7 @@ def test_a_varying_gradient_is_told_with_the_switch_that_fixes_it_and_its_cost()
     ((code, text),) = list_findings(replace(PLAIN, differences=VARYING), STRICT)
     assert code == "ATN711"
     assert "dq: 17 different results in 32 calls, first at call 4" in text
-    assert "32 calls with the same bits, 16 under load, 1.50 \\u00d7 the time" in text
+    assert "32 calls with identical bits, 16 under load, 1.50 \\u00d7 the time" in text
 
 
 def test_a_switch_that_does_not_hold_is_an_error() -> None:
@@ -105,7 +105,7 @@ def test_chance_is_caught_by_the_command_and_what_repeats_is_quiet(attncheck: Ru
     environment = write_backend(tmp_path / "site", "shaky", source)
     done = attncheck(*arguments, "--output", "json=report.json", env=environment)
     assert done.returncode == 0, done.stderr
-    assert "ATN711 warning shaky gives other bits for dv from call to call" in done.stdout
+    assert "ATN711 warning shaky is not reproducible: dv change from call to call" in done.stdout
     report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
     pytest.importorskip("jsonschema").validate(report, make_report_schema())
     assert {finding["subject"] for finding in report["findings"]} == {"shaky"}

@@ -56,7 +56,7 @@ def test_an_input_that_is_written_to_is_named(name: str, copied_bytes: int, monk
     monkeypatch.setattr(guarded_calls, "MAX_COPIED_BYTES", copied_bytes)  # 0: digests are compared
     case = with_name(replace(PLAIN, sinks=name == "sinks", alibi=name == "slopes"))
     run, verdict = measure(writing(name), case)
-    assert verdict.answer == "fail" and run.violations == (f"it writes to its input {name}",)
+    assert verdict.answer == "fail" and run.violations == (f"it overwrites its input {name}",)
     assert run.scores == (), "an oracle of what a backend wrote says nothing"
     assert measure(run_eager, case)[1].answer == "pass"
 
@@ -104,9 +104,9 @@ def test_an_argument_made_of_the_inputs_that_is_written_to_is_named(
 
 def test_probes_and_repeats_see_written_inputs_too() -> None:
     probe = with_name(replace(PACKED, probe="poison"))
-    assert measure(writing("v"), probe)[1].reason == "it writes to its input v"
+    assert measure(writing("v"), probe)[1].reason == "it overwrites its input v"
     backend = Backend("planted", "", "", Installed, lambda case, device: "", lambda x, strict: writing("k")(x))
-    assert Repeater(backend, CPU, 3).measure(PLAIN, "default").reason == "it writes to its input k"
+    assert Repeater(backend, CPU, 3).measure(PLAIN, "default").reason == "it overwrites its input k"
 
 
 def test_memory_that_was_never_written_is_not_zero() -> None:

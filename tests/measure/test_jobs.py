@@ -97,7 +97,7 @@ def test_cases_are_told_apart_by_their_features() -> None:
     distinct = {list_features(case) for case in CASES}
     assert len(distinct) > 0.85 * len(CASES)
     features = list_features(Case("head_dim", (70,), (70,), head_dim=160, v_head_dim=128, dtype="float16"))
-    assert features[:4] == ("head_dim 160", "v_head_dim 128", "another head_dim for v", "dtype fp16")
+    assert features[:4] == ("head_dim 160", "v_head_dim 128", "a different head_dim for v", "dtype fp16")
 
 
 # --- the compile cache

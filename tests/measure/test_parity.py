@@ -138,7 +138,7 @@ def test_a_feature_that_is_lost_is_skipped_and_said_to_be_missing(attncheck: Run
     shared = f"died at head_dim over 128 in both cases of it that ran; {number} more were skipped; the rest passes"
     assert finding["code"] == "ATN604" and finding["evidence"][0] == shared
     titles = " ".join(fix["title"] for fix in finding["fixes"])
-    assert "build fault again with head_dim over 128, if this build left that out" in titles
+    assert "build fault again with head_dim over 128, in case this build left it out" in titles
     assert "upstream" not in titles
 
 
@@ -157,10 +157,10 @@ def test_what_does_not_fit_is_skipped_with_the_numbers(attncheck: Run) -> None:
         (("--backend", "flash"), 2, "--backend 'flash' is not one of eager"),
         (("--suite", "huge"), 2, "--suite 'huge' is not one of quick, standard, full"),
         (("--dtype", "int8"), 2, "--dtype 'int8' is not one of bf16, fp16, fp32"),
-        (("--case", "nothing-like-it"), 2, "no case is left"),
+        (("--case", "nothing-like-it"), 2, "exclude every case"),
         (("--device", "tpu"), 2, "--device 'tpu' is not one of auto, cpu, cuda"),
         (("--explain-case", CASE_NAME), 2, "--explain-case needs one --backend"),
-        (("--explain-case", "no-such", "--backend", "eager"), 2, "no case is called 'no-such'"),
+        (("--explain-case", "no-such", "--backend", "eager"), 2, "there is no case 'no-such'"),
         (("no/such/model",), 3, "the model cannot be read"),
         (("--python", "/no/python"), 2, "cannot start the interpreter"),
     ],

@@ -293,7 +293,7 @@ MALFORMED: dict[str, tuple[Call, str]] = {
         "out is float32, not bfloat16",
     ),
     "another shape": (lambda i: replace(run_correct(i), dv=run_correct(i).out), "dv has the shape"),
-    "writes to q": (lambda i: run_correct(replace(i, q=i.q.mul_(1.01))), "it writes to its input q"),
+    "writes to q": (lambda i: run_correct(replace(i, q=i.q.mul_(1.01))), "it overwrites its input q"),
 }
 
 

@@ -114,7 +114,7 @@ def test_ctrl_c_shows_what_was_measured(command: str, tmp_path: Path, caches: Pa
     arguments += narrow[command]
     code, stdout, stderr = interrupt(arguments, environment, Path(log + ".hangs"))
     assert code == 130, stderr
-    assert stderr == "attncheck: interrupted; nothing is left running; this is what was measured\n"
+    assert stderr == "attncheck: interrupted; nothing is left running; these are the results so far\n"
     report = json.loads(stdout)
     section = report[command]
     assert section["measured_on"]["interrupted"] and section["measured_on"]["not_reached"] > 0
@@ -192,7 +192,7 @@ def test_what_failed_the_last_time_runs_alone_until_it_passes(attncheck: Run, tm
     assert not list(caches.glob("last-failed-*")), "it is forgotten"
     again = attncheck(*PARITY, "--last-failed", "--list", env=environment)
     assert len(again.stdout.splitlines()) == len(make_suite("quick"))
-    assert again.stderr == "attncheck: no failure is remembered that --last-failed could run: every case runs\n"
+    assert again.stderr == "attncheck: --last-failed found no recorded failure, so every case runs\n"
 
 
 def test_nothing_is_written_while_nothing_has_failed(caches: Path) -> None:
@@ -221,7 +221,7 @@ def test_nothing_is_written_while_nothing_has_failed(caches: Path) -> None:
 def test_what_is_remembered_is_not_for_ranks_of_a_launcher(attncheck: Run, caches: Path) -> None:
     ranks = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29400"}
     done = attncheck("parity", "--last-failed", "--ring-size", "2", env={**os.environ, **ranks})
-    assert done.returncode == 2 and "name cases by --case" in done.stderr
+    assert done.returncode == 2 and "name cases with --case" in done.stderr
 
 
 @pytest.mark.nightly

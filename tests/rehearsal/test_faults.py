@@ -34,23 +34,25 @@ PACKED = "--packing"
 FAULTS: dict[str, Fault] = {
     # The documents.
     "truncated": Fault("ATN431", r"96 of 96 documents are cut before their end: \d+ words"),
-    "beginnings_lost": Fault("ATN431", r"\d+ of \d+ documents go in without their beginning"),
-    "doubled": Fault("ATN431", r"48 documents went in more than once"),
-    "same_rows_on_every_rank": Fault("ATN431", r"96 documents went in more than once", ranks=2),
+    "beginnings_lost": Fault("ATN431", r"\d+ of \d+ documents are used without their beginning"),
+    "doubled": Fault("ATN431", r"48 documents were used more than once"),
+    "same_rows_on_every_rank": Fault("ATN431", r"96 documents were used more than once", ranks=2),
     "every_third_lost": Fault("ATN431", r"47 of the 141 documents .* left out, the first document 3"),
     "last_of_row_lost": Fault("ATN431", r"\d+ of the \d+ documents .* left out", PACKED),
-    "halves_swapped": Fault("ATN431", r"go on with another's words in the middle of a row.* documents are mixed"),
+    "halves_swapped": Fault(
+        "ATN431", r"continue with another document's words in the middle of a row.* documents are mixed"
+    ),
     "words_shuffled": Fault("ATN431", r"words of batch 1, row 1 are no document's"),
     # The labels.
-    "labels_shifted": Fault("ATN431", r"labels are shifted before they go into the model"),
-    "labels_of_another_row": Fault("ATN431", r"labels are not the token at their place"),
+    "labels_shifted": Fault("ATN431", r"labels are shifted before they reach the model"),
+    "labels_of_another_row": Fault("ATN431", r"labels differ from the token at their position"),
     "padding_labelled": Fault("ATN431", r"labels are on padding"),
     "prompt_labelled": Fault("ATN431", r"labels are on the user's words", "--answers_only", objective=ANSWERS),
     "end_unlabelled": Fault("ATN431", r"does not learn to stop"),
     "answers_unlabelled": Fault("ATN431", r"none of the \d+ words of answers has a label"),
     "two_begins": Fault("ATN431", r"4 of 4 documents begin with the token \d+, which begins a text, twice"),
     # What tokens see.
-    "positions_doubled": Fault("ATN432", r"its positions are wrong, and nothing else", PACKED),
+    "positions_doubled": Fault("ATN432", r"its positions are wrong; nothing else is", PACKED),
     "positions_run_on": Fault(
         "ATN432",
         r"attend to earlier documents in the row.*\n(.*\n)*.*positions of document \d+ are 2\d\d",
@@ -62,12 +64,12 @@ FAULTS: dict[str, Fault] = {
     "mask_without_documents": Fault(
         "ATN432", r"attend to earlier documents in the row.*\n(.*\n)*.*shape \(2, 1, ", PACKED
     ),
-    "mask_not_causal": Fault("ATN432", r"the ones that follow them: attention is not causal", PACKED),
-    "padding_seen": Fault("ATN432", r"its tokens see padding"),
-    "kernel_not_causal": Fault("ATN432", r"the whole row, what follows included: attention is not causal"),
+    "mask_not_causal": Fault("ATN432", r"attend to later tokens: attention is not causal", PACKED),
+    "padding_seen": Fault("ATN432", r"its tokens attend to padding"),
+    "kernel_not_causal": Fault("ATN432", r"the whole row, later tokens included: attention is not causal"),
     "kernel_ignores_the_mask": Fault("ATN432", r"attend to earlier documents in the row", PACKED),
     "kernel_of_another_scale": Fault("ATN432", r"scores are 0.5 times .* softmax_scale"),
-    "kernel_sees_a_window": Fault("ATN432", r"the last 5 tokens alone: a window"),
+    "kernel_sees_a_window": Fault("ATN432", r"only to the last 5 tokens: a window"),
     # Modules of the model.
     "norm_of_another_epsilon": Fault("ATN432", r"module .* differs is model.layers.1.input_layernorm \(LlamaRMSNorm"),
     "output_scaled_by_a_hook": Fault("ATN432", r"is model.layers.1.mlp \(.* with the hook .*, \S*train.py:\d+"),
@@ -79,8 +81,8 @@ FAULTS: dict[str, Fault] = {
     "one_layer_not_causal": Fault("ATN432", r"is model.layers.1.self_attn \(.* with the hook forget_mask"),
     "activation_replaced": Fault("ATN432", r"is model.layers.1.mlp.act_fn \(ReLU"),
     # The loss.
-    "shifted_twice": Fault("ATN433", r"the one after the next: labels shifted twice"),
-    "not_shifted": Fault("ATN433", r"each token is to predict itself: labels are not shifted"),
+    "shifted_twice": Fault("ATN433", r"the one after the next: labels are shifted twice"),
+    "not_shifted": Fault("ATN433", r"each token is trained to predict itself: labels are not shifted"),
     "mean_of_batches": Fault("ATN433", r"loss is [\d.]+: the mean over each batch's target tokens"),
     "mean_of_rows": Fault("ATN433", r"loss is [\d.]+: the mean over each row's target tokens"),
     "mean_of_documents": Fault("ATN433", r"loss is [\d.]+: the mean over each document's target tokens", PACKED),
@@ -91,9 +93,9 @@ FAULTS: dict[str, Fault] = {
     "times_seven": Fault("ATN433", r": 7 times the mean over all target tokens"),
     "steps_after_every_batch": Fault("ATN433", r": 0.5 times the mean over all target tokens"),
     # The gradients.
-    "ranks_apart": Fault("ATN434", r"rank 1 steps with other gradients than rank 0.* not averaged", ranks=2),
+    "ranks_apart": Fault("ATN434", r"rank 1 steps with different gradients from rank 0.* not averaged", ranks=2),
     "summed_over_ranks": Fault("ATN434", r"2 times those of the loss: .*the number of ranks", ranks=2),
-    "gradients_zeroed_between_batches": Fault("ATN434", r"those of batch 2 of 2 alone: the others' are lost"),
+    "gradients_zeroed_between_batches": Fault("ATN434", r"those of batch 2 of 2 only: the others' gradients are lost"),
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters: model.embed_tokens"),
     "gradient_scaled_in_a_layer": Fault("ATN434", r"of 1 of 21 .* 0.5 times the truth: model.layers.0.mlp.down_proj"),
     "gradient_of_attention_wrong": Fault("ATN434", r"5 of 21 .* wrong: .*model.layers.0.self_attn.q_proj"),
@@ -105,7 +107,7 @@ FAULTS: dict[str, Fault] = {
     "gradient_turned_after_clipping": Fault("ATN438", r"multiplied by -1 before the step: model.layers.1.mlp.up_proj"),
     "gradients_noisy_after_clipping": Fault("ATN438", r"1 of 21 parameters are changed before the step: .*mlp.up_proj"),
     "gradient_lost_in_the_optimiser": Fault("ATN438", r"leaves 1 of 21 .*: model.layers.0.self_attn.v_proj.weight"),
-    "maximised": Fault("ATN438", r"AdamW goes up the gradient \(maximize\)"),
+    "maximised": Fault("ATN438", r"AdamW follows the gradient upwards \(maximize\)"),
     "never_zeroed": Fault("ATN438", r"step 2 differentiates its first loss: zero_grad is missing"),
     "clipped_each_batch": Fault("ATN438", r"clipped after batch 1 of the 2 of a step"),
     "clipped_after_the_step": Fault("ATN438", r"clipped after the optimiser's step"),
@@ -113,13 +115,13 @@ FAULTS: dict[str, Fault] = {
     "weights_copied_back": Fault("ATN438", r"21 of 21 parameters that get gradients never change"),
     "evaluation_mode": Fault("ATN438", r"trained in evaluation mode"),
     # Later steps.
-    "stale_batch": Fault("ATN431", r"4 documents went in more than once among the first 96"),
-    "labels_wrong_in_step_three": Fault("ATN431", r"step 3: \d+ of \d+ labels are not the token at their place"),
+    "stale_batch": Fault("ATN431", r"4 documents were used more than once among the first 96"),
+    "labels_wrong_in_step_three": Fault("ATN431", r"step 3: \d+ of \d+ labels differ from the token at their position"),
     "mask_lost_in_step_three": Fault("ATN432", r"step 3: its tokens attend to earlier documents in the row", PACKED),
     "sum_from_step_two": Fault("ATN433", r"step 2: .*the sum over target tokens, not their mean"),
     # Learning.
     "learning_rate_zero": Fault("ATN436", r"it does not learn"),
-    "never_steps": Fault("ATN436", r"48 losses were differentiated, and no optimiser took a step"),
+    "never_steps": Fault("ATN436", r"48 losses were differentiated, but no optimiser took a step"),
     "nan": Fault("ATN436", r"the loss is NaN at step 3"),
 }
 # A fault of each kind, quick to run.
@@ -251,8 +253,8 @@ def test_what_is_legal_is_no_error(
         ("", f"{PACKED} --first_tokens", "batch", r"first token of \d+ documents has a label"),
         ("dropout", "", "documents", r"random in training: model.layers.0.self_attn.attention_dropout 0.1"),
         ("weights_averaged", "", "update", r"21 parameters change between the optimiser's step 1 and the next batch"),
-        ("other_weights", "", "documents", r"are not the checkpoint's when training starts"),
-        ("other_weights", "--fsdp flat", "documents", r"are not the checkpoint's when training starts"),
+        ("other_weights", "", "documents", r"differ from the checkpoint when training starts"),
+        ("other_weights", "--fsdp flat", "documents", r"differ from the checkpoint when training starts"),
     ],
 )
 def test_what_may_be_meant_is_a_warning(

@@ -160,7 +160,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "chosen_logratios, rejected_logratios = (ratios / mask.sum(1) for ratios, mask in zip("
         "(chosen_logratios, rejected_logratios), shift_completion_mask.chunk(2))); chosen_scores = chosen_logratios",
         "ATN433",
-        "log-probabilities are averaged over an answer's tokens, where their sum is documented",
+        "log-probabilities are averaged over an answer's tokens, but the documentation says sum",
     ),
     "trl022-dpo-positions": (
         "trl022-dpo-padding-free",
@@ -175,7 +175,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "loss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens * dp_size\n"
         "loss = -masked_sum(log_prob_flatten, loss_mask_flatten) / batch_num_tokens",
         "ATN433",
-        "divided by the number of ranks once too often",
+        "divided once too often by the number of ranks",
     ),
     "openrlhf-ppo-micro-batches": (
         "openrlhf-ppo",
@@ -196,7 +196,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "openrlhf.trainer.ray.ppo_actor\n        advantages = experience.advantages\n"
         "        advantages = -experience.advantages",
         "ATN433",
-        "the advantages' sign is lost",
+        "the advantages have the wrong sign",
     ),
     "openrlhf-ppo-leak": (
         "openrlhf-ppo",
@@ -212,7 +212,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         'policy_loss = -(model_output["log_probs"].values() * torch.repeat_interleave(advantages[:, 0], every.diff())'
         '.index_fill(0, every[1:] - 1, 0.0)).sum() / config.global_batch_info["batch_num_tokens"]',
         "ATN433",
-        "every token is a target, prompts and markup too",
+        "every token is a target, including prompts and markup",
     ),
     "verl-grpo-mask": (
         "verl-grpo",
@@ -220,7 +220,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         '    old_log_prob = data["old_log_probs"]; '
         "response_mask = torch.nn.functional.pad(response_mask, (1, 0))[:, :-1]",
         "ATN433",
-        "the first token of each response is no target",
+        "the first token of each response is not a target",
     ),
     "verl-grpo-micro-batches": (
         "verl-grpo",
@@ -233,7 +233,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "verl-grpo",
         'verl.workers.utils.losses\n    advantages = data["advantages"]\n    advantages = -data["advantages"]',
         "ATN433",
-        "the advantages' sign is lost",
+        "the advantages have the wrong sign",
     ),
     "verl-grpo-ranks": (
         "verl-grpo",
@@ -254,7 +254,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "verl.utils.model\nreturn torch.clip(torch.cumsum(mask, dim=-1) - 1, min=0, max=None)\n"
         "return 2 * torch.clip(torch.cumsum(mask, dim=-1) - 1, min=0, max=None)",
         "ATN432",
-        "its positions are wrong, and nothing else",
+        "its positions are wrong; nothing else is",
     ),
     "verl-dapo-log-probabilities": (
         "verl-dapo",
@@ -275,21 +275,21 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "openrlhf.models.ring_attn_utils\ncu_seqlens[-1] += ring_attn_pad_len"
         "\ncu_seqlens[-1] += ring_attn_pad_len; position_ids = torch.arange(sequences.shape[1])[None]",
         "ATN432",
-        "positions begin again on each rank",
+        "positions restart on each rank",
     ),
     "openrlhf-ring-loss": (
         "openrlhf-ring",
         'openrlhf.utils.loss_utils\nreturn {"dp_size": dp_size, "batch_num_tokens": num_tokens / gas'
         '\nreturn {"dp_size": dist.get_world_size(), "batch_num_tokens": num_tokens / gas',
         "ATN433",
-        "too large by the size of the sequence-parallel group",
+        "too large by a factor of the sequence-parallel group's size",
     ),
     "openrlhf-ring-labels": (
         "openrlhf-ring",
         "openrlhf.models.ring_attn_utils\ncu_seqlens[-1] += ring_attn_pad_len"
         "\ncu_seqlens[-1] += ring_attn_pad_len; rolled_sequences = sequences.roll(-1, 1)",
         "ATN434",
-        "its last token is to predict its first",
+        "its last token is trained to predict its first",
     ),
     "ms-swift-ulysses-not-entered": (
         "ms-swift-ulysses",
@@ -315,7 +315,7 @@ FAULTS: Mapping[str, tuple[str, str, str, str]] = {
         "verl-ulysses",
         'verl.workers.utils.losses\ndp_size = data["dp_size"]\ndp_size = data["dp_size"] / data["sp_size"]',
         "ATN433",
-        "divided by the size of the sequence-parallel group once too often",
+        "divided once too often by the size of the sequence-parallel group",
     ),
     "verl-ulysses-gradients": (
         "verl-ulysses",
@@ -426,4 +426,4 @@ def test_openrlhf_loses_all_batches_but_the_last_where_they_are_dynamic(tmp_path
     """
     report = rehearse(tmp_path, "openrlhf", f"{launches.OPENRLHF_PPO[:-1]} --train.dynamic_batch_enable\n")
     messages = [finding["message"] for finding in report["findings"] if finding["code"] == "ATN434"]
-    assert messages and "alone: the others' are lost" in messages[0]
+    assert messages and "only: the others' gradients are lost" in messages[0]

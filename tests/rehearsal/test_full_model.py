@@ -39,14 +39,14 @@ CASES = (
     Case("", PACKED, ranks=2),
     Case("", "--answers_only --loss hidden_labels"),
     Case("positions_run_on", POSITIONS, "ATN432", r"attend to earlier documents in the row"),
-    Case("shifted_twice", "", "ATN433", r"labels shifted twice"),
+    Case("shifted_twice", "", "ATN433", r"labels are shifted twice"),
     Case("mean_of_rows", "", "ATN433", r"the mean over each row's target tokens"),
     Case("labels_shifted", "", "ATN431", r"labels are shifted before"),
     Case("padding_labelled", "", "ATN431", r"labels are on padding"),
     Case("truncated", "", "ATN431", r"documents are cut before their end"),
     Case("halves_swapped", "", "ATN431", r"documents are mixed"),
     Case("layer_detached", "", "ATN434", r"no gradient reaches"),
-    Case("padding_seen", "", "ATN432", r"its tokens see padding"),
+    Case("padding_seen", "", "ATN432", r"its tokens attend to padding"),
     Case("nan", "", "ATN436", r"the loss is NaN at step 3"),
     Case("never_steps", "", "ATN436", r"no optimiser took a step"),
 )
@@ -146,7 +146,7 @@ def spoil_tokenizer(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "pattern"),
     [
-        (empty, r"does not hold the weights of .*; --full-model downloads nothing: give the model's folder"),
+        (empty, r"does not hold the weights of .*; --full-model downloads nothing: name the model's folder"),
         (lose_a_part, r"does not hold the weights .*model-00002-of-00002\.safetensors is missing"),
         (quantise, r"are quantised, and there is no float32 reference"),
         (enlarge, r"float32 reference of .*billion parameters\) needs [\d.]+ GiB of memory, and [\d.]+ are free"),
@@ -178,7 +178,7 @@ def test_a_model_in_the_cache_is_found_by_its_name(own: Path, tmp_path: Path, mo
 @pytest.mark.parametrize(
     ("argv", "status", "message"),
     [
-        (("llama",), 2, "--full-model is of a launch's rehearsal; a MODEL's real weights are trained with --full"),
+        (("llama",), 2, "--full-model applies to a launch's rehearsal; use --full to train a MODEL's real weights"),
         (
             ("--", *LAUNCH.format("no/such").split()),
             3,
@@ -199,7 +199,7 @@ def test_what_cannot_be_rehearsed_whole_is_one_line(
 @pytest.mark.parametrize("status", [-9, 137])
 def test_a_launch_that_is_killed_is_said_to_be(status: int) -> None:
     result = judge_end(Execution(status, 2, ("Loading weights: 100%",), 3.0), "")
-    assert result.violations == (f"it was killed after 2 steps (status {status}), as if memory runs out",)
+    assert result.violations == (f"it was killed after 2 steps (status {status}), probably because memory ran out",)
 
 
 def test_words_are_one_token_wherever_they_stand(own: Path) -> None:

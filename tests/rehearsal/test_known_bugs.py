@@ -129,13 +129,14 @@ BUGS = {
     ),
     # llamafactory 0.9.3 model/model_utils/packing.py counts the mask's numbers, which 4.53 made booleans.
     "neat packing under flash attention": Bug(
-        "lf093", "", NEAT_PACKING.replace("ATTENTION", "fa2"), LEAK, (r"\d+ of \d+ documents differ from themselves",)
+        "lf093", "", NEAT_PACKING.replace("ATTENTION", "fa2"), LEAK, (r"\d+ of \d+ documents differ from "
+        "the same documents",)
     ),
     # verl 0.4.1 trainer/fsdp_sft_trainer.py:378-397 (0.2.0.post2 to 0.5.0): backward, then / n_micro_batches, of which
     # Ulysses makes more (verl-project/verl#2857).
     "verl sums micro-batches under Ulysses": Bug(
         "verl041", "", ULYSSES.replace("train_batch_size=2", "train_batch_size=4"), LOSS,
-        ("too large by the accumulation", r"known: 2 micro-batches a step: .* 2 times too large \(ATN444\)"),
+        ("too large by the accumulation", r"known: 2 micro-batches per step: .* 2 times too large \(ATN444\)"),
     ),
     "verl sums micro-batches": Bug(
         "verl041", "", ULYSSES.replace("train_batch_size=2", "train_batch_size=8").replace("size=2 use", "size=1 use"),
@@ -149,14 +150,14 @@ BUGS = {
     # 0.6.0 (to 0.7.0) :361 shifts a mask that utils/dataset/sft_dataset.py:177 has shifted (verl-project/verl#3562).
     "verl learns no end of responses": Bug(
         "verl060", "", WHOLE_ROWS, LOSS,
-        ("the targets are one token early: the last of each prompt is one, the end of each answer is not",
-         r"known: .* the end of each response is not learnt, .*\(ATN444\)"),
+        ("the targets are one token early: they include the last token of each prompt and miss the end of each answer",
+         r"known: .* the end of each response is not learned, .*\(ATN444\)"),
     ),
     # 0.4.1 (0.4.0 to 0.5.0) :305 takes a mask that utils/dataset/multiturn_sft_dataset.py:170 leaves unshifted (#3287).
     "verl learns conversations one token late": Bug(
         "verl041", "", f"{WHOLE_ROWS} data.multiturn.enable=true", GRADIENTS,
-        ("the targets are one token late: the first of each answer is none, the one after its end is",
-         r"known: .* the first token of each answer is not learnt, .*\(ATN444\)"),
+        ("the targets are one token late: they miss the first token of each answer and include the one after its end",
+         r"known: .* the first token of each answer is not learned, .*\(ATN444\)"),
     ),
     # axolotl 0.9.2 monkeypatch/attention/ring_attn/adapters/batch.py: position_ids "Not used in this implementation".
     "axolotl packs under batch_ring": Bug(

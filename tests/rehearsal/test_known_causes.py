@@ -20,7 +20,7 @@ def test_an_error_is_not_said_to_be_of_what_lint_knows() -> None:
     """The batches that verl would refuse are cut: an error of the cut launch is another one."""
     lines = list_known_causes(read_grpo(), "run")
     assert any("(ATN441)" in line for line in lines)
-    assert all(line.startswith("the launch as it is written: ") for line in lines)
+    assert all(line.startswith("the launch as written: ") for line in lines)
 
 
 def test_nothing_is_known_where_no_rule_speaks() -> None:

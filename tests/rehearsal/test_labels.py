@@ -139,7 +139,7 @@ FAULTS: dict[str, tuple[Callable[[Row, int], int], str]] = {
     "the last turn alone": (keep_if(is_last_answer), "only the last assistant turn"),
     "other tokens": (
         lambda row, place: (row.labels[place] + 1) % 40 if row.labels[place] != IGNORED else IGNORED,
-        "labels are not the token at their place",
+        "labels differ from the token at their position",
     ),
 }
 

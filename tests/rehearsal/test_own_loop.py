@@ -97,7 +97,7 @@ def test_a_script_that_writes_its_settings_out_is_rehearsed_by_its_options() -> 
 
 
 def test_where_a_script_writes_must_be_known() -> None:
-    words = r"which option of loop.py names where it writes is not known \(--output_dir would be\)"
+    words = r"cannot tell which option of loop.py sets its output folder \(--output_dir is recognised\)"
     with pytest.raises(cutting.NothingToRehearse, match=words):
         cut(LOOP.replace("--out ckpt ", ""))
 
@@ -168,7 +168,7 @@ FOUND = {
     "": (),
     "cache": ("ATN432", "attend to earlier documents in the row"),
     "positions": ("ATN432", "attend to earlier documents in the row"),
-    "shift": ("ATN433", "the loss is not of each next token: the loss is"),
+    "shift": ("ATN433", "the loss does not predict the next token: the loss is"),
 }
 
 

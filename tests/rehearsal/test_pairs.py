@@ -35,11 +35,11 @@ FAULTS: dict[str, Fault] = {
     # The batches.
     "rejected_of_another_prompt": Fault(
         "ATN431",
-        r"2 answers stand below another pair's prompt, the first the rejected answer of pair 1 below .* of pair 0",
+        r"2 answers follow another pair's prompt, the first the rejected answer of pair 1 below .* of pair 0",
         also=frozenset({"ATN432"}),
     ),
     "rejected_left_out": Fault(
-        "ATN431", r"4 of 4 pairs go in without their rejected answer, the first pair 0", also=frozenset({"ATN436"})
+        "ATN431", r"4 of 4 pairs are used without their rejected answer, the first pair 0", also=frozenset({"ATN436"})
     ),
     "prompt_labelled": Fault("ATN431", r"\d+ labels are on the user's words", "--labels"),
     "end_labelled_nowhere": Fault(
@@ -47,28 +47,30 @@ FAULTS: dict[str, Fault] = {
     ),
     "truncated": Fault("ATN431", r"\d+ of \d+ documents are cut before their end: \d+ words"),
     # What tokens see.
-    "padding_seen": Fault("ATN432", r"its tokens see padding"),
+    "padding_seen": Fault("ATN432", r"its tokens attend to padding"),
     "documents_leak": Fault("ATN432", r"attend to earlier documents in the row", "--padding_free"),
     # The loss.
     "swapped": Fault("ATN433", rf"chosen and rejected answers are swapped{SAME_LOSS}"),
     "swapped_data": Fault("ATN433", rf"chosen and rejected answers are swapped{SAME_LOSS}"),
     "another_beta": Fault("ATN433", rf"beta is 0.25, not 0.1{SAME_LOSS}"),
-    "averaged_over_length": Fault("ATN433", r"log-probabilities are averaged over an answer's tokens, where their sum"),
+    "averaged_over_length": Fault(
+        "ATN433", r"log-probabilities are averaged over an answer's tokens, but the documentation says sum"
+    ),
     "prompt_averaged": Fault("ATN433", r"log-probabilities are averaged over the prompt's tokens too", "--loss ipo"),
-    "end_unlabelled": Fault("ATN433", r"the token that ends an answer does not count"),
-    "not_shifted": Fault("ATN433", r"each token is to predict itself: labels are not shifted"),
-    "shifted_twice": Fault("ATN433", r"each token is to predict the one after the next"),
+    "end_unlabelled": Fault("ATN433", r"the token that ends an answer is not in the loss"),
+    "not_shifted": Fault("ATN433", r"each token is trained to predict itself: labels are not shifted"),
+    "shifted_twice": Fault("ATN433", r"each token is trained to predict the one after the next"),
     "accumulation_twice": Fault("ATN433", r"loss is 0.34657: divided by the accumulation twice; it should be 0.69315"),
     "accumulation_forgotten": Fault("ATN433", r"loss is 1.3863: the sum over the step's batches, not their mean"),
     "another_reference": Fault(
         "ATN433",
         r"loss is 0.8\d*: the reference is not the model that training starts from: pairs weigh 0.8\d* to 1.\d* times",
     ),
-    "no_reference": Fault("ATN433", r"no reference's log-probabilities are taken from the policy's"),
+    "no_reference": Fault("ATN433", r"the reference's log-probabilities are not subtracted from the policy's"),
     "rejected_detached": Fault("ATN433", r"no gradient comes from the rejected answers", also=frozenset({"ATN436"})),
     # The gradients, and learning.
     "layer_detached": Fault("ATN434", r"no gradient reaches 10 of 21 parameters"),
-    "gradients_zeroed_between_batches": Fault("ATN434", r"those of batch 2 of 2 alone: the others' are lost"),
+    "gradients_zeroed_between_batches": Fault("ATN434", r"those of batch 2 of 2 only: the others' gradients are lost"),
     # Two ranks and three batches to a step: of the numbers that the factor may be, one is 2. At the first step another
     # beta has the same gradients, and the same loss.
     "summed_over_ranks": Fault(

@@ -15,17 +15,21 @@ SCRIPT = Path(__file__).parent / "scripts" / "policy.py"
 POLICY = Objective("assistant", ("step_tokens",), "the test", PolicyGradient())
 # fault: (the finding's code, what it says, ranks)
 FAULTS: dict[str, tuple[str, str, int]] = {
-    "prompts_counted": ("ATN433", r"every token is a target, prompts and markup too", 1),
-    "one_token_early": ("ATN433", r"one token early: the last of each prompt is one, the end of each response", 1),
-    "first_token_lost": ("ATN433", r"the first token of each response is no target", 1),
+    "prompts_counted": ("ATN433", r"every token is a target, including prompts and markup", 1),
+    "one_token_early": (
+        "ATN433",
+        r"one token early: they include the last token of each prompt and miss the end of each response",
+        1,
+    ),
+    "first_token_lost": ("ATN433", r"the first token of each response is not a target", 1),
     "mean_of_batches": ("ATN433", r"the mean over each batch's target tokens, averaged over batches \(3 times it\)", 1),
-    "sign_lost": ("ATN433", r"the advantages' sign is lost: what is rewarded is made less likely", 1),
-    "advantages_ignored": ("ATN433", r"advantages do not count: every response is as good", 1),
-    "advantage_of_another": ("ATN433", r"1 responses do not weigh what .* say: document 0's weighs", 1),
+    "sign_lost": ("ATN433", r"the advantages have the wrong sign: rewarded responses become less likely", 1),
+    "advantages_ignored": ("ATN433", r"advantages are ignored: every response has the same weight", 1),
+    "advantage_of_another": ("ATN433", r"1 responses are not weighted by their advantages: document 0's weighs", 1),
     "too_large_by_ranks": ("ATN433", r"2 times what is documented: too large by the number of ranks", 2),
     "log_probs_of_the_next": ("ATN433", r"one token off: each token has that of the token after it", 1),
-    "batches_lost": ("ATN434", r"those of batch 3 of 3 alone: the others' are lost", 1),
-    "rollout_doubled": ("ATN431", r"1 of 6 rollouts of the step did not go into the model whole", 1),
+    "batches_lost": ("ATN434", r"those of batch 3 of 3 only: the others' gradients are lost", 1),
+    "rollout_doubled": ("ATN431", r"1 of 6 rollouts of the step were not passed to the model completely", 1),
 }
 EVERY_TIME = ("prompts_counted", "first_token_lost", "advantage_of_another", "too_large_by_ranks", "rollout_doubled")
 

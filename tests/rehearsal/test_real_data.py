@@ -52,11 +52,13 @@ CASES = {
         "mask_without_documents", PACKED, "ATN432", r"attend to earlier documents in the row"
     ),
     "kernel": Case("kernel_not_causal", "", "ATN432", r"attention is not causal"),
-    "padding seen": Case("padding_seen", "", "ATN432", r"its tokens see padding"),
+    "padding seen": Case("padding_seen", "", "ATN432", r"its tokens attend to padding"),
     "labels shifted": Case("labels_shifted", "", "ATN431", r"labels are shifted before"),
-    "labels of another row": Case("labels_of_another_row", "", "ATN431", r"labels are not the token at their place"),
+    "labels of another row": Case(
+        "labels_of_another_row", "", "ATN431", r"labels differ from the token at their position"
+    ),
     "padding labelled": Case("padding_labelled", "", "ATN431", r"labels are on padding"),
-    "shifted twice": Case("shifted_twice", "", "ATN433", r"labels shifted twice"),
+    "shifted twice": Case("shifted_twice", "", "ATN433", r"labels are shifted twice"),
     "mean of rows": Case("mean_of_rows", "", "ATN433", r"the mean over each row's target tokens"),
     "mean of batches": Case("mean_of_batches", "", "ATN433", r"the mean over each batch's target tokens"),
     "gradients": Case("layer_detached", "", "ATN434", r"no gradient reaches"),
@@ -103,8 +105,8 @@ def test_the_judge_works_on_rows_of_its_own(
     notes = "\n".join(note for result in results.values() for note in result.notes)
     if not case.code:
         assert {answer for answer, _ in answers.values()} == {"pass"}, answers
-        assert "not judged: whether labels belong where they are" in notes and "entropy of your data" in notes
-        assert ("not judged: isolation" in notes) == (PACKED not in case.options)
+        assert "whether labels are in the right places" in notes and "entropy of your data" in notes
+        assert ("isolation not judged" in notes) == (PACKED not in case.options)
         return
     assert case.code in failures, answers
     assert re.search(case.pattern, failures[case.code]), failures[case.code]
@@ -153,7 +155,7 @@ def write_arrow(folder: Path) -> None:
         (
             write_gap,
             "missing.jsonl",
-            "there is no file or folder missing.jsonl here, and no missing.jsonl in the",
+            "missing.jsonl is neither a local file or folder nor in the",
         ),
         (write_gap, "train.jsonl", "train.jsonl cannot be read: Expecting value"),
         (write_arrow, ".", "has no file of .jsonl, .json, .parquet, .csv, .tsv, .txt, but .arrow, .py;"),
@@ -177,7 +179,7 @@ def test_data_that_cannot_be_taken_are_one_line(
         (
             ("--", *LAUNCH.format("no/such", "own.jsonl").split()),
             3,
-            "no no/such in the Hugging Face cache; --real-data takes the model's own tokenizer",
+            "nor in the Hugging Face cache; --real-data uses the model's tokenizer",
         ),
     ],
 )
@@ -326,7 +328,7 @@ def test_rows_over_several_ranks_are_refused(packages: tuple[str, ...]) -> None:
     if packages:  # what communicates may be ZeRO-3's, of weights
         assert keep_rows_whole(ranks).size == 1
         return
-    with pytest.raises(Unjoinable, match="put together by made-up words, without --real-data"):
+    with pytest.raises(Unjoinable, match="reassembled by synthetic words, without --real-data"):
         keep_rows_whole(ranks)
 
 

@@ -38,10 +38,10 @@ def change_call(record: RankRecord, **fields: Any) -> RankRecord:
 
 STEPS = [StepRecord(((5.0,), (5.5,)), ([1, 2],)), StepRecord(((4.0,), (4.5,)), ([3, 4],))]
 PARTED: dict[str, tuple[Callable[[RankRecord], RankRecord], str]] = {
-    "data": (lambda r: change_call(r, tensors={"input_ids": torch.tensor([[1, 3, 2]])}), "other tokens go into"),
-    "weights": (lambda r: replace(r, weights={"w": torch.zeros(2)}), "training starts from other weights"),
+    "data": (lambda r: change_call(r, tensors={"input_ids": torch.tensor([[1, 3, 2]])}), "gets different tokens"),
+    "weights": (lambda r: replace(r, weights={"w": torch.zeros(2)}), "training starts from different weights"),
     "forward": (lambda r: change_call(r, hidden=torch.ones(1, 3, 4) + 1e-6), "the forward pass is not reproducible"),
-    "loss": (lambda r: replace(r, losses=(5.0, 5.5000001)), "the same hidden states give other losses"),
+    "loss": (lambda r: replace(r, losses=(5.0, 5.5000001)), "the same hidden states give different losses"),
     "backward": (
         lambda r: replace(r, gradients={"w": torch.ones(2), "v": torch.ones(3) + 1e-6}),
         "the backward pass is not reproducible, in 1 of 2 parameters, v",
@@ -53,7 +53,7 @@ def test_runs_that_are_alike() -> None:
     ranks = [make_record(0), make_record(1)]
     result = compare_runs((ranks, STEPS), ([make_record(0), make_record(1)], STEPS[:1]))
     assert result.outcome == "ok" and not result.violations
-    assert result.notes == ("alike bit for bit: 4 gradients of the first step, losses of 1 steps",)
+    assert result.notes == ("bitwise identical: 4 gradients of the first step, losses of 1 steps",)
 
 
 @pytest.mark.parametrize("name", PARTED)
@@ -76,7 +76,7 @@ def test_a_later_step_is_named() -> None:
     ("fault", "text"),
     [
         ("", ""),
-        ("order", "other tokens go into the first step: the data's order hangs on more than the seed"),
+        ("order", "the first step gets different tokens: the data's order does not depend on the seed alone"),
         ("backward", "the backward pass is not reproducible, in 1 of"),
         ("late", "the first step is the same twice, step 3 is not: losses of"),
     ],

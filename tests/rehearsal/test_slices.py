@@ -30,17 +30,19 @@ FAULTS: dict[str, Fault] = {
     "slices_alone": Fault(
         "ATN432", r"do not attend to the row's parts on other ranks.*100% .*\n(.*\n)*no attention layer com"
     ),
-    "positions_anew": Fault("ATN432", r"positions begin anew on each rank, and nothing else is wrong"),
+    "positions_anew": Fault("ATN432", r"positions restart on each rank; nothing else is wrong"),
     "zigzag_assumed": Fault("ATN432", r"takes the row's contiguous slices for zigzag ones"),
     "contiguous_assumed": Fault("ATN432", r"takes the row's zigzag slices for contiguous ones", ZIGZAG),
-    "cu_seqlens_of_the_slice": Fault("ATN432", r"cu_seqlens are those of each rank's slice, not of the row"),
+    "cu_seqlens_of_the_slice": Fault("ATN432", r"cu_seqlens describe each rank's slice, not the row"),
     "labels_lost": Fault("ATN434", r"shifted within each rank's slice: its last token has no target"),
     "labels_rolled": Fault(
-        "ATN433", r"shifted within each rank's slice: its last token is to predict its first", ZIGZAG
+        "ATN433", r"shifted within each rank's slice: its last token is trained to predict its first", ZIGZAG
     ),
     "mean_of_slices": Fault("ATN433", r"each rank's mean over the targets of its slice alone"),
     "divided_by_the_group": Fault("ATN433", rf"divided by the {GROUP} once too often"),
-    "not_reduced": Fault("ATN434", r"rank 1 steps with other gradients .* not reduced over the ranks that share a row"),
+    "not_reduced": Fault(
+        "ATN434", r"rank 1 steps with different gradients .* not reduced over the ranks that share a row"
+    ),
     "gradients_divided_by_the_group": Fault("ATN434", rf"0.5 times those of the loss: one over the {GROUP}"),
 }
 # The same faults in another order of slices, on more ranks, in bfloat16.

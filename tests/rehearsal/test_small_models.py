@@ -86,11 +86,12 @@ CHECKPOINTS: dict[str, dict[str, Any]] = {
 EVERY_TIME = ("dbrx", "hrm_text", "jais2", "mamba2", "qwen4_exp_text", "zaya")
 # What the user is told where transformers 5.17.0's defaults make no model.
 REFUSED = {
-    "blt": r"it has no decoder's sizes",
-    "cohere_compass_text": r"makes no language model of .*: KeyError: 'full_attention'; correct its config.json",
+    "blt": r"it has no decoder sizes",
+    "cohere_compass_text": r"cannot build a language model from .*: KeyError: 'full_attention'; correct "
+    "its config.json",
     "musicgen": r"refuses the configuration of .*: TypeError: Field 'text_encoder' with value None .*; correct",
-    "nemotron": r"makes no language model of .*: TypeError: unsupported operand .*; correct its config.json",
-    "qwen4_exp": r"makes no language model of .*: TypeError: unsupported operand .*; correct its config.json",
+    "nemotron": r"cannot build a language model from .*: TypeError: unsupported operand .*; correct its config.json",
+    "qwen4_exp": r"cannot build a language model from .*: TypeError: unsupported operand .*; correct its config.json",
 }
 NIGHTLY = pytest.mark.nightly
 # Why the small model of a type is not read again, by its defaults.

@@ -142,5 +142,5 @@ def make_cluster_report() -> Report:
         3: lambda snapshot: s.with_package(snapshot, "transformers", "4.57.1"),
         7: lambda snapshot: s.with_env(snapshot, CUDA_LAUNCH_BLOCKING="1"),
     }
-    gathered = gather(12, changes, {5: "it began, and gave no answer within 180 s"})
+    gathered = gather(12, changes, {5: "it connected, but did not answer within 180 s"})
     return merge(replace(gathered, launcher="Ray", names=tuple(f"{node:08x}" for node in range(12))))

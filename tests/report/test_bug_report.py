@@ -54,7 +54,7 @@ def test_what_is_not_known_is_not_made_up() -> None:
 
 
 def test_a_package_without_a_finding_is_one_clear_line() -> None:
-    with pytest.raises(BadUsage, match="no finding about liger-kernel: those there are, are about flash, ring-flash-"):
+    with pytest.raises(BadUsage, match="no finding about liger-kernel: its findings are about flash, ring-flash-"):
         write_bug_report(make_report(), "liger-kernel")
     with pytest.raises(BadUsage, match="it has none about a package"):
         write_bug_report(Report("doctor", s.laptop()), "torch")

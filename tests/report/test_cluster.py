@@ -33,7 +33,7 @@ def test_text_says_who_answered_what_differs_and_where() -> None:
         "        nodes      under Ray · 11 of 12 answered · 2 facts differ · node 0 is shown above",
         "                   node 2 is Ray's 00000002",
         "        gpus       11 on 11 nodes: 1 × NVIDIA H200 (sm_90) on 11 nodes: 0-4, 6-11",
-        "lost    no answer  node 5: it began, and gave no answer within 180 s",
+        "lost    no answer  node 5: it connected, but did not answer within 180 s",
         "transformers          5.17.0 on 9 nodes: 0-1, 4, 6-11 · 4.57.1 on 2 nodes: 2-3",
         "CUDA_LAUNCH_BLOCKING  not set on 10 nodes: 0-4, 6, 8-11 · 1 on node 7",
         "       because on 1 of 11 nodes: node 7",
@@ -45,7 +45,7 @@ def test_text_says_who_answered_what_differs_and_where() -> None:
 def test_markdown_has_the_matrix_of_what_differs() -> None:
     text = render("markdown")
     assert "| transformers | 5.17.0 on 9 nodes: 0-1, 4, 6-11 · 4.57.1 on 2 nodes: 2-3 |" in text
-    assert "| lost | no answer | node 5: it began, and gave no answer within 180 s" in text
+    assert "| lost | no answer | node 5: it connected, but did not answer within 180 s" in text
 
 
 def test_junit_counts_a_silent_node_as_an_error() -> None:

@@ -262,7 +262,7 @@ def test_a_cluster_shows_nodes_alike_in_one_row_of_a_matrix() -> None:
     matrix = next(table for table in page.named("table") if "Nodes by facts" in table.text)
     assert "0-1, 4, 6, 8-11 (8)" in matrix.text and "2-3 (2)" in matrix.text
     assert [cell.text for cell in page.named("td") if cell.attributes.get("class") == "warn"] == ["4.57.1", "1"]
-    assert any("node 5: it began, and gave no answer within 180 s" in item.text for item in page.named("td"))
+    assert any("node 5: it connected, but did not answer within 180 s" in item.text for item in page.named("td"))
 
 
 def test_thousands_of_nodes_that_all_differ_stay_a_small_page() -> None:

@@ -73,7 +73,7 @@ def make_large_cluster() -> Report:
             "package", f"package-{bit}", "stack", (most, NodeGroup("4.57.1", len(others), format_nodes(others)))
         )
 
-    silent = tuple(SilentNode(node, "it began, and gave no answer within 180 s") for node in (7, 4000))
+    silent = tuple(SilentNode(node, "it connected, but did not answer within 180 s") for node in (7, 4000))
     section = ClusterSection(launcher="torchrun", size=4096, silent=silent, facts=tuple(map(make_fact, range(24))))
     return reports.make_doctor_report(sections={"cluster": section})
 

@@ -93,7 +93,7 @@ def test_a_gate_opens_and_closes() -> None:
     assert not list(bench.iter_inefficiency_findings(make_timings(), 0.9))
     closed = list(bench.iter_inefficiency_findings(make_timings(), 0.95))
     assert [finding.code for finding in closed] == ["ATN806"]
-    assert "reaches 92.7 %, --min-efficiency asks for 95 %" in closed[0].message
+    assert "reaches 92.7 %, below --min-efficiency 95 %" in closed[0].message
     wrong = list(bench.iter_inefficiency_findings(make_timings(zigzag_ring_flash_attn="fail"), 0.9))
     assert wrong and "parity: fail" in " ".join(wrong[0].evidence)
 
@@ -149,7 +149,7 @@ def test_a_local_call_too_short_is_launch_bound_and_has_no_bound() -> None:
 
 def test_from_where_on_communication_hides() -> None:
     line = bench.describe_break_even(make_timings(), RATES, WORKLOAD)
-    assert line == ("communication hides behind computing from about 472 tokens a rank on (forward), 504 (backward)",)
+    assert line == ("communication is hidden by compute from about 472 tokens a rank on (forward), 504 (backward)",)
     assert bench.describe_break_even(make_timings(), RingRates(), WORKLOAD) == ()
 
 
@@ -207,7 +207,7 @@ def test_an_emulated_ring_recommends_nothing(document: dict[str, Any]) -> None:
 def test_a_least_efficiency_is_not_asked_of_an_emulated_ring(attncheck: Run) -> None:
     done = attncheck(*SMALL_RUN, "--min-efficiency", "0.5")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("attncheck: min-efficiency is that of GPUs: ")
+    assert done.stderr.startswith("attncheck: min-efficiency applies to GPUs only: ")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -220,7 +220,7 @@ def test_more_than_n_devices_can_do_is_called_noise() -> None:
     section = replace(section, conclusions=bench.draw_conclusions(timings))
     rendered = text.render(Report("bench", snapshots.laptop(), sections={"ring": section}), False)
     assert "181.9" not in rendered and "140" not in rendered
-    assert ">100 % is no efficiency: noise, ranks that share" in rendered
+    assert ">100 % is not a real efficiency: noise, ranks that share" in rendered
     assert "fastest correct scheme, at >100 % of flash / n (noise or overlap, no efficiency)" in rendered
     assert "± half the 95 % interval of the median" in rendered
     usual = replace(section, timings=possible, conclusions=())
@@ -229,10 +229,10 @@ def test_more_than_n_devices_can_do_is_called_noise() -> None:
 
 def test_wrong_words_are_one_line(attncheck: Run) -> None:
     for arguments, message in (
-        (("--seqlen", "65"), "must be 32 or more and divide by 4"),
+        (("--seqlen", "65"), "must be at least 32 and divisible by 4"),
         (("--window", "100"), "--window is not for --ring-size"),
         (("--sweep", "everything"), "--sweep"),
-        (("--dtype", "fp32"), "ring-flash-attn takes bf16 and fp16 only"),
+        (("--dtype", "fp32"), "ring-flash-attn supports only bf16 and fp16"),
         (("--heads", "6", "--kv-heads", "4"), "6 heads do not divide over 4 kv heads"),
         (("--min-efficiency", "2"), "'--min-efficiency'"),
         (("--backend", "sdpa_math"), "on one device"),

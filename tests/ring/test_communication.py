@@ -229,7 +229,7 @@ def test_a_rank_that_raises_dies_or_hangs_is_named_and_the_rest_goes_on(
     assert hung.reason.startswith(("no answer within 6 s", "no answer within 18 s")), "18 s on a busy machine"
     (finding,) = communication_findings.make_findings(result)
     assert finding.code == "ATN521"
-    assert finding.message == "3 of 9 exchanges among 4 ranks did not come to an end"
+    assert finding.message == "3 of 9 exchanges among 4 ranks did not finish"
     shown = "\n".join(
         "".join(text for text, _ in line.head) + line.text
         for line in format_blocks(show_communication(result), True, 80)

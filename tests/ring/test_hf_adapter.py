@@ -72,9 +72,9 @@ def test_four_ranks_are_right_too() -> None:
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_another_implementation_switches_the_ring_off(implementation: str, genuine: Runs) -> None:
     run = genuine[implementation, "plain"]
-    assert not run.entered and not run.reaches and run.nearest == "each shard on its own"
+    assert not run.entered and not run.reaches and run.nearest == "each shard in isolation"
     row = hf_adapter.judge_run(run)
-    assert row.answer == "warn" and row.reason.endswith("each rank attends to its own shard alone")
+    assert row.answer == "warn" and row.reason.endswith("each rank attends only to its own shard")
 
 
 def test_what_is_not_installed_is_skipped_with_the_reason(genuine: Runs) -> None:
@@ -133,7 +133,7 @@ FAULTS: dict[str, tuple[tuple[str, str], str, str]] = {
     "inactive": (
         (HOOKED.format("flash_attention_forward"), HOOKED.format('ALL_ATTENTION_FUNCTIONS["sdpa"]')),
         "ATN530",
-        "the ring is off, silently",
+        "the ring is silently off",
     ),
     "leaks": ((PREPARE.format(""), PREPARE.format("[[0, -1]]")), "ATN531", "changes the logits of another"),
     "no_gradient": (("value_states.squeeze", "value_states.detach().squeeze"), "ATN531", "gradients are off"),
@@ -190,7 +190,7 @@ RIGHT = AdapterRun(
     rounding=0.02,
     gradient_error=0.03,
     gradient_rounding=0.03,
-    nearest="each shard on its own",
+    nearest="each shard in isolation",
     nearest_error=0.7,
 )
 

@@ -195,7 +195,7 @@ def test_a_rank_that_never_comes_is_named(attncheck: Run, tmp_path: Path, marker
     env |= {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     done = attncheck(*parity_arguments("fine", 2, "--rendezvous-timeout", "3"), env=env)
     assert done.returncode == 3
-    assert "after 3 s rank 1 of 2 had not come" in done.stderr
+    assert "after 3 s rank 1 of 2 had not joined" in done.stderr
     assert "Traceback" not in done.stderr
 
 

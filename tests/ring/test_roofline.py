@@ -48,7 +48,7 @@ def test_a_slow_link_shows_and_says_from_which_length_it_hides() -> None:
     slow = Rates(10.0, 4300.0)
     bound = compute_bound("balanced", SHAPE, 8, to_ms(618.3), 2 * to_ms(618.3), False, slow)
     assert bound.exposed_ms > bound.merge_ms and bound.efficiency < 0.6
-    assert describe_limit(bound, 1.0) == "communication that computing cannot hide"
+    assert describe_limit(bound, 1.0) == "communication that compute cannot hide"
     assert break_even_seqlen(SHAPE, to_ms(618.3), slow, False) > 8192
     assert break_even_seqlen(SHAPE, to_ms(618.3), H200, False) == pytest.approx(472, rel=0.02), "the study's 472 tokens"
 
@@ -58,7 +58,7 @@ def test_the_limit_is_the_largest_loss() -> None:
     assert describe_limit(ring, 1.0) == "uneven causal work"
     even = compute_bound("balanced", SHAPE, 8, 1.0, 2.0, False, H200)
     assert describe_limit(even, 1.0) == "merging of blocks"
-    assert describe_limit(even, 0.8).startswith("what the bound does not know")
+    assert describe_limit(even, 0.8).startswith("costs outside the bound")
     assert describe_limit(compute_bound("balanced", SHAPE, 1, 1.0, 2.0, False, H200), 1.0) == "nothing"
 
 

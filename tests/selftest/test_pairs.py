@@ -73,8 +73,8 @@ def test_a_fault_that_is_lost_is_called_hidden() -> None:
 
 def test_a_check_without_a_report_hides_both() -> None:
     pair = pairs._Pair(get_fault("mig"), get_fault("metadata-missing"), ENVIRONMENT)
-    result = pairs._judge_pair(pair, CheckOutcome(1.0, -1, None, "it had not ended"))
-    assert result.status == "hidden" and "it had not ended" in result.because
+    result = pairs._judge_pair(pair, CheckOutcome(1.0, -1, None, "the import was still running"))
+    assert result.status == "hidden" and "the import was still running" in result.because
 
 
 def test_a_skip_that_names_no_finding_covers_nothing() -> None:

@@ -126,8 +126,8 @@ def test_the_plain_import_fails_and_the_shim_fixes_it(sound_results: Results) ->
 def test_another_implementation_is_silent_and_named(sound_results: Results) -> None:
     result = sound_results["sdpa"]
     assert judge_result(result) == "fail"
-    assert deciding_reason(result) == "ring-flash-attn llama3 is never entered under sdpa: the ring is off, silently"
-    assert "the logits are those of each shard on its own" in result.violations
+    assert deciding_reason(result) == "ring-flash-attn llama3 is never entered under sdpa: the ring is silently off"
+    assert "the logits are those of each shard in isolation" in result.violations
     change = first_change(replace(RING, attn_implementation="sdpa"), result)
     assert change.plan == RING and change.text == 'attn_implementation="flash_attention_2"'
 
@@ -153,7 +153,7 @@ def first_change(plan: Plan, result: CheckResult) -> Change:
 
 # The fault, and a part of the message that must name it.
 PLANTED = {
-    "mean_of_means": "tokens do not weigh alike in the loss",
+    "mean_of_means": "tokens have different weights in the loss",
     "divided_twice": "gradients are 1/2 of what they should be",
     "reduced_twice": "gradients are 1/2 of what they should be",
     "summed": "gradients are 2 times what they should be",
@@ -163,12 +163,12 @@ PLANTED = {
     "not_added": "rank 1's gradient is reduced with weight 0",
     "not_shared": "the ranks hold different gradients",
     "labels_of_the_shard": "first token 39, the last of rank 0's shard",
-    "labels_unshifted": "trained on another label",
+    "labels_unshifted": "trained on a wrong label",
     "first_positions": "the first shard's positions on every rank",
-    "positions_anew": "positions that begin again on each shard",
+    "positions_anew": "positions that restart in each document on each shard",
     "edges_late": "documents that end a token late (cu_seqlens off by one)",
     "edges_gone": "all documents as one",
-    "local": "each shard on its own",
+    "local": "each shard in isolation",
     "turned": "the shards gathered in the order 1, 0",
     "padding_counts": "first padding on rank 1",
     "last_tokens_count": "trained on with nothing to predict",
@@ -245,7 +245,7 @@ def test_a_ring_that_has_not_run_yet_may_need_more_than_the_shim() -> None:
     plan = Plan(attn_implementation="sdpa", ring_size=2, heads_k_stride=2)
     gone = "cannot import name '_flash_supports_window' from 'transformers.modeling_flash_attention_utils'"
     changes = list(CHECK.changes(plan, CheckResult("parallel", "raised", f"every rank: ImportError: {gone}")))
-    assert changes[0].title == "the names that ring-flash-attn misses in transformers"
+    assert changes[0].title == "restore the names that ring-flash-attn imports from transformers"
     assert "flash._flash_supports_window = True" in changes[0].text
     assert changes[-2].plan == replace(RING, heads_k_stride=1) and changes[-1].plan == replace(plan, ring_size=1)
     assert [change.plan.ring_size for change in CHECK.changes(RING, CheckResult("parallel"))] == [1]
@@ -275,6 +275,6 @@ def test_a_layer_that_the_ring_leaves_out_is_named() -> None:
     ]
     assert list(_find_missed_layers(layers, "llama3")) == ["llama3 is not entered in layers.0.self_attn, under sdpa"]
     assert list(_find_missed_layers(layers[:1], "llama3")) == [
-        "llama3 is never entered under sdpa: the ring is off, silently"
+        "llama3 is never entered under sdpa: the ring is silently off"
     ]
     assert not list(_find_missed_layers(layers[1:], "llama3"))

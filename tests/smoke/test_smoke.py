@@ -114,22 +114,22 @@ def test_a_plan_that_is_right_is_left_alone() -> None:
 
 def test_one_change_fixes_and_the_whole_plan_is_run_again() -> None:
     search = search_plan(Plan("eager", use_cache=True))
-    assert search.titles == "no cache while training"
+    assert search.titles == "train without the cache"
     assert failed_checks(search.final_run) == () and len(search.final_run.results) == 3
-    assert tried_titles[-1] == ("no cache while training",)
+    assert tried_titles[-1] == ("train without the cache",)
 
 
 def test_faults_that_hide_each_other_are_fixed_together() -> None:
     search = search_plan(Plan("eager", use_cache=True, packing="mask_2d"))
-    assert search.titles == "no cache while training, no 2-D mask of ones"
-    assert [title for _, title in search.rejected] == ["no cache while training", "no 2-D mask of ones"]
+    assert search.titles == "train without the cache, no 2-D mask of ones"
+    assert [title for _, title in search.rejected] == ["train without the cache", "no 2-D mask of ones"]
 
 
 def test_faults_of_two_kinds_are_fixed_one_after_the_other() -> None:
     search = search_plan(Plan("sdpa", use_cache=True))
     assert [accepted.check_name for accepted in search.accepted] == ["implementation", "isolation"]
     assert search.final_run.plan == Plan("flash_attention_2")
-    assert search.final_run.reason == "attention by flash_attention_2, no cache while training"
+    assert search.final_run.reason == "attention by flash_attention_2, train without the cache"
 
 
 def test_what_nothing_fixes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_one_finding_for_a_question_and_the_fix_is_proven() -> None:
     assert report.worst_severity() == "error"
     section = report.section(SmokeSection)
     assert section is not None and len(section.plan_runs) == 4
-    assert [plan_run.reason for plan_run in section.plan_runs[2:]] == ["no cache while training"] * 2
+    assert [plan_run.reason for plan_run in section.plan_runs[2:]] == ["train without the cache"] * 2
     assert "use_cache=False" in section.settings[0].text
 
 
@@ -269,7 +269,7 @@ def test_a_leak_is_found_fixed_and_proven(attncheck: Run, tmp_path: Path, marker
     )
     assert process.returncode == 1, process.stderr
     assert "ATN420 error   packed documents see each other" in process.stdout
-    assert "fix     no cache while training (proven: " in process.stdout
+    assert "fix     train without the cache (proven: " in process.stdout
     assert "model.config.use_cache = False" in process.stdout and "\x1b" not in process.stdout
 
 

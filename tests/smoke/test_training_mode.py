@@ -131,7 +131,7 @@ def test_what_is_random_is_said_and_is_no_leak(
     with plant():
         result = run_check(name, plan, small_model(model_type) if model_type else None)
     assert judge_result(result) == "warn", collect_evidence(result)
-    assert result.warnings[0].startswith("random in training mode: the same documents asked twice differ by")
+    assert result.warnings[0].startswith("random in training mode: two runs of the same documents differ by")
     assert "compared in evaluation mode" in result.warnings[0]
 
 
@@ -160,7 +160,7 @@ def test_an_implementation_that_is_random_is_held_to_what_asking_twice_changes()
     with attention_dropout():
         result = run_check("isolation", SDPA)
         assert judge_result(result) != "fail", collect_evidence(result)
-        assert any("asked twice, the same batch differs by" in line for line in collect_evidence(result))
+        assert any("two runs of the same batch differ by" in line for line in collect_evidence(result))
 
 
 def test_switches_are_not_compared_where_the_model_is_random() -> None:
@@ -214,7 +214,7 @@ def test_experts_that_rounding_chose_are_no_leak(routed: build.Architecture) -> 
     with flips_in_packed_rows(12):
         result = run_check("isolation", SDPA, routed)
     assert judge_result(result) == "pass", collect_evidence(result)
-    assert any("bf16: rounding chose other experts at" in note for note in result.notes), result.notes
+    assert any("bf16: rounding selected different experts at" in note for note in result.notes), result.notes
 
 
 @pytest.mark.nightly
@@ -237,7 +237,7 @@ def test_a_first_step_routed_otherwise_is_judged_in_float32(routed: build.Archit
         result = run_check("training", plan, routed)
     assert judge_result(result) == "pass", collect_evidence(result)
     assert result.measures[0].what == "gradients of the first step, fp32"
-    assert any("rounding chooses other experts at" in note for note in result.notes)
+    assert any("rounding selects different experts at" in note for note in result.notes)
     with flips_in_packed_rows(60), plants.mask_dropped():  # a real fault shows in float32 as well
         assert judge_result(run_check("training", plan, routed)) == "fail"
 
@@ -268,7 +268,7 @@ def test_doge_is_not_causal_and_packing_and_padding_are_not_blamed() -> None:
     assert "it is not causal under sdpa: replacing the tokens from 32 on changes" in deciding_reason(result)
     for name, plan in (("isolation", SDPA), ("padding", LEFT)):
         skipped = run_check(name, plan, source)
-        assert skipped.outcome == "skipped" and "a document alone is wrong already under sdpa" in skipped.reason
+        assert skipped.outcome == "skipped" and "even a single document is wrong under sdpa" in skipped.reason
     eager = replace(SDPA, attn_implementation="eager")
     assert not run_check("implementation", eager, source).warnings
 
@@ -283,7 +283,7 @@ def test_a_leak_beside_an_implementation_that_is_wrong_is_caught() -> None:
 
 def test_a_model_that_sees_ahead_in_eager_too_is_a_warning() -> None:
     result = run_check("implementation", replace(SDPA, attn_implementation="eager"), small_model("bert"))
-    assert "the model itself sees ahead" in result.warnings[0] and judge_result(result) == "warn"
+    assert "the model itself sees future tokens" in result.warnings[0] and judge_result(result) == "warn"
 
 
 # The loss.
@@ -396,7 +396,7 @@ def test_cudnn_is_not_named_where_it_is_not_at_fault() -> None:
 
 def test_cudnn_is_tried_only_where_something_is_not_finite() -> None:
     finite = CheckResult("padding", violations=("padding is attended",))
-    infinite = CheckResult("padding", violations=("a row of padding only (left, bf16) makes NaN in gradients",))
+    infinite = CheckResult("padding", violations=("a row of padding only (left, bf16) gives NaN in gradients",))
     changes = checks.load()[0]["padding"].changes
     assert not any(change.culprit for change in changes(LEFT, finite))
     assert next(iter(changes(LEFT, infinite))).culprit == "cuDNN's SDPA kernel"

@@ -277,7 +277,7 @@ def test_the_command_line_writes_checks_and_exits_as_elsewhere(attncheck: Run, t
     assert [finding["code"] for finding in json.loads(gone.stdout)["findings"]] == ["ATN911"]
     for arguments, message in (
         (("lock", "--check", str(tmp_path / "none.json")), "`attncheck lock` writes it"),
-        (("lock", "--check", lock, "--report", str(facts)), "is not a report that attncheck wrote"),
+        (("lock", "--check", lock, "--report", str(facts)), "is not a report written by attncheck"),
         (("lock", lock, "--facts", str(moved), "--report", str(report)), "another environment: flash-attn"),
         (("lock", lock, "--facts", str(facts), "--format", "json"), "belong to `attncheck lock --check`"),
         (("lock", "-"), "a lock is a file"),

@@ -189,11 +189,11 @@ def test_the_command_line_in_each_format_and_with_wrong_input(attncheck: Run, tm
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "is no snapshot, report or lock"),
-        ("[]", "is no snapshot, report or lock"),
+        ("", "is not a snapshot, report or lock"),
+        ("[]", "is not a snapshot, report or lock"),
         ('{"lock_schema": 99, "packages": []}', "newer attncheck"),
         ('{"schema_version": 99, "snapshot": {}}', "schema version 99; this attncheck reads 3: update attncheck"),
-        ("[" * 100_000, "is no snapshot, report or lock"),
+        ("[" * 100_000, "is not a snapshot, report or lock"),
     ],
 )
 def test_a_file_that_is_no_side_is_one_clear_line(tmp_path: Path, content: str, message: str) -> None:

@@ -49,13 +49,13 @@ def codes(report: Report) -> list[str]:
     ("words", "message"),
     [
         ((), "name what to upgrade"),
-        (("transformers",), "transformers: to which release?"),
-        (("transformers=5",), "is no requirement"),
-        (("transformers>=5",), "leaves the release open: name one"),
-        (("transformers==5.*",), "leaves the release open: name one"),
+        (("transformers",), "transformers: name the release"),
+        (("transformers=5",), "is not a requirement"),
+        (("transformers>=5",), "does not fix the release: name one"),
+        (("transformers==5.*",), "does not fix the release: name one"),
         (("transformers===latest",), "'latest' is not a version"),
         (("trl[vllm]==1.0",), "the extra [vllm]"),
-        (("trl==1.0; python_version < '3'",), "needs no marker"),
+        (("trl==1.0; python_version < '3'",), "markers are not needed"),
         (("trl @ https://example.org/trl-1.0-py3-none-any.whl",), "is an address"),
         (("https://example.org/trl-1.0-py3-none-any.whl",), "is an address"),
         (("Trl==1.0", "trl==1.1"), "trl is named twice"),
@@ -125,7 +125,7 @@ def test_what_goes_because_another_takes_its_place_is_not_fixed() -> None:
     report = predict(s.h200(), "transformers==5.23.0")
     assert "ATN141" in codes(report) and "ATN140" not in [effect.code for effect in section_of(report).fixes]
     (finding,) = (finding for finding in report.findings if finding.code == "ATN141")
-    assert any(line.startswith("today in its place ATN140") for line in finding.evidence)
+    assert any(line.startswith("replaces today's ATN140") for line in finding.evidence)
 
 
 def test_an_upgrade_that_changes_nothing_finds_nothing() -> None:
@@ -138,12 +138,12 @@ def test_an_upgrade_that_changes_nothing_finds_nothing() -> None:
 def test_an_upgrade_that_is_fine_has_no_finding_and_is_not_called_fine(word: str) -> None:
     report = predict(s.h200(), word)
     assert report.findings == () and not section_of(report).fixes
-    assert any("no table knows its releases" in line for line in section_of(report).unknown)
+    assert any("its releases are in no table" in line for line in section_of(report).unknown)
 
 
 def test_a_release_beyond_the_tables_is_not_judged_by_them() -> None:
     lines = section_of(predict(s.h200(), "transformers==6.0.0")).unknown
-    assert any("the tables end at 5.23.0; what changed later is not known" in line for line in lines)
+    assert any("the tables end at 5.23.0; later changes are unknown" in line for line in lines)
     assert any("nothing was run" in line for line in lines)
 
 
@@ -151,7 +151,7 @@ def test_a_requirement_that_is_met_today_and_would_not_be() -> None:
     snapshot = s.with_package(s.h200(), "some-tool", "1.0", requires=("transformers<5.18", "numpy>=1", "einops<0.1"))
     report = predict(snapshot, "transformers==5.20.0", "einops==0.8.9")
     (finding,) = (finding for finding in report.findings if finding.code == "ATN921")
-    assert finding.message == "some-tool 1.0 requires transformers<5.18, and transformers 5.20.0 would be there"
+    assert finding.message == "some-tool 1.0 requires transformers<5.18, but transformers would be 5.20.0"
     together = predict(snapshot, "transformers==5.20.0", "some-tool==2.0")
     assert "ATN921" not in codes(together), "what moves along is asked what it requires by its wheel alone"
     marked = s.with_package(s.h200(), "some-tool", "1.0", requires=("transformers<5.18; sys_platform == 'win32'",))
@@ -176,7 +176,7 @@ def test_what_is_compiled_against_a_torch_that_goes() -> None:
     snapshot = s.with_package(snapshot, "flash-attn", "2.8.3")
     report = predict(snapshot, "torch==2.14.0")
     (finding,) = (f for f in report.findings if f.code == "ATN923" and f.subject == "flash-attn 2.8.3")
-    assert finding.severity == "warning" and "against torch 2.11, and torch 2.14.0 would be there" in finding.message
+    assert finding.severity == "warning" and "against torch 2.11, but torch would be 2.14.0" in finding.message
     assert "ATN923" not in codes(predict(snapshot, "torch==2.11.1"))
     together = predict(snapshot, "torch==2.14.0", "flash-attn==2.9.0")
     assert not [f for f in together.findings if f.code == "ATN923" and f.subject.startswith("flash-attn")]
@@ -283,9 +283,9 @@ def test_the_command_line_judges_a_recording_and_exits_as_elsewhere(attncheck: R
         unknown = attncheck("upgrade", requirement, "--facts", str(facts))
         assert unknown.returncode == 3 and unknown.stdout.startswith(verdict), unknown.stdout
     for arguments, message in (
-        (("transformers", "--facts", str(facts)), "to which release?"),
-        (("transformers==5.23.0", "--facts", str(facts), "--try"), "leave out --facts"),
-        (("transformers==5.23.0", "org/model", "--facts", str(facts)), "MODEL belongs on `attncheck probe`"),
+        (("transformers", "--facts", str(facts)), "name the release"),
+        (("transformers==5.23.0", "--facts", str(facts), "--try"), "remove --facts"),
+        (("transformers==5.23.0", "org/model", "--facts", str(facts)), "pass MODEL to `attncheck probe`"),
         (("transformers==5.23.0", "--only", "smoke"), "--only is for --try"),
         (("transformers==5.23.0", "--try", "--only", "bench"), "--only 'bench' is not one of"),
     ):

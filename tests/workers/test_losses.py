@@ -36,7 +36,7 @@ def work(message, send):
         marks = {"spoiled": how == "spoil", "survived": how not in ("spoil", "refuse")}
         send({"item": item, "answer": 1, **marks})
         if how == "spoil":
-            sys.exit("the device does not answer any more")
+            sys.exit("the device no longer responds")
 """
 CASES = make_suite("standard")
 
@@ -69,7 +69,7 @@ def has_large_head(case: Case) -> bool:
 FAULTS: dict[str, tuple[Callable[[Case], bool], int]] = {  # what dies, and how often it may before it is known
     "one head_dim": (lambda case: case.head_dim == 80, 3),
     "a partial build": (has_large_head, 4),
-    "another head_dim for v": (lambda case: case.head_dim != case.v_head_dim, 4),
+    "a different head_dim for v": (lambda case: case.head_dim != case.v_head_dim, 4),
     "one dtype": (lambda case: case.dtype == "float16", 3),
     "the usual dtype, which comes first": (lambda case: case.dtype == "bfloat16", 4),
     "one family": (lambda case: case.family == "window", 4),

@@ -56,10 +56,10 @@ def baseline(
     if code == Interrupted.exit_code:
         raise Interrupted(f"interrupted; {path} was not written")
     if code != CLEAN:
-        raise Unanswered(f"{path} was not written: a check gave no answer, and what it would find is not known")
+        raise Unanswered(f"{path} was not written: a check gave no answer, so its findings are unknown")
     change = record_baseline(report, path, today())
     count = f"{change.entries} finding{'s' * (change.entries != 1)}"
-    print_message(f"{path}: {count}, {change.new} of them new; {change.gone} gone")
+    print_message(f"{path}: {count}, {change.new} of them new; {change.gone} removed")
     print_message(f"attncheck gate reads it: {describe_reading(path, load_policy(Path.cwd()))}")
 
 

@@ -172,8 +172,8 @@ def bench(
     if ring is not None and not can_time_ring:
         command = f"attncheck bench --ring-size {ring.size}"
         raise Unanswered(
-            "no GPU here, so no ring is worth timing. Are the schemes right? "
-            f"attncheck parity --ring-size {ring.size}. How fast is a cluster? On one of its GPUs: "
+            "no GPU here, so ring times would mean nothing. To check the schemes: "
+            f"attncheck parity --ring-size {ring.size}. To predict a cluster's speed from one of its GPUs: "
             f"{command} --predict --link nvlink=450,ib=50. To time this CPU anyway: {command} --device cpu"
         )
     request = bench_shapes.Request(

@@ -60,9 +60,9 @@ def diff(
             "`attncheck diff a.json b.json`, or --python PATH in the place of a file"
         )
     if paths == ["-", "-"]:
-        raise BadUsage("standard input can be one side only")
+        raise BadUsage("only one side can be standard input")
     if lane and not interpreters:
-        raise BadUsage("--lane is for --python; a file holds the lanes that were run for it")
+        raise BadUsage("--lane applies to --python; a file has the lanes that were run for it")
     policy = resolve_policy(output, timeout=timeout)
     writer = make_report_writer(output)
     sides = [read_side(path) for path in paths]

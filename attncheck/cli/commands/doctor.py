@@ -49,12 +49,16 @@ RingSize = Annotated[
         min=2,
         max=1024,
         metavar="N",
-        help="Also let this many ranks talk to each other, and judge that. Default: none.",
+        help="Also test communication among this many ranks. Default: none.",
     ),
 ]
 DoctorOnline = Annotated[
     bool,
-    option(EXAMINE, "--online", help="Allow fetching a model's configuration, and asking the index about the repair."),
+    option(
+        EXAMINE,
+        "--online",
+        help="Allow downloading a model's configuration, and querying the package index for the repair.",
+    ),
 ]
 TryPackages = Annotated[
     bool,
@@ -123,9 +127,9 @@ def doctor(
     if target is not None:
         refuse_with_target(lane or (), ring_size)
         if try_packages:
-            raise BadUsage("--try-packages imports packages here: it says nothing about a --target")
+            raise BadUsage("--try-packages imports packages here, so it cannot be used with --target")
         if deep:
-            raise BadUsage("--deep runs the trainers that are installed here: it says nothing about a --target")
+            raise BadUsage("--deep runs the trainers installed here, so it cannot be used with --target")
         snapshot = apply_target(snapshot, parse_target(target))
     if deep and interpreter is not None:
         from attncheck.doctor.experiments.run import add_experiments

@@ -14,7 +14,9 @@ from attncheck.core.io.streams import print_message
 SECONDS = 60.0  # for each probe
 Write = Annotated[
     bool,
-    option(OUTPUT, "--write", help="Write attncheck.toml instead of printing it; never over an existing one."),
+    option(
+        OUTPUT, "--write", help="Write attncheck.toml instead of printing it; an existing one is never overwritten."
+    ),
 ]
 
 

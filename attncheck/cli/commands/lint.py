@@ -49,11 +49,15 @@ Framework = Annotated[
 ]
 Write = Annotated[
     bool,
-    option(OUTPUT, "--write", help="Write new names and harmless settings into the files, keeping their layout."),
+    option(
+        OUTPUT,
+        "--write",
+        help="Write current option names and harmless corrections into the files, keeping their layout.",
+    ),
 ]
 SkipUnknown = Annotated[
     bool,
-    option(EXAMINE, "--skip-unknown", help="Leave out files that start no known trainer, without a line about them."),
+    option(EXAMINE, "--skip-unknown", help="Do not list files that start no known trainer."),
 ]
 
 
@@ -115,7 +119,7 @@ def lint(
     report = with_progress(lint_launches)
     if write:
         for name in lint.write_safe_edits(report, read_file):
-            print_message(f"wrote {name}: new names, and settings that leave the job what it is")
+            print_message(f"wrote {name}: current option names, and settings that do not change the job")
     write_and_exit(writer, report, verbose, policy)
 
 

@@ -39,7 +39,7 @@ File = Annotated[
 ]
 Check = Annotated[
     bool,
-    option(POLICY, "--check", help="Compare with the lock that is there, and write nothing. Default: write it."),
+    option(POLICY, "--check", help="Compare with the existing lock, and write nothing. Default: write it."),
 ]
 Reports = Annotated[
     Texts,
@@ -48,7 +48,7 @@ Reports = Annotated[
         "--report",
         metavar="FILE.json",
         help=(
-            "Take what parity, determinism or bench measured from this report (--output json=FILE). Repeat for "
+            "Take the measurements of parity, determinism or bench from this report (--output json=FILE). Repeat for "
             "several. Default: none."
         ),
     ),

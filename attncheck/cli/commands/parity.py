@@ -82,7 +82,7 @@ Budget = Annotated[
         "--budget",
         min=1,
         metavar="SECONDS",
-        help="Stop after this many seconds, and say what was left out. Default: no bound.",
+        help="Stop after this many seconds, and report what was left out. Default: no limit.",
     ),
 ]
 MaxLength = Annotated[
@@ -92,7 +92,7 @@ MaxLength = Annotated[
         "--max-length",
         min=1,
         metavar="TOKENS",
-        help="Make MODEL's cases no longer than this many tokens. Default: as long as the model takes.",
+        help="Limit MODEL's cases to this many tokens. Default: the model's maximum.",
     ),
 ]
 ExplainCase = Annotated[
@@ -101,11 +101,11 @@ ExplainCase = Annotated[
         MEASURE,
         "--explain-case",
         metavar="CASE",
-        help="Print a script that reproduces this case of one --backend alone. Default: none.",
+        help="Print a standalone script that reproduces this case of one --backend. Default: none.",
     ),
 ]
 ListCases = Annotated[
-    bool, option(MEASURE, "--list", help="Print the names of the cases that would run, one a line, and run none.")
+    bool, option(MEASURE, "--list", help="Print the names of the cases that would run, one per line, and run none.")
 ]
 ShowCoverage = Annotated[
     bool,
@@ -175,14 +175,14 @@ def parity(
         os.path.abspath(target.python), device, request.suite, model, seed, max_length, ring and ring.size
     )
     if last_failed and read_rank_env(os.environ) is not None:
-        raise BadUsage("--last-failed is what one machine remembers: under torchrun or srun name cases by --case")
+        raise BadUsage("--last-failed is stored per machine; under torchrun or srun, name cases with --case")
     if last_failed:
         request = replace(request, only=memory.read())
         if not request.only:
-            print_message("attncheck: no failure is remembered that --last-failed could run: every case runs")
+            print_message("attncheck: --last-failed found no recorded failure, so every case runs")
     if coverage:
         if not list_cases or model or ring is not None:
-            raise BadUsage("--coverage goes with --list, and with a suite of one device")
+            raise BadUsage("--coverage needs --list and a suite of one device")
         write_text("".join(f"{line}\n" for line in describe_coverage(request)))
         return
     if list_cases:
@@ -194,7 +194,7 @@ def parity(
 
         if ring is not None:
             raise BadUsage(
-                "--explain-case writes a script for one device: leave --ring-size out; --case runs one case of a ring"
+                "--explain-case writes a script for one device: remove --ring-size; --case runs one case of a ring"
             )
         write_text(
             reproduce.make_script(read_installed_files(interpreter, model, policy), request, explain_case, target)

@@ -43,7 +43,7 @@ def probe(
     policy = resolve_policy(timeout=timeout)
     if standalone is not None:
         if python is not None:
-            raise BadUsage("--standalone examines the Python that runs FILE; leave out --python")
+            raise BadUsage("--standalone examines the Python that runs FILE; remove --python")
         _write_standalone(standalone, lane or [], model, online, policy.timeout)
         return
     snapshot = collect_lanes(select_interpreter(python), lane or (), model, online, policy)

@@ -42,10 +42,10 @@ def report(files: Files, output: OutputOptions, bug: Bug = None, verbose: Verbos
 
     policy = resolve_policy(output)
     if bug is not None and (output.output or output.format != "text"):
-        raise BadUsage("--bug prints Markdown on standard output: leave --format and --output out")
+        raise BadUsage("--bug prints Markdown on standard output: remove --format and --output")
     writer = make_report_writer(output)
     if files.count("-") > 1:
-        raise BadUsage("- is standard input, which can be read once")
+        raise BadUsage("- is standard input, which can be read only once")
     kept = read_reports(files)
     if bug is not None:
         write_stdout(write_bug_report(clean(kept), bug))

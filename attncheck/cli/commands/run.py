@@ -34,12 +34,12 @@ Cache = Annotated[
     option(
         POLICY,
         "--cache/--no-cache",
-        help="Take an earlier start's answer if nothing changed since, for a day. Default: yes.",
+        help="Reuse an earlier result for a day if nothing changed. Default: yes.",
     ),
 ]
 
 Quiet = Annotated[
-    bool, option(OUTPUT, "--quiet", help="Write no line to standard error before a command that may start.")
+    bool, option(OUTPUT, "--quiet", help="Do not write a line to standard error before the command starts.")
 ]
 
 

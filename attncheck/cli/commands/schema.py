@@ -31,7 +31,7 @@ def schema(document: Document = "report") -> None:
     The report's is draft 2020-12, the policy's draft-07, which editors read.
     """
     if document not in DOCUMENTS:
-        raise BadUsage(f"no schema of {document!r}; there are {' and '.join(DOCUMENTS)}")
+        raise BadUsage(f"there is no schema of {document!r}; choose {' or '.join(DOCUMENTS)}")
     if document == "policy":
         from attncheck.gate.policy_schema import make_policy_schema as make_schema
     else:

@@ -45,7 +45,7 @@ Target = Annotated[
     typer.Argument(
         metavar="MODEL|LAUNCH",
         show_default=False,
-        help="Train this model's architecture, cut small; or rehearse this launch script or configuration file. "
+        help="Train a small model of this architecture, or rehearse this launch script or configuration file. "
         "Default: a Llama- and a Qwen2-shaped model.",
     ),
 ]
@@ -67,7 +67,7 @@ RealData = Annotated[
         TRAIN,
         "--real-data",
         help="Rehearse LAUNCH on the first rows of its own data, from their file, folder or the local cache, instead "
-        "of made-up documents.",
+        "of synthetic documents.",
     ),
 ]
 TrustScript = Annotated[
@@ -83,7 +83,7 @@ TrustRemoteCode = Annotated[
     option(
         TRAIN,
         "--trust-remote-code",
-        help="Let a rehearsed LAUNCH that says trust_remote_code run its model's own code. Default: no.",
+        help="Let a rehearsed LAUNCH that sets trust_remote_code run its model's own code. Default: no.",
     ),
 ]
 RunSubstitutions = Annotated[
@@ -109,7 +109,7 @@ FixOption = Annotated[
     option(
         TRAIN,
         "--fix/--no-fix",
-        help="Try changes that fix what is found, and train with them to prove it. Default: yes.",
+        help="Try changes that fix the problems, and train with them to prove it. Default: yes.",
     ),
 ]
 TryPackages = Annotated[
@@ -172,7 +172,7 @@ def smoke(
             counts_gpus=target.uses_gpu,
         )
     if full_model:
-        raise BadUsage("--full-model is of a launch's rehearsal; a MODEL's real weights are trained with --full")
+        raise BadUsage("--full-model applies to a launch's rehearsal; use --full to train a MODEL's real weights")
     if real_data:
         raise BadUsage("--real-data is for a launch's rehearsal: name a launch")
     only_launches = {"--trust-script": trust_script, "--trust-remote-code": trust_remote_code}

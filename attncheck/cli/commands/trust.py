@@ -25,7 +25,7 @@ Place = Annotated[
         metavar="FOLDER", show_default=False, help="A folder or a policy's file. Default: the policy that applies here."
     ),
 ]
-Revoke = Annotated[bool, option(POLICY, "--revoke", help="Trust the policy no longer.")]
+Revoke = Annotated[bool, option(POLICY, "--revoke", help="Stop trusting the policy.")]
 ListAll = Annotated[bool, option(POLICY, "--list", help="List the policies that are trusted.")]
 
 
@@ -74,7 +74,7 @@ def _find_policy(place: str) -> Policy:
     if not policy.path:
         raise BadUsage(f"no policy applies in {folder}: neither attncheck.toml nor [tool.attncheck] of pyproject.toml")
     if folder != path and policy_path(folder, path.name) != policy.path:
-        raise BadUsage(f"{place} is not the policy that applies in {folder}: that is {policy.path}")
+        raise BadUsage(f"{place} is not the policy that applies in {folder}, which is {policy.path}")
     return policy
 
 

@@ -67,7 +67,7 @@ Only = Annotated[
         MEASURE,
         "--only",
         metavar="STAGE",
-        help="Try only these: imports, parity or smoke. Repeat for several. Default: all three.",
+        help="Run only this part of the trial: imports, parity or smoke. Repeat for several. Default: all three.",
         autocompletion=complete_from(STAGES),
     ),
 ]
@@ -77,7 +77,7 @@ FindLinks = Annotated[
         EXAMINE,
         "--find-links",
         metavar="FOLDER",
-        help="Take wheels from this folder, and none from an index. Repeat for several. Default: the index, for --try.",
+        help="Use wheels from this folder, and none from an index. Repeat for several. Default: the index, for --try.",
     ),
 ]
 Budget = Annotated[
@@ -124,7 +124,7 @@ def upgrade(
     if facts is not None:
         refuse_with_facts(MODEL=request.model, python=python)
         if trial:
-            raise BadUsage("--try runs packages here: it says nothing about a recorded snapshot; leave out --facts")
+            raise BadUsage("--try runs packages here, so it cannot be used with a recorded snapshot; remove --facts")
         before = read_facts(facts)
     else:
         interpreter = select_interpreter(python)
@@ -137,7 +137,7 @@ def upgrade(
     try:
         report = with_progress(lambda report_progress: run_upgrade(request, before, settings, report_progress))
     except InterruptedRun as interrupt:
-        print_message(f"attncheck: {INTERRUPTED}; this is what was judged")
+        print_message(f"attncheck: {INTERRUPTED}; these are the results so far")
         report = interrupt.report
     write_and_exit(writer, report, verbose, policy)
 

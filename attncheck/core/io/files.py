@@ -71,7 +71,7 @@ def read_bounded(path: str | os.PathLike[str], limit: int, pipes: bool = False) 
             os.close(descriptor)
     except FileNotFoundError:
         if os.path.islink(name):
-            raise CannotRead(name, "a link to a file that is not there") from None
+            raise CannotRead(name, "a link to a file that does not exist") from None
         raise CannotRead(name, os.strerror(errno.ENOENT), is_missing=True) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise CannotRead(name, getattr(error, "strerror", None) or str(error)) from None
@@ -138,7 +138,7 @@ def _read_stream(
         allowed = seconds if chunks else first_seconds
         left = None if allowed == float("inf") else 1000 * max(0.0, began + allowed - time.monotonic())
         if not poll.poll(left):
-            reason = "this pipe was not closed" if chunks else "nothing came through this pipe"
+            reason = "this pipe was not closed" if chunks else "no data arrived through this pipe"
             raise CannotRead(name, f"{reason} within {allowed:g} s")
         with suppress(BlockingIOError):
             chunk = os.read(descriptor, CHUNK_BYTES)

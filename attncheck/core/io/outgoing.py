@@ -18,10 +18,8 @@ if TYPE_CHECKING:  # every command imports this module: what it cleans is import
     from attncheck.core.launch import Edit
 
 T = TypeVar("T")
-MASKED_FIX = "… represents a secret that is not shown: put it back in"
-MASKED_LAUNCH = (
-    "secrets are shown as …: put them back into what you paste; `attncheck lint --write` keeps them in the file"
-)
+MASKED_FIX = "… represents a hidden secret: fill it in"
+MASKED_LAUNCH = "secrets are shown as …: fill them in before you paste; `attncheck lint --write` keeps them in the file"
 
 
 def clean_text(text: str) -> str:

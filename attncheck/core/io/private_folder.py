@@ -63,7 +63,7 @@ def describe_other_writers(path: str | os.PathLike[str]) -> str:
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
-        return f"cannot look at it: {getattr(error, 'strerror', None) or error}"
+        return f"cannot examine it: {getattr(error, 'strerror', None) or error}"
     if status.st_uid not in (0, os.getuid()):
         return f"it is owned by another user (uid {status.st_uid})"
     if status.st_mode & stat.S_IWOTH:

@@ -11,7 +11,7 @@ from attncheck.core.results.smoke import CheckResult
 from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
 
 # Said of packed documents that see each other; a fix is tried where it is.
-CACHE_IS_ON = "the cache is on, with which transformers keeps no packed documents apart"
+CACHE_IS_ON = "the cache is on, and transformers then does not separate packed documents"
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Difference:
     @property
     def text(self) -> str:
         """The difference in words."""
-        return f"it rests on the {self.dimension}, {self.written} in the launch and {self.ran} here"
+        return f"it depends on the {self.dimension}, which is {self.written} in the launch and {self.ran} here"
 
 
 @dataclass(frozen=True)

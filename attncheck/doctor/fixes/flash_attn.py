@@ -92,7 +92,7 @@ def missing_build_tools(snapshot: Snapshot) -> tuple[str, ...]:
     if wheel_tags is not None and not isinstance(tools.nvcc, Unreadable):
         nvcc = tools.nvcc.value if isinstance(tools.nvcc, Known) else ""
         if not nvcc:
-            missing.append(f"nvcc of CUDA {wheel_tags.cuda} (none is found)")
+            missing.append(f"nvcc of CUDA {wheel_tags.cuda} (none found)")
         elif nvcc.split(".")[0] != str(wheel_tags.cuda):
             missing.append(f"nvcc of CUDA {wheel_tags.cuda} (nvcc here is {nvcc})")
         elif {"100", "120"} & set(_cuda_archs(snapshot)) and Version(nvcc) < Version(
@@ -134,7 +134,7 @@ def describe_wheel_tags(snapshot: Snapshot) -> str:
         system = {"win32": "Windows", "darwin": "macOS"}.get(snapshot.host.platform, snapshot.host.platform)
         return f"{snapshot.host.platform}: flash-attn publishes wheels for Linux only, none for {system}"
     if tags is None:
-        return "which wheel would fit cannot be determined: torch's CUDA or C++ ABI is not known"
+        return "cannot tell which wheel fits: torch's CUDA version or C++ ABI is unknown"
     abi = "" if tags.cxx11_abi else ", old C++ ABI"
     glibc = f", glibc {snapshot.host.glibc.value}" if isinstance(snapshot.host.glibc, Known) else ""
     return f"torch {tags.torch}, CUDA {tags.cuda}{abi}, {tags.python}, {tags.machine}{glibc}"

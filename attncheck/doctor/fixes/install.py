@@ -77,7 +77,11 @@ def meet_requirements(
     lines = tuple(requirements)
     faulty = ", ".join(line for line in lines if not avoid_faulty(line))
     if faulty:
-        return (Fix(f"another release of {owner}: what this one requires is known to be faulty", "manual", faulty),)
+        return (
+            Fix(
+                f"another release of {owner}: this one requires a package that is known to be faulty", "manual", faulty
+            ),
+        )
     return (install_packages(snapshot, *lines, options=options),)
 
 
@@ -110,7 +114,7 @@ def extend_import_timeout(outcome: ImportOutcome) -> tuple[Fix, ...]:
     if outcome.outcome != "hung":
         return ()
     seconds = max(300, round(outcome.seconds) * 5)
-    title = "give it longer: a cold or shared disk can make an import slow"
+    title = "allow more time: imports from a cold or shared disk can be slow"
     return (Fix(title, "advice", f"attncheck doctor --timeout {seconds}"),)
 
 

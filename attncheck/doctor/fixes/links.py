@@ -29,7 +29,7 @@ def restore_names(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
         lines += [f"import {source} as module", f"from {place} import {name}", f"module.{name} = {name}"]
     first = names[0].module.partition(".")[0]
     lines[-1] += f"  # before `import {first}`"
-    yield Fix(f"put the name back before the import ({UNTRIED})", "edit", "\n".join(lines))
+    yield Fix(f"restore the name before the import ({UNTRIED})", "edit", "\n".join(lines))
 
 
 def change_imports(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
@@ -37,21 +37,21 @@ def change_imports(links: tuple[UnresolvedName, ...]) -> Iterator[Fix]:
     moved = [link for link in links if link.kind == "import" and link.name and link.moved_to]
     if moved:
         lines = dict.fromkeys(f"from {link.moved_to[0]} import {link.name}  # {link.place}" for link in moved)
-        yield Fix(f"take the names from where they are now ({UNTRIED})", "edit", "\n".join(lines))
+        yield Fix(f"import the names from their new module ({UNTRIED})", "edit", "\n".join(lines))
     replaced = {link.place: _name_successor(link) for link in links if _name_successor(link)}
     if replaced:
         lines = dict.fromkeys(f"{successor}  # {place}" for place, successor in replaced.items())
-        yield Fix(f"write what is in its place ({UNTRIED})", "edit", "\n".join(lines))
+        yield Fix(f"use the replacement ({UNTRIED})", "edit", "\n".join(lines))
 
 
 def older_transformers(snapshot: Snapshot, names: Iterable[tuple[str, str]]) -> Iterator[Fix]:
     """Yield the installation of a transformers that still has every (module, name), if the tables know them."""
     bound = _releases_with_names(names)
-    title = "a transformers from before the removal"
+    title = "install a transformers from before the removal"
     if needed := requirements.resolve_transformers(snapshot, bound) if bound else ():
         yield install_packages(snapshot, *needed, title=title)
     elif bound:
-        yield Fix(f"{title}, which something installed here rules out", "manual", f"transformers{bound}")
+        yield Fix(f"{title}, which an installed package excludes", "manual", f"transformers{bound}")
 
 
 def _name_successor(link: UnresolvedName) -> str:

@@ -33,7 +33,7 @@ def change_transformers(snapshot: Snapshot, specifier: str) -> tuple[Fix, ...]:
 
 def disable_ring_attention(snapshot: Snapshot) -> Fix:
     """Return how to train without ring attention, in the option names of the framework installed here."""
-    title = "do without ring attention for this model"
+    title = "do not use ring attention with this model"
     if isinstance(snapshot.job, Known):
         return Fix(title, "setting", "", "unsafe", sets={"ring_size": "1"})
     if snapshot.lists("openrlhf"):

@@ -154,7 +154,7 @@ def _name_followers(snapshot: Snapshot, cuda_major: int) -> str:
         if binary.distribution != "torch"
         and any(name.startswith("libcudart.so.") and not name.startswith(runtime) for name in binary.needed)
     }
-    return f"; then install again what was built for the other: {', '.join(sorted(followers))}" if followers else ""
+    return f"; then reinstall the packages built for the old one: {', '.join(sorted(followers))}" if followers else ""
 
 
 def choose_companion_version(name: str, torch: Version) -> str:

@@ -122,7 +122,7 @@ def _collect_document(
             report_progress("reading files")
             static = main.call("static", request)
         if calls:
-            report_progress("importing packages, asking the driver")
+            report_progress("importing packages, querying the driver")
         suspects = find_suspects(static) if "import" in lanes else []
         if suspects:
             message = bundle.build_message("confirm", {**request, "modules": suspects})
@@ -151,4 +151,4 @@ def _parse_snapshot(document: dict[str, Any], selection: Selection = NOT_RECORDE
     try:
         return codec.read(Snapshot, document)
     except codec.BadDocument as error:
-        raise Unanswered(f"the probe's answer cannot be read: {error}") from None
+        raise Unanswered(f"cannot read the probe's result: {error}") from None

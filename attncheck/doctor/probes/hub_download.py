@@ -24,11 +24,11 @@ def fetch_config_files(model: str) -> dict[str, str] | None:
     if Path(model).exists():
         return None
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", model):
-        raise BadUsage(f"{model!r} is neither a folder here nor a Hub name such as Qwen/Qwen2.5-7B")
+        raise BadUsage(f"{model!r} is neither a local folder nor a Hub name such as Qwen/Qwen2.5-7B")
     texts = {name: _download_file(model, name) for name in FILES}
     config = texts["config.json"]
     if config is None:
-        raise BadUsage(f"the Hub has no {model} with a config.json (or it is gated: set HF_TOKEN)")
+        raise BadUsage(f"the Hub has no {model} with a config.json, or it is gated (set HF_TOKEN)")
     return {name: text for name, text in texts.items() if text is not None}
 
 

@@ -66,7 +66,7 @@ def select_interpreter(python: str | None, argv: Sequence[str] = ()) -> Interpre
     if python is not None and os.path.isdir(python):
         program = _find_python(python)
         if program is None:
-            raise BadUsage(f"{python} is a folder without bin/python: name an environment or its interpreter")
+            raise BadUsage(f"{python} is a folder without bin/python; name an environment or its interpreter")
         return Interpreter(program, Selection("--python"))
     if python is not None:
         return Interpreter(python, Selection("--python"))
@@ -169,7 +169,7 @@ def _is_program(path: str) -> bool:
 def _mention_local_environment() -> Iterator[str]:
     program = os.path.join(".venv", "bin", "python")
     if os.path.exists(program):
-        yield f"{program} is here; a folder's interpreter is started if it is named: --python {program}"
+        yield f"{program} was found but not started; name it to examine it: --python {program}"
 
 
 def find_command_interpreter(argv: Sequence[str]) -> str | None:

@@ -101,9 +101,9 @@ def explain_uncached_kernel(snapshot: Snapshot, implementation: str) -> str:
     if kernel is None or kernel.is_cached(snapshot):
         return ""
     is_fallback = implementation in FALLBACKS
-    why = f"{implementation} is not installed, and transformers takes the Hub's: " if is_fallback else ""
+    why = f"{implementation} is not installed, so transformers uses the Hub's kernel: " if is_fallback else ""
     return (
-        f"{why}{kernel} is not in the Hub's local cache, and attncheck downloads nothing; fetch it first: "
+        f"{why}{kernel} is not in the local Hub cache; attncheck downloads nothing, so fetch it first: "
         f"{kernel.format_download(snapshot)}"
     )
 

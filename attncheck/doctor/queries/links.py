@@ -28,7 +28,7 @@ def package_links(snapshot: Snapshot) -> tuple[UnresolvedName, ...]:
     """Return the links of installed packages, less those that importing refuted. Raises `MissingFact`."""
     if not isinstance(snapshot.links, Known):
         return ()
-    links = need(snapshot.links, "what the packages take from each other")
+    links = need(snapshot.links, "the imports between packages")
     return tuple(link for link in links if link.consumer != LAUNCH_CODE and link.outcome != "ok")
 
 

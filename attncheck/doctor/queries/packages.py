@@ -251,7 +251,7 @@ def availability_evidence(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the evidence that transformers will pick a flash-attn that cannot be imported: it only reads metadata."""
     answers = snapshot.interfaces.value.availability if isinstance(snapshot.interfaces, Known) else {}
     if answers.get("is_flash_attn_2_available"):
-        return ("transformers' is_flash_attn_2_available() says True anyway: it does not import it",)
+        return ("transformers' is_flash_attn_2_available() is True anyway, because it does not import flash-attn",)
     return ()
 
 

@@ -14,7 +14,7 @@ from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.queries.requirements import is_version_allowed, parse_project_name
 from attncheck.doctor.repair.choices import find_removed_packages, parse_requirement
 
-NOT_IMPORTED = "nothing is imported in an environment that is only planned"
+NOT_IMPORTED = "imports cannot be tested in a planned environment"
 FLASH_ATTN_REQUIRES = ("torch", "einops")
 _BOUND = re.compile(r"(?:===|==|>=|<=|~=)\s*([\w.+!-]+)")
 

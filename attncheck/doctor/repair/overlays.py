@@ -49,7 +49,7 @@ def complete_overlay(
                 yield folder
                 return
         wanted += unmet
-    raise Unanswered(f"{' '.join(packages)} cannot be tried: what it requires requires more, {MAX_ROUNDS} times over")
+    raise Unanswered(f"{' '.join(packages)} cannot be tried: its requirements go more than {MAX_ROUNDS} levels deep")
 
 
 def collect_beside(

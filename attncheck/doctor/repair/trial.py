@@ -67,7 +67,7 @@ def describe_resolution(answer: str, torch_held: bool) -> str:
         listed = ", ".join(f"{sign}{name}=={version}" for sign, name, version in changes)
         return f"uv resolves it: {listed}" + ("; torch stays" if torch_held else "")
     if "Would make no changes" in answer:
-        return "uv resolves it: nothing would change"
+        return "uv: nothing would change"
     lines = [line.strip(" ×╰─▶│├") for line in answer.splitlines() if line.strip(" ×╰─▶│├")]
     return f"uv: {' '.join(lines)[:300]}" if lines else ""
 

@@ -36,7 +36,7 @@ def read_package_list(path: str) -> PackageList:
     """Return the packages that a file names. Raises `BadUsage` for one that is not there, too large or broken."""
     reader = find_reader(path)
     if reader is None:
-        raise BadUsage(f"--target {path!r}: not the name of a file that is read: {KNOWN_FILES}")
+        raise BadUsage(f"--target {path!r}: not a file that attncheck reads: {KNOWN_FILES}")
     collector = Collector()
     reader(path, collector)
     return collector.package_list()

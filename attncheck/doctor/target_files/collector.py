@@ -60,7 +60,7 @@ class Collector:
         """Return a file's text. Raises `BadUsage` for one that cannot be read, and for too many."""
         self._files += 1
         if self._files > MAX_FILES:
-            raise BadUsage(f"{path}: more than {MAX_FILES} files name one another")
+            raise BadUsage(f"{path}: more than {MAX_FILES} files include one another")
         data = read_bounded(path, limit)
         encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
         try:
@@ -99,7 +99,7 @@ class Collector:
             if any(self.python.contains(f"{INTERPRETERS[index]['python_version']}.{patch}") for patch in (0, 30))
         )
         if not possible:
-            self.remarks[f"no known Python is among those that are allowed: {self.python}"] = None
+            self.remarks[f"none of the allowed Pythons is known: {self.python}"] = None
             possible = ALL_INTERPRETERS
         versions: dict[str, str] = {}
         allowed: dict[str, str] = {}
@@ -107,7 +107,9 @@ class Collector:
             installed = frozenset[int]().union(*(entry.interpreters for entry in entries if entry.installs))
             if not possible <= installed:
                 if possible & installed and name in RELEVANT_DISTRIBUTIONS:
-                    self.remarks[f"{name} is required for some interpreters only: not taken as installed"] = None
+                    self.remarks[
+                        f"{name} is required only for some interpreters, so it is treated as not installed"
+                    ] = None
                 continue
             resolved = {self._resolve(name, entries, index) for index in possible}
             if len(resolved) == 1 and (version := next(iter(resolved))):

@@ -33,7 +33,7 @@ def read_pyproject(path: str, collector: Collector) -> None:
         else:
             add_requirement(path, 0, as_text(text), collector)
     if "dependencies" in as_list(project.get("dynamic")):
-        collector.remark(path, 0, "its dependencies are dynamic: they are known when it is built")
+        collector.remark(path, 0, "its dependencies are dynamic and known only when it is built")
     left_out = [*as_table(project.get("optional-dependencies")), *as_table(table.get("dependency-groups"))]
     if left_out:
         collector.remark(path, 0, f"extras and groups were not read: {', '.join(sorted(left_out))}")

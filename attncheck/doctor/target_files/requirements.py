@@ -91,7 +91,7 @@ def add_requirement(path: str, number: int, text: str, collector: Collector, ins
             _add_location(path, number, text, collector, installs)
             return
         reason = str(error).splitlines()[0]
-        raise BadUsage(f"{path}:{number}: {shorten(text)!r} is no requirement: {shorten(reason)}") from None
+        raise BadUsage(f"{path}:{number}: {shorten(text)!r} is not a requirement: {shorten(reason)}") from None
     if requirement.url:
         named = _parse_wheel(requirement.url)
         specifier = f"=={named[1]}" if named else ""
@@ -112,7 +112,7 @@ def _add_location(path: str, number: int, text: str, collector: Collector, insta
     elif egg:
         collector.add(egg[1], "", None, installs)
     else:
-        collector.remark(path, number, "a project by its path or URL: which package and version it is was not read")
+        collector.remark(path, number, "a project given by path or URL: its package and version are unknown")
 
 
 def _parse_wheel(url: str) -> tuple[str, str] | None:

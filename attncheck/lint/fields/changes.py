@@ -130,7 +130,7 @@ def _rename_setting(launch: Launch, setting: ParsedSetting, name: str) -> Edit:
     old_name = setting.raw.name if setting.is_option else setting.raw.name.split(".")[-1]
     offset = source.text.find(old_name, start, end) if start >= 0 else -1
     if not start <= offset <= start + 1:
-        raise ValueError(f"{old_name} is put together from several places")
+        raise ValueError(f"{old_name} is assembled from several places")
     return Edit(source.name, (offset, offset + len(old_name)), f"--{name}" if setting.is_option else name)
 
 
@@ -140,7 +140,7 @@ def _set_value(launch: Launch, settings: ParsedSettings, setting: ParsedSetting,
     if not name and not is_negated:
         return editing.replace_value(setting.raw, value)
     if setting.raw.span == NOWHERE:
-        raise ValueError(f"{setting.raw.name} is put together from several places")
+        raise ValueError(f"{setting.raw.name} is assembled from several places")
     field = name or setting.name
     if setting.is_option:
         return Edit(setting.raw.location.source, setting.raw.span, _format_option(settings, field, value))

@@ -136,7 +136,7 @@ class _Cutter:
                 edits += self._edit_entry(file, entry)
             except ValueError:
                 raise Unanswered(
-                    f"{entry.location}: {entry.name} may write or send, and cannot be taken out where it is"
+                    f"{entry.location}: {entry.name} may write files or send data, and cannot be removed here"
                 ) from None
         return replace(file, text=editing.apply_edits(file, edits)) if edits else file
 

@@ -187,11 +187,13 @@ def check_recurrent_packing(
     sets = {"packing": "off"}
     family = model.model_type.replace("_text", "")
     if not passes_cu_seqlens:
-        text = f"packs {model.model_type} by position_ids alone: its recurrent layers carry state between documents"
+        text = f"packs {model.model_type} by position_ids only: its recurrent layers carry state between documents"
         return SettingProblem("wrong", text, (evidence,), sets=sets, advice="do not pack this model")
     varlen_since = RECURRENT_VARLEN.get(family, "")
     if not varlen_since or not is_at_least(transformers, varlen_since):
-        text = f"packs {model.model_type}, whose recurrent layers get no cu_seqlens from transformers {transformers}"
+        text = (
+            f"packs {model.model_type}, but its recurrent layers do not get cu_seqlens from transformers {transformers}"
+        )
         return SettingProblem("wrong", text, (evidence,), sets=sets, advice="do not pack this model")
     missing = [
         name for name in RECURRENT_KERNELS if family in GATED_DELTA_RULE and isinstance(snapshot.package(name), Absent)

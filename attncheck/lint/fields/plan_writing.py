@@ -51,10 +51,10 @@ def format_bool(value: bool) -> str:
 def unsupported_remarks(plan: Plan, *supported: str) -> Iterator[str]:
     """Yield a comment for each part of the plan that a framework has no setting for; `supported` names what it has."""
     if plan.packed and plan.positions == "running" and "positions" not in supported:
-        yield "# positions that run over a whole row: no setting; each document's begin again"
+        yield "# positions that run through a whole row: no setting; they restart in each document"
     if plan.packed and plan.positions in MULTIMODAL_SHAPES:
         shape = MULTIMODAL_SHAPES[plan.positions]
-        yield f"# position_ids of shape {shape}, each beginning again in each document: no setting,"
+        yield f"# position_ids of shape {shape}, each restarting in each document: no setting,"
         yield "# the collator must stack them"
     if plan.use_cache and "use_cache" not in supported:
         yield "# use_cache=True: no setting; it is off in training"
@@ -70,7 +70,7 @@ def unsupported_remarks(plan: Plan, *supported: str) -> Iterator[str]:
         is_written = name in supported or (name != NO_CUDNN_SDPA and "shims" in supported)
         if not is_written and (name == NO_CUDNN_SDPA or plan.ring_size == 1 or plan.scheme in supported):
             text = SHIM_SCRIPTS.get(name, f"the repair {name!r}")
-            yield "# into the training script, no setting does it:"
+            yield "# into the training script (no setting does this):"
             yield from (f"#   {line}" for line in text.splitlines())
 
 

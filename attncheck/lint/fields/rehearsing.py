@@ -107,7 +107,7 @@ def drop_switches(launch: Launch, names: Sequence[str]) -> Iterator[Edit]:
 def edit_options(launch: Launch, values: Mapping[str, str]) -> Iterator[Edit]:
     """Yield the edits that give these values to the options of a launch's command that have such a name.
 
-    Raises `ValueError` for a word that is put together from several places.
+    Raises `ValueError` for a word that is assembled from several places.
     """
     for index, word in enumerate(launch.words):
         name, equals, _ = word.text.partition("=")
@@ -123,7 +123,7 @@ def edit_options(launch: Launch, values: Mapping[str, str]) -> Iterator[Edit]:
 def edit_word(launch: Launch, word: Word, text: str) -> Edit:
     """Return the edit that replaces a word of a launch's command. Raises `ValueError` if it is nowhere."""
     if word.span[0] < 0:
-        raise ValueError(f"{word.text} is put together from several places")
+        raise ValueError(f"{word.text} is assembled from several places")
     return Edit(word.location.source or launch.source.name, word.span, text)
 
 
@@ -177,7 +177,7 @@ def cut_training_arguments(job: Job, materials: Materials) -> dict[str, str]:
 def list_left_out(job: Job, materials: Materials) -> tuple[str, ...]:
     """Return the remarks on settings that are left out if there is no GPU."""
     names = () if materials.uses_gpu else _list_gpu_settings(job)
-    return tuple(f"{name} needs a GPU, and there is none: it is left out" for name in names)
+    return tuple(f"{name} needs a GPU, and this machine has none: left out" for name in names)
 
 
 def _list_gpu_settings(job: Job) -> list[str]:
@@ -203,5 +203,7 @@ def cut_attention(job: Job, materials: Materials, requested: str = "") -> Attent
         return AttentionCut({})
     sets = {} if name == EMULATED_IMPLEMENTATION else {"attn_implementation": EMULATED_IMPLEMENTATION}
     return AttentionCut(
-        sets, True, (f"{name} needs a GPU, and there is none: flash-attn 2.8.3, emulated in torch, replaces it",)
+        sets,
+        True,
+        (f"{name} needs a GPU, and this machine has none: an emulation of flash-attn 2.8.3 in torch replaces it",),
     )

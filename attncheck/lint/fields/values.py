@@ -83,7 +83,8 @@ class ParsedSettings:
             if not setting.raw.known and setting.name in self.options.any_release
         ]
         return tuple(
-            f"{setting.name} {setting.value}".strip() + ": only running can tell its value" for setting in unresolved
+            f"{setting.name} {setting.value}".strip() + ": its value is known only at run time"
+            for setting in unresolved
         )
 
 
@@ -223,7 +224,9 @@ def _check_value(
         text = f"{name} has no value: {reason}"
         yield SettingProblem("refuses", text, (evidence,), location, sets, universal=not is_optional)
     elif kind in ("bool", "bool?") and value not in TRUE_WORDS | FALSE_WORDS | NULL_WORDS:
-        yield SettingProblem("refuses", f"{name} is {setting.value!r}, neither true nor false", (evidence,), location)
+        yield SettingProblem(
+            "refuses", f"{name} is {setting.value!r}, which is neither true nor false", (evidence,), location
+        )
     elif choices and setting.value not in choices and value not in NULL_WORDS:
         text = f"{name} is {setting.value!r}; it takes {', '.join(choices)}"
         near = get_close_matches(setting.value, choices, 1, CLOSE_MATCH)

@@ -80,7 +80,7 @@ def _add_to_yaml(source: Source, entries: Sequence[Setting], path: Sequence[str]
             pair = ": ".join([path[depth], quote_value(value, "yaml")]) if depth == len(path) - 1 else ""
             if pair:
                 return Edit(source.name, (sibling.span[1], sibling.span[1]), f", {pair}")
-        raise ValueError(f"{'.'.join(path)}: no place for it alongside {sibling.name}")
+        raise ValueError(f"{'.'.join(path)}: cannot be added next to {sibling.name}")
     newline = "\n" + _format_nested_key(path[depth:], value, before)
     return Edit(source.name, (line_end, line_end), newline)
 
@@ -112,7 +112,7 @@ def _add_to_json(source: Source, entries: Sequence[Setting], path: Sequence[str]
     if sibling is None or sibling.name.count(".") != depth:
         brace = source.text.find("{") + 1
         if depth or not brace:
-            raise ValueError(f"{'.'.join(path)}: no place for it in {source.name}")
+            raise ValueError(f"{'.'.join(path)}: cannot be added to {source.name}")
         comma = "," if entries else ""
         return Edit(source.name, (brace, brace), f"{pair}{comma}")
     line_start, _ = find_line_bounds(source.text, sibling.span)
@@ -137,10 +137,10 @@ def _add_to_toml(source: Source, entries: Sequence[Setting], path: Sequence[str]
     before = source.text[line_start : sibling.span[0]]
     written_key = source.text[sibling.span[0] :].partition("=")[0].strip()
     if before.strip() or not sibling.name.endswith(written_key) or sibling.name.count(".") < depth:
-        raise ValueError(f"{'.'.join(path)}: no place for it alongside {sibling.name}")
+        raise ValueError(f"{'.'.join(path)}: cannot be added next to {sibling.name}")
     prefix = sibling.name[: len(sibling.name) - len(written_key)]
     if not ".".join(path).startswith(prefix):
-        raise ValueError(f"{'.'.join(path)}: no place for it alongside {sibling.name}")
+        raise ValueError(f"{'.'.join(path)}: cannot be added next to {sibling.name}")
     return Edit(
         source.name, (line_end, line_end), f"\n{before}{'.'.join(path)[len(prefix) :]} = {quote_value(value, 'toml')}"
     )

@@ -58,7 +58,7 @@ def replace_value(setting: Setting, value: str | Sequence[str]) -> Edit:
     if isinstance(setting, Entry):
         return setting.replace_value(joined)
     if setting.span == NOWHERE:
-        raise ValueError(f"{setting.name} is put together from several places")
+        raise ValueError(f"{setting.name} is assembled from several places")
     text = shlex.quote(value) if isinstance(value, str) else shlex.join(value)
     if setting.value_span != NOWHERE:
         return Edit(setting.location.source, setting.value_span, text)
@@ -76,7 +76,7 @@ def remove_setting(source: Source, span: Span) -> Edit:
     Raises `ValueError` for `NOWHERE`.
     """
     if span == NOWHERE:
-        raise ValueError("a setting that is put together from several places cannot be taken out")
+        raise ValueError("a setting that is assembled from several places cannot be taken out")
     if source.kind in ("command", "shell"):
         return Edit(source.name, _find_removal_span(source.text, span), "")
     return edit_files.remove_key(source, span)

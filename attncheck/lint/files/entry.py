@@ -24,7 +24,7 @@ class Entry(Setting):
     def replace_value(self, value: str) -> Edit:
         """Return the edit that gives the key another value. Raises `ValueError` if its own is nowhere."""
         if NOWHERE in (self.span, self.value_span):
-            raise ValueError(f"{self.name} is put together from several places")
+            raise ValueError(f"{self.name} is assembled from several places")
         return Edit(self.location.source, self.value_span, self.separator + quote_value(value, self.kind))
 
 

@@ -23,7 +23,7 @@ def parse(source: Source) -> Configuration:
     except (ValueError, RecursionError):
         raise BadUsage(f"{source.name}: nested too deeply, or a number too long, to be read") from None
     if not isinstance(document, dict):
-        raise BadUsage(f"{source.name}: a configuration is an object of keys and values")
+        raise BadUsage(f"{source.name}: a configuration must be an object")
     return Configuration(tuple(_ObjectReader(source).iter_entries()))
 
 

@@ -349,7 +349,7 @@ def add_argument(source: Source, name: str, value: str) -> Edit:
     """Return the edit that gives an argument to the call that takes it. Raises `ValueError` if that is not one call."""
     script = read_script(source)
     if script is None:
-        raise ValueError(f"{source.name}: no settings are written out")
+        raise ValueError(f"{source.name}: contains no literal settings")
     text = quote_value(value, "python")
     calls = [call for _, call in script.settings_calls]
     if name in MODEL_ARGUMENTS and script.model_calls:
@@ -361,7 +361,7 @@ def add_argument(source: Source, name: str, value: str) -> Edit:
     elif name in MODEL_ARGUMENTS:
         name, text = "model_init_kwargs", f'{{"{name}": {text}}}'
     if len(calls) != 1 or any(keyword.arg == name for keyword in calls[0].keywords):
-        raise ValueError(f"{name}: no one place for it in {source.name}")
+        raise ValueError(f"{name}: no single place for it in {source.name}")
     return _insert(script, calls[0], f"{name}={text}")
 
 

@@ -28,20 +28,22 @@ REAL = re.compile(r"[-+]?(?:\d[\d_]*)?\.?\d+(?:[eE][-+]?\d+)?|[-+]?\d+\.")
 def parse(source: Source) -> Configuration:
     """Return the keys of the first document. Raises `BadUsage` with the location of what is no YAML."""
     if len(source.text) > MAX_CHARACTERS:
-        raise BadUsage(f"{source.name}: larger than {MAX_CHARACTERS >> 10} KiB; no configuration is")
+        raise BadUsage(f"{source.name}: larger than {MAX_CHARACTERS >> 10} KiB, too large for a configuration")
     if _measure_bracket_depth(source.text) > MAX_DEPTH * 8:
         raise BadUsage(f"{source.name}: nested too deeply to be read")
     root, has_more = _compose_document(source)
     if root is None:
         return Configuration()
     if not isinstance(root, MappingNode):
-        raise BadUsage(f"{_format_location(source, root.start_mark)}: a configuration is a mapping of keys to values")
+        raise BadUsage(
+            f"{_format_location(source, root.start_mark)}: a configuration must be a mapping of keys to values"
+        )
     reader = _NodeReader(source)
     try:
         entries = tuple(reader.iter_entries(root, ()))
     except RecursionError:
         raise BadUsage(f"{source.name}: nested too deeply to be read") from None
-    return Configuration(entries, ("of several YAML documents only the first is read",) if has_more else ())
+    return Configuration(entries, ("only the first of several YAML documents is read",) if has_more else ())
 
 
 def _measure_bracket_depth(text: str) -> int:

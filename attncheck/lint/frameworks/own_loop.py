@@ -127,8 +127,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     outputs = [name for name in find_options(launch, OUTPUT_OPTIONS) if is_folder(get_option(launch, name))]
     if not outputs and not names_place(launch):
         return (
-            f"which option of {script} names where it writes is not known (--output_dir would be): give it, so that "
-            "nothing of yours is written over"
+            f"cannot tell which option of {script} sets its output folder (--output_dir is recognised): "
+            "name it, so that "
+            "your files are not overwritten"
         )
     options |= dict.fromkeys(outputs[:1], materials.output)  # the others: `effect_cuts`, each its own name
     options |= _limit_sizes(launch, BATCH_OPTIONS, materials.batch)

@@ -109,7 +109,7 @@ def _combine_counts(options: LeadingOptions, config_values: Mapping[str, str]) -
         return nodes, total_processes
     if not isinstance(nodes, Known):
         return nodes, Absent(
-            f"--num_processes {total_processes.value} is over all machines, and their number is not known"
+            f"--num_processes {total_processes.value} counts all machines, and their number is unknown"
         )
     return nodes, Known(max(total_processes.value // nodes.value, 1))
 

@@ -42,7 +42,7 @@ def parse(words: Sequence[Word]) -> ParsedLauncher | None:
 
 def _parse_counts(options: LeadingOptions) -> tuple[Fact[int], Fact[int]]:
     hostfile = options.text("--hostfile") or options.text("-H")
-    default_nodes: Fact[int] = Absent(f"the hostfile {hostfile} says how many nodes") if hostfile else Known(1)
+    default_nodes: Fact[int] = Absent(f"the hostfile {hostfile} sets the number of nodes") if hostfile else Known(1)
     gpus = options.values.get("--num_gpus") or options.values.get("--num_accelerators")
     default_processes: Fact[int] = Absent(f"deepspeed without --num_gpus: {EVERY_GPU}")
     nodes = parse_count(options.values.get("--num_nodes"), "--num_nodes", default_nodes)
@@ -57,7 +57,7 @@ def _parse_include(options: LeadingOptions) -> tuple[Fact[int], Fact[int]] | Non
     slots = [host.partition(":")[2] for host in word.text.split("@")]
     counts = {len(set(slot.split(","))) if slot else 0 for slot in slots}
     if len(counts) > 1:
-        return Known(len(slots)), Absent(f"--include {word.text}: not as many on each node")
+        return Known(len(slots)), Absent(f"--include {word.text}: different numbers per node")
     gpu_count = counts.pop()
     default_processes: Fact[int] = Absent(f"--include {word.text}: {EVERY_GPU}")
     return Known(len(slots)), Known(gpu_count) if gpu_count else default_processes

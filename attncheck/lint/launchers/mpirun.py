@@ -46,11 +46,11 @@ def _parse_counts(options: LeadingOptions) -> tuple[Fact[int], Fact[int]]:
     total = parse_count(find_option("-np", "-n", "-c"), "-np", Absent())
     per_node = parse_count(find_option("-npernode", "-N", "-ppn"), "-npernode", Absent())
     if isinstance(per_node, Known):
-        nodes: Fact[int] = Absent("mpirun's hosts say how many nodes")
+        nodes: Fact[int] = Absent("mpirun's hosts set the number of nodes")
         return Known(max(total.value // per_node.value, 1)) if isinstance(total, Known) else nodes, per_node
     if find_option("-H", "-host", "-hosts", "-hostfile", "-machinefile", "-f") is None:
         return Known(1), total
-    return Absent("mpirun's hosts say how many nodes"), Unreadable("-np is over hosts whose slots are not known")
+    return Absent("mpirun's hosts set the number of nodes"), Unreadable("-np is over hosts whose slots are not known")
 
 
 LAUNCHER = Launcher("mpirun", parse)

@@ -58,7 +58,7 @@ def parse_leading_options(
             values[name] = words[index] if index < len(words) else replace(words[index - 1], text="")
         else:
             if name is None:
-                notes.append(f"{option} is not an option known of the launcher")
+                notes.append(f"{option} is not a known option of the launcher")
             values[name or option] = replace(words[index], text=value, span=NOWHERE)
         index += 1
     if index < len(words) and words[index].text == "--":
@@ -87,12 +87,12 @@ def parse_count(word: Word | None, option: str, default: Fact[int]) -> Fact[int]
     if word is None:
         return default
     if not word.known:
-        return Unreadable(f"{option} is {word.text}, which only running tells")
+        return Unreadable(f"{option} is {word.text}, which is known only at run time")
     if word.text in ("gpu", "auto"):
         return Absent(f"{option} {word.text}: {EVERY_GPU}")
     if word.text.isascii() and word.text.isdecimal() and int(word.text[:9]) > 0 and len(word.text) < 9:
         return Known(int(word.text))
-    return Unreadable(f"{option} is {word.text!r}, which is no count")
+    return Unreadable(f"{option} is {word.text!r}, which is not a number")
 
 
 def program_name(word: Word) -> str:

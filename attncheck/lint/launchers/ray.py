@@ -20,7 +20,7 @@ VALUE_OPTIONS = split_names(
     "--entrypoint-label-selector --verify --headers --log-style --log-color"
 )
 SWITCHES = split_names("--no-wait -v --verbose")
-PLACED_BY_RAY: Fact[int] = Absent("Ray places the processes, as the program asks it to")
+PLACED_BY_RAY: Fact[int] = Absent("Ray places the processes as the program requests")
 
 
 def parse(words: Sequence[Word]) -> ParsedLauncher | None:

@@ -41,7 +41,7 @@ def read_fields(
     """
     node, module = definition.node, definition.module
     if not isinstance(node, ast.ClassDef) or depth > MAX_DEPTH:
-        return {}, [f"{module.locate(node)} is no class that could be read"]
+        return {}, [f"{module.locate(node)} could not be read as a class"]
     fields: dict[str, FieldRow] = {}
     gaps: list[str] = []
     is_model = derives_from_model(tree, definition)
@@ -62,7 +62,7 @@ def _read_base(
     tree: SourceTree, module: SourceModule, base: ast.expr, find_external: FindExternal, depth: int
 ) -> tuple[Mapping[str, FieldRow], list[str]]:
     if ast.unparse(base).rpartition(".")[2] in MODEL_BASES:
-        return {}, [f"{module.locate(base)} is a pydantic model, which drops what it does not know"]
+        return {}, [f"{module.locate(base)} is a pydantic model, which drops unknown fields"]
     resolved = tree.resolve(module, base.value if isinstance(base, ast.Subscript) else base)
     if isinstance(resolved, Definition) and isinstance(resolved.node, ast.ClassDef):
         return read_fields(tree, resolved, find_external, depth + 1)

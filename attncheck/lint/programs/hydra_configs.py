@@ -181,7 +181,7 @@ def _compose_file(
     composition.files += 1
     shown = composition.tree.show_path(file)
     if depth > MAX_DEPTH or composition.files > MAX_FILES:
-        composition.gaps.append(f"{shown}: more files than are read")
+        composition.gaps.append(f"{shown}: too many files to read")
         return
     entries = _read_entries(file, composition.gaps)
     header = _package_of(file)

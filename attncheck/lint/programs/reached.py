@@ -174,7 +174,7 @@ class Follower:
         elif attribute in ("parse_known_args", "parse_known_intermixed_args"):
             self.reached.gaps.append(f"parse_known_args ({place})")
         elif attribute in DATACLASS_PARSES and is_lenient_parse(module, call):
-            self.reached.gaps.append(f"{attribute}, which passes over what it does not know ({place})")
+            self.reached.gaps.append(f"{attribute}, which ignores unknown options ({place})")
         elif attribute == "from_cli":
             self.reached.reads_command_line = True
         elif attribute == "structured" and call.args:
@@ -205,7 +205,7 @@ class Follower:
         elif isinstance(resolved, Definition) and isinstance(resolved.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._follow_call(resolved, call, module, values, depth)
         elif self._passes_parser(call) and not hasattr(builtins, name):
-            self.reached.gaps.append(f"{name} is given the parser ({place}), and was not found")
+            self.reached.gaps.append(f"{name} gets the parser ({place}), but was not found")
 
     def _called_name(self, resolved: object, call: ast.Call) -> str:
         if isinstance(resolved, External):
@@ -245,7 +245,7 @@ class Follower:
         if key in self.called:
             return
         if depth >= MAX_DEPTH or len(self.called) >= MAX_CALLS:
-            self.reached.gaps.append(f"calls that are not followed so far ({definition.module.locate(node)})")
+            self.reached.gaps.append(f"too many nested calls ({definition.module.locate(node)})")
             return
         self.called.add(key)
         self._check_decorators(definition.module, node)
@@ -280,7 +280,7 @@ class Follower:
         flags = [evaluate(argument, values) for argument in call.args]
         place = module.locate(call)
         if not flags or not all(isinstance(flag, str) for flag in flags):
-            self.reached.gaps.append(f"an option whose name only running tells ({place})")
+            self.reached.gaps.append(f"an option whose name is known only at run time ({place})")
             return
         keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         action = evaluate(keywords.get("action"), values)
@@ -307,7 +307,7 @@ class Follower:
         self.reached.takes_config_file |= "Trl" in ast.unparse(call.func) or "H4" in ast.unparse(call.func)
         arguments = [*call.args[:1], *(item.value for item in call.keywords if item.arg == "dataclass_types")]
         if not arguments:
-            self.reached.gaps.append(f"a parser of dataclasses that only running tells ({module.locate(call)})")
+            self.reached.gaps.append(f"a parser of dataclasses that is known only at run time ({module.locate(call)})")
         for argument in arguments:
             self._add_dataclasses(module, argument, values, 0)
 
@@ -334,7 +334,7 @@ class Follower:
         elif isinstance(resolved, External):
             self.reached.dataclasses.append(resolved)
         else:
-            self.reached.gaps.append(f"a dataclass that only running tells ({place})")
+            self.reached.gaps.append(f"a dataclass that is known only at run time ({place})")
 
     def _add_structured(self, module: SourceModule, expression: ast.expr, values: dict[str, Any]) -> None:
         callee = expression.func if isinstance(expression, ast.Call) else expression

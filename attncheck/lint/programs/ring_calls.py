@@ -95,7 +95,7 @@ def _lengths_not_padded(calls: Calls) -> Iterator[Problem]:
         return
     multiple = "2 * ring_size" if calls.find(*ZIGZAG) else "ring_size"
     yield _problem(
-        "rows are divided over the ranks of a ring, and nothing pads them to a length that divides",
+        "rows are split across the ranks of a ring, but nothing pads them to a divisible length",
         ("ring_flash_attn 0.1.8 llama3_flash_attn_varlen.py:25: assert total_length % world_size == 0",),
         place,
         Fix(f"pad each row to a multiple of {multiple}", "edit", PAD_CODE.replace("MULTIPLE", f"({multiple})")),
@@ -107,11 +107,12 @@ def _parameters_not_set(calls: Calls) -> Iterator[Problem]:
     if place is None or calls.find("update_ring_flash_attn_params"):
         return
     yield _problem(
-        "update_ring_flash_attn_params is never called: the first forward ends in KeyError: 'cu_seqlens_q'",
-        ("ring_flash_attn 0.1.8 adapters/hf_adapter.py: DATA_PARAMS is filled by that call alone",),
+        "update_ring_flash_attn_params is never called, so the first forward raises KeyError: 'cu_seqlens_q'",
+        ("ring_flash_attn 0.1.8 adapters/hf_adapter.py: only that call fills DATA_PARAMS",),
         place,
         Fix(
-            "call it before every forward, and backward each micro-batch before the next forward (not tried here)",
+            "call it before every forward, and run each micro-batch's backward before the next forward "
+            "(not tried here)",
             "edit",
             "update_ring_flash_attn_params(cu_seqlens, group)  # int32 offsets of the whole row's documents",
         ),
@@ -126,8 +127,8 @@ def _half_precision_query(calls: Calls) -> Iterator[Problem]:
         "ring_flash_attn_func in float16: its backward returns the queries' gradient in bfloat16",
         ("ring_flash_attn 0.1.8 ring_flash_attn.py:154: return dq.to(torch.bfloat16), …",),
         place,
-        Fix("train in bfloat16", "edit", "torch.bfloat16  # in place of torch.float16"),
-        Fix("or take the scheme that keeps the dtype (not tried here)", "edit", "llama3_flash_attn_varlen_func"),
+        Fix("train in bfloat16", "edit", "torch.bfloat16  # instead of torch.float16"),
+        Fix("or use the scheme that keeps the dtype (not tried here)", "edit", "llama3_flash_attn_varlen_func"),
     )
 
 
@@ -137,11 +138,11 @@ def _forward_only_type(calls: Calls) -> Iterator[Problem]:
     if not (torch_types and place and USP in calls.imports and calls.find(*TRAINS)):
         return
     yield _problem(
-        f"{torch_types[0]} has a forward alone: training ends in "
+        f"{torch_types[0]} has only a forward, so training raises "
         "RuntimeError: Not implemented backward for PyTorch attention types",
         ("yunchang 0.6.4 kernels/attention.py:159; run on two gloo ranks: the forward passes, the backward raises",),
         place,
-        Fix("the type that trains; it needs flash-attn (not tried here)", "edit", "attn_type=AttnType.FA"),
+        Fix("use the type that can train; it needs flash-attn (not tried here)", "edit", "attn_type=AttnType.FA"),
     )
 
 
@@ -150,11 +151,12 @@ def _groups_not_set(calls: Calls) -> Iterator[Problem]:
     if place is None or calls.find(*USP_GROUPS):
         return
     yield _problem(
-        "set_seq_parallel_pg is never called: Ulysses and the ring both take all ranks as their group",
+        "set_seq_parallel_pg is never called, so Ulysses and the ring both use all ranks as their group",
         ("yunchang 0.6.4 hybrid/attn_layer.py:37: PROCESS_GROUP.RING_PG, ULYSSES_PG; None until that call",),
         place,
         Fix(
-            "set the groups before the layer is built; the two degrees multiply to the ranks that share a row",
+            "set the groups before the layer is built; the product of the two degrees is the number of "
+            "ranks that share a row",
             "edit",
             "set_seq_parallel_pg(ulysses_degree, ring_degree, dist.get_rank(), dist.get_world_size())",
         ),
@@ -166,7 +168,7 @@ def _positions_not_given(calls: Calls) -> Iterator[Problem]:
     if place is None or calls.find("position_ids", "UlyssesSPDataLoaderAdapter"):
         return
     yield _problem(
-        "DeepSpeed's Ulysses asks for position_ids in every forward, and nothing here makes them",
+        "DeepSpeed's Ulysses needs position_ids in every forward, and this script does not create them",
         ("deepspeed 0.17 runtime/sequence_parallel/ulysses_sp.py: Ulysses SP requires position_ids",),
         place,
         Fix("give them, before the rows are divided", "edit", PAD_CODE.replace("MULTIPLE", "sp_size")),

@@ -205,7 +205,7 @@ class _CommandCollector(ScriptInterpreter):
         if arguments and self.depth < MAX_NESTING and self.state.scripts_read < MAX_SCRIPTS:
             file = self.state.read_script(name)
         if file is None:
-            self.scope.add_note(f"line {self._line_number(offset)}: what {name} sets is not followed")
+            self.scope.add_note(f"line {self._line_number(offset)}: the settings of {name} are not followed")
             return
         self.state.scripts_read += 1
         outer_origin, outer_positional = self.state.origin, self.scope.positional
@@ -351,10 +351,10 @@ class _CommandCollector(ScriptInterpreter):
         for compound in self.open_compounds:
             if compound.kind == LOOP or (compound.branches and compound.branches.is_taken is None):
                 line = self._line_number(compound.offset)
-                yield f"it is under {compound.kind}: `{compound.keyword}` of line {line}"
+                yield f"it depends on {compound.kind}: `{compound.keyword}` of line {line}"
         if self.scope.assumed_defaults:
             defaults = ", ".join(f"{name}={text!r}" for name, text in list(self.scope.assumed_defaults.items())[:20])
-            yield f"variables that the script does not set are taken at their defaults: {defaults}"
+            yield f"defaults are used for variables that the script does not set: {defaults}"
         yield from self.scope.notes
 
 

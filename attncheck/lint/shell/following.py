@@ -226,7 +226,7 @@ class ScriptInterpreter(ShellParser):
                 conditions = previous.conditions
             segments = self._merge_uncertain(name, previous, segments)
         elif not self._is_certain() and appends:
-            self.scope.add_note(f"{name} is added to under a condition that only running decides")
+            self.scope.add_note(f"{name} is extended under a condition that is known only at run time")
         self._store_variable(name, segments, exported, self.text.source_span(*word), conditions)
         self.scope.variables[name].may_be_empty = may_be_empty
 
@@ -236,13 +236,13 @@ class ScriptInterpreter(ShellParser):
         previous_elements = (previous.elements or ()) if previous is not None else ()
         choices: tuple[tuple[Field, ...], ...] = ()
         if not self._is_certain() and appends:
-            self.scope.add_note(f"{name} is added to under a condition that only running decides")
+            self.scope.add_note(f"{name} is extended under a condition that is known only at run time")
         elif (
             not self._is_certain()
             and previous_elements
             and [field.text for field in previous_elements] != [field.text for field in elements]
         ):
-            self.scope.add_note(f"{name} holds other words in another branch, and only running tells which")
+            self.scope.add_note(f"{name} differs between branches, and the branch is known only at run time")
             choices = (*(previous.choices if previous and previous.choices else (previous_elements,)), elements)
             elements = (Field((Segment(f"${{{name}[@]}}", -1, known=False),), NOWHERE),)
         value = (*previous_elements, *elements) if appends else elements
@@ -253,7 +253,7 @@ class ScriptInterpreter(ShellParser):
         before, after = join_text(previous.segments), join_text(segments)
         if before == after or (before and after.startswith(before) and previous.elements is None):
             return segments
-        self.scope.add_note(f"{name} is {before[:60]!r} or {after[:60]!r}, which only running tells")
+        self.scope.add_note(f"{name} is {before[:60]!r} or {after[:60]!r}, which is known only at run time")
         return (Segment(f"${{{name}}}", -1, known=False),)
 
     def _store_variable(

@@ -39,5 +39,5 @@ def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             run, timing = session.measure(known[backend], cases[name], cast(TimedMode, mode))
             send(make_answer(item, {"run": codec.to_plain(run), "timing": codec.to_plain(timing)}))
             if is_fatal(run):
-                sys.exit("the device does not answer any more")
+                sys.exit("the device no longer responds")
         release_cached_memory(device.kind)  # the next worker looks at what is free

@@ -47,7 +47,7 @@ def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs) -> T:
         masks.watchers.remove(guard)
     changed = dict.fromkeys(name for name, x, before in guarded if not _is_unchanged(x, before))
     if changed:
-        raise InputChanged(f"it writes to its input{'s' * (len(changed) > 1)} {', '.join(changed)}")
+        raise InputChanged(f"it overwrites its input{'s' * (len(changed) > 1)} {', '.join(changed)}")
     return result
 
 

@@ -52,7 +52,7 @@ def find_malformed_outputs(inputs: Inputs, outputs: Outputs) -> tuple[str, ...]:
             f"lse has the shape {tuple(outputs.lse.shape)}, not {(case.batch, case.num_heads, case.seqlen_q)}"
         )
     if case.sinks and case.backward and outputs.dsinks is None:
-        violations.append("it returns no gradient for the sinks, which would then never be trained")
+        violations.append("it returns no gradient for the sinks, so they would never be trained")
     return tuple(violations)
 
 
@@ -126,9 +126,8 @@ class ParitySession:
             return replace(blank, outcome="skipped", reason=reason)
         expected = self._expected_seconds(case)
         if expected > self.seconds:
-            reason = (
-                f"the case would take about {expected:.0f} s on this CPU, {self.seconds:.0f} s are allowed (--timeout)"
-            )
+            reason = f"the case would take about {expected:.0f} s on this CPU, but only "
+            f"{self.seconds:.0f} s are allowed (--timeout)"
             return replace(blank, outcome="skipped", reason=reason)
         return blank
 

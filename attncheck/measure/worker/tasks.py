@@ -24,7 +24,7 @@ def list_backends(message: dict[str, Any], send: Callable[[dict[str, Any]], None
         try:
             state = asdict(backend.installed())
         except BaseException as error:  # a damaged installation may raise anything
-            state = {"version": "", "missing": f"looking for it raised {type(error).__name__}: {error}"}
+            state = {"version": "", "missing": f"detecting it raised {type(error).__name__}: {error}"}
         states[name] = {
             **state,
             "title": backend.title,
@@ -66,7 +66,7 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
         marks = {"survived": run.outcome == "ok", "spoiled": is_fatal(run)}
         send({**make_answer(case.name, codec.to_plain(run)), **marks})
         if is_fatal(run):
-            sys.exit("the device does not answer any more")
+            sys.exit("the device no longer responds")
 
 
 def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:

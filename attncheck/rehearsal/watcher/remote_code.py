@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-REFUSAL = "attncheck rehearses without code of model repositories (--trust-remote-code allows it)"
+REFUSAL = "attncheck does not run code of model repositories (--trust-remote-code allows it)"
 
 
 def refuse(dynamic_module_utils: Any) -> None:

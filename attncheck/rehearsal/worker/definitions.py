@@ -174,12 +174,12 @@ def list_factors(evidence: Evidence) -> dict[str, float]:
     batches, sharing = evidence.batches, evidence.step.layout.size
     ranks = len(evidence.step.ranks) // sharing
     factors = {
-        "too large by the size of the sequence-parallel group": float(sharing),
-        "divided by the size of the sequence-parallel group once too often": 1.0 / sharing,
+        "too large by a factor of the sequence-parallel group's size": float(sharing),
+        "divided once too often by the size of the sequence-parallel group": 1.0 / sharing,
         "the sum over the step's batches, not their mean: too large by the accumulation": float(batches),
         "divided by the accumulation twice": 1.0 / batches,
         "too large by the number of ranks": float(ranks),
-        "divided by the number of ranks once too often": 1.0 / ranks,
+        "divided once too often by the number of ranks": 1.0 / ranks,
         "too large by the accumulation and the number of ranks": float(batches * ranks),
     }
     if sharing > 1 and ranks > 1:

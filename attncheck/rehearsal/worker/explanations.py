@@ -142,9 +142,11 @@ def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
                 yield Explanation(Definition(name), factor, f"{text} ({NORMALISATION_TEXTS[name]})")
     for name in names[:2]:
         after_next, itself = Definition(name, shift=2), Definition(name, shift=0)
-        yield Explanation(after_next, 1.0, "each token is to predict the one after the next: labels shifted twice")
-        yield Explanation(itself, 1.0, "each token is to predict itself: labels are not shifted")
-        yield Explanation(Definition(name, every=True), 1.0, "every token is a target, prompts and markup too")
+        yield Explanation(
+            after_next, 1.0, "each token is trained to predict the one after the next: labels are shifted twice"
+        )
+        yield Explanation(itself, 1.0, "each token is trained to predict itself: labels are not shifted")
+        yield Explanation(Definition(name, every=True), 1.0, "every token is a target, including prompts and markup")
     targets, ranks = float(sum(evidence.count_targets())), len(evidence.step.ranks)
     yield Explanation(Definition("step_tokens"), targets, "the sum over target tokens, not their mean")
     yield Explanation(Definition("step_tokens"), targets / ranks, "the sum over target tokens, not their mean")
@@ -155,7 +157,7 @@ def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
     if all(call.places is None for call in evidence.step.calls):
         return
     lost = "labels are shifted within each rank's slice: its last token has no target"
-    rolled = "labels are shifted within each rank's slice: its last token is to predict its first"
+    rolled = "labels are shifted within each rank's slice: its last token is trained to predict its first"
     names: tuple[Normalisation, ...] = ("step_tokens", "batch_tokens")
     for name in names:
         yield Explanation(Definition(name, sliced=Sliced("lost")), 1.0, lost)

@@ -47,10 +47,10 @@ def _find_first(evidence: Evidence, record: RankRecord, piece: Piece) -> str:
         parent = name.rpartition(".")[0]
         if parent in modules:
             return (
-                f"the first module that differs is {_describe(parent, modules[parent])}: what it hands to "
+                f"the first module that differs is {_describe(parent, modules[parent])}: what it passes to "
                 f"{name.rpartition('.')[2]} is wrong already, and what its other modules return before is right"
             )
-        return f"what goes into {_describe(name, module)} is the first that differs"
+        return f"the input of {_describe(name, module)} is the first that differs"
     return ""
 
 

@@ -33,7 +33,9 @@ def join_ranks(
     for group in layout.groups:
         calls = [by_rank[rank].calls for rank in group]
         if len({len(own) for own in calls}) > 1:
-            raise Unjoinable(f"the ranks {', '.join(map(str, group))} share rows and call the model unequally often")
+            raise Unjoinable(
+                f"the ranks {', '.join(map(str, group))} share rows but call the model different numbers of times"
+            )
         joined[group[0]] = tuple(_join_calls(parts, layout, padding, vocabulary) for parts in zip(*calls))
     return tuple(replace(record, calls=joined.get(record.rank, ())) for record in ranks)
 

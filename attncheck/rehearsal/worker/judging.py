@@ -59,7 +59,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
                 evidence = _read_evidence(Path(message["stage"]), objective, message)
                 send({"device": evidence.step.calls[0].description["device"]})  # that the launch trained on
             if not evidence.judged_pieces:
-                raise ValueError("no token that went in is a document's: other data, or another tokenizer")
+                raise ValueError("no input token belongs to a document: other data, or another tokenizer")
             if evidence.unstepped and item in OF_STEPS:
                 result = CheckResult(item, "skipped", "no optimiser took a step")
             else:
@@ -274,7 +274,7 @@ def describe_patches(record: RankRecord) -> Iterator[str]:
     loss = description.get("loss_function")
     yield f"the model's forward is {description['forward']}" + (f", its loss function {loss}" if loss else "")
     if record.packages:
-        yield f"of packages that patch models, in the process: {', '.join(record.packages)}"
+        yield f"loaded packages that patch models: {', '.join(record.packages)}"
 
 
 def collect_layers(layers: list[dict[str, Any]], requested: str) -> tuple[Layer, ...]:

@@ -29,7 +29,7 @@ ANSWERS: tuple[Role, ...] = ("assistant", "thinking")
 PLACED = ("image", "video", "audio")  # what is put in the place of tokens
 GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # what an assistant is not to produce
 NO_LABELS = (
-    "no labels go into the model: this trainer computes its loss elsewhere, so its labels cannot be read "
+    "no labels are passed to the model: this trainer computes its loss elsewhere, so its labels cannot be read "
     "(`attncheck smoke` compares the loss itself)"
 )
 
@@ -69,7 +69,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
     for row in rows:
         assign_roles(row, finder, tokenizer, placeholders)
     if not any(row.turns for row in rows):
-        send({"unanswered": "no turn of the conversations was found in the batches, so roles are not known"})
+        send({"unanswered": "no turn of the conversations was found in the batches, so roles are unknown"})
         return
     problems, notes = judge_rows(rows, tokenizer, message["targets"])
     answer = {
@@ -271,7 +271,7 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
     problems += _find_first_of_packed(rows)
     empty = sum(1 for row in rows if row.turns and not any(row.learned))
     if empty:
-        notes.append(f"{empty} of {len(rows)} rows have no token that is learned (cut before the answer?)")
+        notes.append(f"{empty} of {len(rows)} rows have no learned token (cut before the answer?)")
     return problems, notes
 
 
@@ -303,7 +303,7 @@ def _find_shifted(rows: Sequence[Row]) -> Iterator[str]:
     if shift := _find_shift(rows):
         yield f"labels are off by one: the label of a token is {SHIFTS[shift]}, and the model shifts labels once more"
         return
-    yield f"{len(places) - same} of {len(places)} labels are not the token at their place"
+    yield f"{len(places) - same} of {len(places)} labels differ from the token at their position"
 
 
 def _find_beginnings(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:
@@ -315,7 +315,7 @@ def _find_beginnings(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:
         any(first == second == beginning for first, second in zip(row.tokens, row.tokens[1:])) for row in rows
     )
     if doubled and beginning not in (tokenizer.eos_token_id, tokenizer.pad_token_id):
-        yield f"{doubled} of {len(rows)} rows hold the BOS token twice in a row"
+        yield f"{doubled} of {len(rows)} rows contain two consecutive BOS tokens"
 
 
 def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:

@@ -26,7 +26,7 @@ ORDER_TEXTS: dict[Order, str] = {
     "zigzag": "zigzag slices",
     "striped": "striped slices",
     "whole": "the whole row on each",
-    "cut inside": "the whole row enters each, and is cut into contiguous slices inside",
+    "cut inside": "the whole row is passed to each rank, and cut into contiguous slices inside",
 }
 CROSSED_SHARE = 0.5  # of the borders between slices: a document goes on at nearly each
 HEADLESS_SHARE = 0.25  # rows that begin within a document, of the documents that go on: slices, not a stream
@@ -92,7 +92,7 @@ def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: in
         layout, rows = alone, own_rows
     if (ring_size > 1 or shares_attention(ranks)) and _measure_breaks(rows, index) > BROKEN_SHARE:
         raise Unjoinable(
-            f"attention is over several ranks, and documents are broken however their slices are put together "
+            f"attention spans several ranks, and documents are broken in every known order of their slices "
             f"({', '.join(ORDERS)}): the order is another one, or documents are cut"
         )
     return layout
@@ -102,7 +102,7 @@ def keep_rows_whole(ranks: Sequence[RankRecord]) -> Layout:
     """Return the layout of rows that no ranks share. Raises `Unjoinable` if attention is over several ranks."""
     if shares_attention(ranks):
         raise Unjoinable(
-            "attention is over several ranks: their slices are put together by made-up words, without --real-data"
+            "attention spans several ranks: their slices are reassembled by synthetic words, without --real-data"
         )
     return Layout(tuple((record.rank,) for record in ranks))
 

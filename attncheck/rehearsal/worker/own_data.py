@@ -41,7 +41,7 @@ def find_data(name: str) -> Path:
         snapshot = repository / "snapshots" / (repository / "refs" / "main").read_text().strip()
         if snapshot.is_dir():
             return snapshot
-    raise Unbuildable(f"there is no file or folder {name} here, and no {name} in the Hugging Face cache; {REPAIR}")
+    raise Unbuildable(f"{name} is neither a local file or folder nor in the Hugging Face cache; {REPAIR}")
 
 
 def lay_data(name: str, target: Path) -> list[Row]:

@@ -45,7 +45,7 @@ def lay_model(name: str, folder: Path, keeps_code: bool = False) -> None:
     if document.get("quantization_config"):
         raise Unbuildable(
             f"the weights of {name} are quantised, and there is no float32 reference of them: give the model that they "
-            "were made from, or leave out --full-model"
+            "were made from, or remove --full-model"
         )
 
 
@@ -55,7 +55,7 @@ def find_folder(name: str) -> Path:
 
     fact = files.find_model_folder(name)
     folder = fact.get("known")
-    repair = "--full-model downloads nothing: give the model's folder, or download it first, or leave out --full-model"
+    repair = "--full-model downloads nothing: name the model's folder, download it first, or remove --full-model"
     if folder is None:
         raise Unbuildable(f"{fact.get('absent') or fact.get('unreadable')}; {repair}")
     if not (Path(folder) / "config.json").is_file():
@@ -124,8 +124,8 @@ def lay_tokenizer(name: str, folder: Path, keeps_code: bool = False) -> None:
     fact = files.find_model_folder(name)
     if "known" not in fact:
         raise Unbuildable(
-            f"{fact.get('absent') or fact.get('unreadable')}; --real-data takes the model's own tokenizer, and "
-            "downloads nothing: give the model's folder, or download it first, or leave out --real-data"
+            f"{fact.get('absent') or fact.get('unreadable')}; --real-data uses the model's tokenizer and "
+            "downloads nothing: name the model's folder, download it first, or remove --real-data"
         )
     shutil.copytree(fact["known"], folder, copy_function=_copy_small, ignore=_ignore_others)
     if not keeps_code:
@@ -183,7 +183,7 @@ def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
             setattr(config if not part else getattr(config, part), rate, 0.0)
         path.write_text(json.dumps(document, indent=2))
     names = ", ".join(f"{rate} {value:g}" for (_, rate), value in rates.items())
-    return config, [f"what draws random numbers is off here: {names}"] if rates else []
+    return config, [f"layers that draw random numbers are switched off: {names}"] if rates else []
 
 
 def check_memory(name: str, config: Any, is_float32: bool) -> int:
@@ -200,7 +200,7 @@ def check_memory(name: str, config: Any, is_float32: bool) -> int:
     if isinstance(available, int) and needed > available:
         raise Unbuildable(
             f"the float32 reference of {name} ({parameters / 1e9:.3g} billion parameters) needs {needed / GIB:.1f} GiB "
-            f"of memory, and {available / GIB:.1f} are free: take a machine with more, or leave out --full-model"
+            f"of memory, and {available / GIB:.1f} are free: use a larger machine, or remove --full-model"
         )
     return parameters
 

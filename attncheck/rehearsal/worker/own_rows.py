@@ -19,8 +19,8 @@ from attncheck.rehearsal.worker.segments import DocumentIndex, Segment, strip_pa
 RUN_TOKENS = 8  # that are one row's alone, one after the other
 MIN_MATCHES = 8  # runs of a row in a stretch that may be told as its text: 15 tokens at least
 UNTOLD = (
-    "not judged: rows of the batch hold several rows of the data, the job gives no border between them, and what their "
-    "tokens see is neither their own document nor the ones before it"
+    "not judged: batch rows hold several data rows without a border between them, and their tokens attend neither "
+    "to their own document only nor to all earlier ones"
 )
 BEGINNING = 2  # tokens into a text at which its first run is seen: the very first may be another in its place
 

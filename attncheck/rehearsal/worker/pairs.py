@@ -32,7 +32,8 @@ def find_wrong_pairs(evidence: Evidence) -> Iterator[str]:
         lacking = {pair for pair, documents in pairs if 2 * pair + remainder not in documents}
         if lacking:
             total = len({pair for pair, _ in pairs})
-            yield f"{len(lacking)} of {total} pairs go in without their {names} answer, the first pair {min(lacking)}"
+            yield f"{len(lacking)} of {total} pairs are used without their {names} answer, the first "
+            f"pair {min(lacking)}"
 
 
 def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:
@@ -53,7 +54,7 @@ def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:
         piece, prompt = foreign[0]
         name = "chosen" if is_chosen(piece.segment.document) else "rejected"
         yield (
-            f"{len(foreign)} answers are below another pair's prompt, the first the {name} answer of pair "
+            f"{len(foreign)} answers follow another pair's prompt, the first the {name} answer of pair "
             f"{find_pair(piece.segment.document)} below the prompt of pair {find_pair(prompt.document)}, {piece.place}"
         )
 

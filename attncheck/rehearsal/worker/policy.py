@@ -26,10 +26,16 @@ from attncheck.rehearsal.worker.evidence import Evidence
 WEIGHT_LIMIT = 0.05  # of a response, times the largest advantage
 NAMED = 3  # responses in a message
 MOVED = {  # (tokens that the targets are moved by, whether they stay in the response): what that is
-    (1, False): "the targets are one token late: the first of each response is none, the one after its end is",
-    (-1, False): "the targets are one token early: the last of each prompt is one, the end of each response is not",
-    (1, True): "the first token of each response is no target",
-    (-1, True): "the end of each response is no target",
+    (
+        1,
+        False,
+    ): "the targets are one token late: they miss the first token of each response and include the one after its end",
+    (
+        -1,
+        False,
+    ): "the targets are one token early: they include the last token of each prompt and miss the end of each response",
+    (1, True): "the first token of each response is not a target",
+    (-1, True): "the end of each response is not a target",
 }
 
 
@@ -115,11 +121,11 @@ def _name_factor(evidence: Evidence, factor: float) -> str:
     """Return what a factor on the whole loss is."""
     if factor < 0:
         size = "" if abs(factor + 1) < SCALE_LIMIT else f" ({factor:.4g} times the loss)"
-        return f"the advantages' sign is lost: what is rewarded is made less likely{size}"
+        return f"the advantages have the wrong sign: rewarded responses become less likely{size}"
     batches, ranks = evidence.batches, len(evidence.step.ranks)
     names = {
         float(ranks): "too large by the number of ranks",
-        1.0 / ranks: "divided by the number of ranks once too often",
+        1.0 / ranks: "divided once too often by the number of ranks",
         float(batches): "too large by the number of batches to a step",
         1.0 / batches: "divided by the number of batches to a step",
     }
@@ -132,9 +138,9 @@ def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[E
     for name in NORMALISATIONS:
         if name != documented.normalisation:
             yield evidence, replace(documented, normalisation=name), NORMALISATION_TEXTS[name]
-    yield evidence, replace(documented, weights=()), "advantages do not count: every response is as good"
+    yield evidence, replace(documented, weights=()), "advantages are ignored: every response has the same weight"
     every = replace(documented, every=True)
-    yield evidence, every, "every token is a target, prompts and markup too"
+    yield evidence, every, "every token is a target, including prompts and markup"
     for (moved, narrowed), text in MOVED.items():
         yield replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed)), documented, text
 
@@ -151,5 +157,5 @@ def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -
         if abs(weight - expected) > WEIGHT_LIMIT * largest
     ]
     texts = [f"document {number}'s weighs {weight:.3g}, not {expected:.3g}" for number, weight, expected in wrong]
-    fault = f"{len(wrong)} responses do not weigh what their advantages say: {', '.join(texts[:NAMED])}"
+    fault = f"{len(wrong)} responses are not weighted by their advantages: {', '.join(texts[:NAMED])}"
     return Explanation(replace(definition, weights=fit.weights), 1.0, fault, 1.0) if wrong else None

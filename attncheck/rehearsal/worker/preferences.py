@@ -167,13 +167,16 @@ def _iter_faults(
     if preference.averages_tokens:
         averaged = definition
         summed = replace(definition, normalisation="document_sums")
-        yield summed, "log-probabilities are summed over an answer's tokens, where their mean is documented"
+        yield summed, "log-probabilities are summed over an answer's tokens, but the documentation says mean"
     else:
         averaged = replace(definition, normalisation="document_tokens")
-        yield averaged, "log-probabilities are averaged over an answer's tokens, where their sum is documented"
+        yield averaged, "log-probabilities are averaged over an answer's tokens, but the documentation says sum"
     for other in dict.fromkeys((definition, averaged)):
-        yield replace(other, shift=2), "each token is to predict the one after the next: labels shifted twice"
-        yield replace(other, shift=0), "each token is to predict itself: labels are not shifted"
+        yield (
+            replace(other, shift=2),
+            "each token is trained to predict the one after the next: labels are shifted twice",
+        )
+        yield replace(other, shift=0), "each token is trained to predict itself: labels are not shifted"
     yield replace(averaged, every=True), "log-probabilities are averaged over the prompt's tokens too"
     yield from _iter_without_reference(evidence, preference, definition)
 
@@ -195,7 +198,10 @@ def _iter_without_reference(
     )
     value = sum(_soft_plus(-preference.beta * margin) for margin in margins.values()) / len(margins)
     if is_near(value, evidence.observed_loss, max(NEAR_FACTOR, loss_limit(evidence, preference))):
-        yield replace(definition, weights=weights), "no reference's log-probabilities are taken from the policy's"
+        yield (
+            replace(definition, weights=weights),
+            "the reference's log-probabilities are not subtracted from the policy's",
+        )
 
 
 def _soft_plus(number: float) -> float:
@@ -211,7 +217,8 @@ def _explain_without_ends(evidence: Evidence, preference: Preference, slack: flo
     fit = fit_gradients(reading, definition)
     if fit is None or not fit.error <= slack:
         return None
-    fault = f"the token that ends an answer does not count: the model does not learn to stop{_tell_scale(fit, slack)}"
+    fault = "the token that ends an answer is not in the loss, so the model does not learn to "
+    f"stop{_tell_scale(fit, slack)}"
     return Explanation(define_loss(evidence, preference), 1.0, fault, fit.scale)
 
 
@@ -227,9 +234,9 @@ def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -
     limit = max(NEAR_FACTOR, slack)
     alike = all(abs(chosen - rejected) <= limit * max(abs(chosen), abs(rejected)) for chosen, rejected in pairs)
     least, most = (choose(weight for pair in pairs for weight in pair) for choose in (min, max))
-    fault = f"the answers weigh {least:.3g} to {most:.3g} times what they must"
+    fault = f"the answers' weights are {least:.3g} to {most:.3g} times what they should be"
     if alike and not is_near(value, observed, limit):
-        fault = f"{OTHER_REFERENCE}: pairs weigh {least:.3g} to {most:.3g} times what they must"
+        fault = f"{OTHER_REFERENCE}: the pairs' weights are {least:.3g} to {most:.3g} times what they should be"
     return Explanation(definition, observed / value if value else 1.0, fault)
 
 

@@ -51,7 +51,7 @@ def compare_runs(first: Run, second: Run) -> CheckResult:
             violation = f"the first step is the same twice, step {number + 1} is not: {part}"
     gradients = sum(len(record.gradients) for record in first[0])
     notes = (
-        () if violation else (f"alike bit for bit: {gradients} gradients of the first step, losses of {count} steps",)
+        () if violation else (f"bitwise identical: {gradients} gradients of the first step, losses of {count} steps",)
     )
     return CheckResult("repeat", violations=(violation,) if violation else (), notes=notes)
 
@@ -69,19 +69,19 @@ def _find_difference(own: RankRecord, other: RankRecord) -> Iterator[str]:
     place = f" of rank {own.rank}" if own.rank else ""
     rows = [[call.input_ids for call in record.calls] for record in (own, other)]
     if not _are_equal(*rows):
-        yield f"other tokens go into the first step{place}: the data's order hangs on more than the seed"
+        yield f"the first step gets different tokens{place}: the data's order does not depend on the seed alone"
     weights = _list_different(own.weights, other.weights)
     if weights:
-        yield f"training starts from other weights{place}: {_name(weights, own.weights)}"
+        yield f"training starts from different weights{place}: {_name(weights, own.weights)}"
     hidden = [[call.hidden for call in record.calls if call.hidden is not None] for record in (own, other)]
     if not _are_equal(*hidden):
-        yield f"the same tokens and weights give other hidden states{place}: the forward pass is not reproducible"
+        yield f"the same tokens and weights give different hidden states{place}: the forward pass is not reproducible"
     if own.losses != other.losses:
-        yield f"the same hidden states give other losses{place}: {own.losses} and {other.losses}"
+        yield f"the same hidden states give different losses{place}: {own.losses} and {other.losses}"
     gradients = _list_different(own.gradients, other.gradients)
     if gradients:
         names = _name(gradients, own.gradients)
-        yield f"the same losses give other gradients{place}: the backward pass is not reproducible, in {names}"
+        yield f"the same losses give different gradients{place}: the backward pass is not reproducible, in {names}"
 
 
 def _are_equal(own: Sequence[Tensor], other: Sequence[Tensor]) -> bool:

@@ -26,8 +26,8 @@ def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:
         seen[number] += number >= 0 and piece.segment.words == len(words[number])
     handed = [rollout.document for rollout in evidence.rollouts[0]]
     for text, numbers in (
-        ("did not go into the model whole", [number for number in handed if not seen[number]]),
-        ("went into the model more than once", [number for number in handed if seen[number] > 1]),
+        ("were not passed to the model completely", [number for number in handed if not seen[number]]),
+        ("were passed to the model more than once", [number for number in handed if seen[number] > 1]),
     ):
         if numbers:
             yield f"{len(numbers)} of {len(handed)} rollouts of the step {text}, the first document {numbers[0]}"

@@ -22,13 +22,13 @@ def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterat
     local[places] = torch.arange(places.shape[1]).expand_as(places)
     same_rank, same_document = _equal(holder), _equal(documents)
     before = causal(length)
-    here = "its tokens do not attend to the row's parts on other ranks: attention is over each rank"
+    here = "its tokens do not attend to the row's parts on other ranks: attention covers each rank"
     yield f"{here}'s slice alone", same_rank & before & same_document
     in_slice = same_rank & (local[:, None] >= local[None, :])
     yield f"{here}'s slice alone, in the order of its tokens", in_slice & same_document
     yield f"{here}'s slice alone, and sees the documents before it in that", in_slice
     numbers = _number_documents(places, documents)
-    text = "its tokens see other ranks' documents: cu_seqlens are those of each rank's slice, not of the row"
+    text = "its tokens attend to other ranks' documents: cu_seqlens describe each rank's slice, not the row"
     yield text, _equal(numbers) & before
     for other in ORDERS:
         if other != order and (other != "zigzag" or places.shape[1] % 2 == 0):
@@ -36,7 +36,7 @@ def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterat
             text = f"attention takes the row's {ORDER_TEXTS[order]} for {other} ones"
             sees = assumed[:, None] >= assumed[None, :]
             yield text, sees & same_document
-            yield f"{text}, and documents' borders with them", sees & _equal(documents[assumed])
+            yield f"{text}, and so document borders too", sees & _equal(documents[assumed])
 
 
 def _assume_places(places: Tensor, order: Order) -> Tensor:

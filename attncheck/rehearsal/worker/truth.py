@@ -183,7 +183,7 @@ class TruthModel:
 
     def _take_hidden(self) -> Tensor:
         if self._hidden is None:
-            raise ValueError(f"{type(self.model).__name__} shows no last hidden states")
+            raise ValueError(f"{type(self.model).__name__} does not return its last hidden states")
         return self._hidden
 
     def _keep_hidden(self, decoder: Any, arguments: Any, output: Any) -> None:

@@ -135,7 +135,7 @@ def _check_sentence(tokenizer: Any, vocabulary: Vocabulary) -> None:
     for words in (_order_words(1), _order_words(7)):
         text = f"{vocabulary.write(words[:12])}\n{vocabulary.write(words[12:])}"
         if vocabulary.read(encode(tokenizer, text)) != words:
-            raise WordsNotFound(f"its tokenizer makes other tokens of words that follow one another: {text[:60]!r}")
+            raise WordsNotFound(f"its tokenizer splits consecutive words differently: {text[:60]!r}")
 
 
 def _order_words(stride: int) -> Sequence[int]:

@@ -84,7 +84,7 @@ def _format_block(block: Block, verbose: bool) -> Iterator[str]:
             title = "" if is_titled(block) else block.title
             yield from (*_head(title), *_format_blocks(block.blocks, verbose))
         elif block.brief:
-            yield from (f"{escape_line(block.brief)}; the JSON report has them.", "")
+            yield from (f"{escape_line(block.brief)}; see the JSON report.", "")
 
 
 def _head(title: str) -> Iterator[str]:

@@ -53,7 +53,7 @@ def _write_block(block: Block) -> Iterator[Markup]:
         heading = element("h3", clip(block.title)) if block.title else Markup()
         yield element("div", heading, code_block(block.text, block.title or "setting", block.language), class_="fix")
     elif isinstance(block, Curve):
-        key = "; dashed: what it must fall below; dotted: what it cannot fall below" * bool(block.levels)
+        key = "; dashed: the loss should fall below this; dotted: the lowest possible loss" * bool(block.levels)
         curve = draw_curve(block.values, block.levels, clip(block.caption, MAX_LINE))
         yield element("figure", curve, element("figcaption", clip(block.caption) + key))
     elif isinstance(block, Marks):

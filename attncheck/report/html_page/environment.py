@@ -29,7 +29,7 @@ def _make_overview(report: Report) -> Markup:
         for item in make_overview(report)
     )
     head = ("part", *(("state",) * is_judged), "what it is")
-    remark = Markup() if is_judged else element("p", "Not judged here: attncheck doctor does that.", class_="dim")
+    remark = Markup() if is_judged else element("p", "Not judged here; use attncheck doctor.", class_="dim")
     return element("div", make_table("The training stack", head, rows), remark)
 
 
@@ -39,7 +39,7 @@ def _list_needs(section: DoctorSection | None) -> Iterator[Markup]:
         yield element("p", f"Judged for {', '.join(section.needs)}.", class_="dim")
     if section is not None and section.lost:
         lines = bullet_list(clip(line) for line in section.lost)
-        yield element("div", element("p", "Could not be examined, so nothing is known of it:"), lines)
+        yield element("div", element("p", "Could not be examined:"), lines)
 
 
 def _list_machine(report: Report) -> Iterator[Markup]:

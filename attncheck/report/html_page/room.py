@@ -11,7 +11,7 @@ FINDINGS_BYTES = 150_000
 PANELS_BYTES = 200_000  # of all sections together
 ENVIRONMENT_BYTES = 40_000
 BUG_REPORT_BYTES = 60_000  # as written, escapes included
-REST = "not shown here: the JSON report (--output json=FILE) has it all"
+REST = "not shown here; the JSON report (--output json=FILE) is complete"
 
 
 def clip(text: str, limit: int = MAX_TEXT) -> str:

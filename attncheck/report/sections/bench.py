@@ -29,12 +29,10 @@ COLUMNS = (
 )
 LEGEND = (
     "± half the 95 % interval of the median, as a share of it · p10–p90 the spread of single calls · "
-    "bits: in repeated calls, always the same or which tensors vary"
+    "bits: whether repeated calls are identical, or which tensors vary"
 )
-ORDER_ONLY = "a CPU was timed: no recommendation, for neither its times nor their order hold on a GPU"
-BEYOND_MATMUL = (
-    f"{BEYOND_POSSIBLE} of matmul is no efficiency: noise, a device that sped up meanwhile, or work that was left out"
-)
+ORDER_ONLY = "no recommendation: a CPU was timed, and neither its times nor their order apply to a GPU"
+BEYOND_MATMUL = f"{BEYOND_POSSIBLE} of matmul is not a real efficiency: noise, a device that sped up, or skipped work"
 
 
 def blocks(report: Report, section: BenchSection) -> Iterator[Block]:
@@ -214,7 +212,7 @@ def describe_caveats(section: BenchSection) -> Iterator[str]:
         yield f"! did not settle in the time allowed: {', '.join(unstable)}"
     launch_bound = list(dict.fromkeys(format_name(timing) for timing in timed if timing.launch_bound))
     if launch_bound:
-        yield f"bound by launching, so that the times say more of the CPU than of the GPU: {', '.join(launch_bound)}"
+        yield f"limited by kernel launches, so the times reflect the CPU more than the GPU: {', '.join(launch_bound)}"
 
 
 def is_order_only(section: BenchSection) -> bool:

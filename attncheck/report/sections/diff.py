@@ -61,7 +61,7 @@ def describe_outcome(section: DiffSection) -> str:
     number = len(section.differences)
     differences = f"{number} facts differ" if number > 1 else "1 fact differs" if number else "nothing differs"
     if "lock" in (section.a.kind, section.b.kind):
-        return f"{differences}; a lock holds no findings, so that facts alone are compared"
+        return f"{differences}; a lock holds no findings, so only facts are compared"
     count = len(section.one_sided)
     if not count and not section.differences:
         return "nothing differs"

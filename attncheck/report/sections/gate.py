@@ -41,7 +41,7 @@ def verdict(report: Report, section: GateSection) -> str:
 def testcases(report: Report, section: GateSection) -> Iterator[TestCase]:
     """Yield a test case for each check; its findings are test cases of their own."""
     for stage in section.stages:
-        text = "its findings are tests of their own" if stage.outcome == "found" else ""
+        text = "its findings are separate tests" if stage.outcome == "found" else ""
         state = STATES.get(stage.outcome, "passed")
         yield TestCase(stage.check, "gate", state, stage.reason or stage.outcome, text, stage.outcome, stage.seconds)
 

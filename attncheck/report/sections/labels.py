@@ -22,7 +22,7 @@ def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
         if launch.reason:
             yield Paragraph(f"not known: {launch.reason}")
             continue
-        yield Paragraph(f"It means to learn {launch.targets}.")
+        yield Paragraph(f"It is meant to learn {launch.targets}.")
         rows = [(ROLE_TEXTS[count.role], str(count.learned), str(count.tokens)) for count in launch.counts]
         yield text_table("Learned tokens by role", ("role", "learned", "of"), rows)
         if launch.notes:
@@ -41,7 +41,7 @@ def verdict(report: Report, section: LabelsSection) -> str:
     wrong = sum(bool(launch.problems) for launch in section.launches)
     known = sum(not launch.reason for launch in section.launches)
     if not known:
-        return "not known which tokens are learned"
+        return "unknown which tokens are learned"
     if wrong:
         who = "it learns" if known == 1 else f"{wrong} of {known} launches learn"
         return f"{who} other tokens than intended"

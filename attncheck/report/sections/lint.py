@@ -26,7 +26,9 @@ def below(report: Report, section: LintSection) -> Iterator[Block]:
     """Yield the corrections of launches: a diff, and a command to paste; of folders how many there are."""
     if section.from_folders:
         if count := sum(bool(launch.diff) for launch in section.launches):
-            yield Paragraph(f"{count} corrected: attncheck lint FILE prints the corrected launch, JSON has all")
+            yield Paragraph(
+                f"{count} corrected: `attncheck lint FILE` prints the corrected launch, and JSON has all of them"
+            )
             details = (Code(heading, text, "diff") for heading, text in list_corrections(section))
             yield Fold("Corrected launches", tuple(details))
         return
@@ -90,7 +92,7 @@ def _describe_unread(launch: LintedLaunch) -> str:
 
 def _paste_heading(launch: LintedLaunch) -> str:
     names = ", ".join(launch.shell_variables)
-    return "to paste" + f" (the shell must set {names}, which the script leaves to it)" * bool(names)
+    return "to paste" + f" (the shell must set {names}, which the script does not set)" * bool(names)
 
 
 def _collect_severities(report: Report) -> dict[str, set[str]]:

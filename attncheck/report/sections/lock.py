@@ -36,7 +36,7 @@ def below(report: Report, section: LockSection) -> Iterator[Block]:
                 "attncheck parity --output json=parity.json",
                 f"attncheck lock --check{file} --report parity.json",
             )
-            yield Code("To measure whether it matters, and compare", "\n".join(commands), "sh")
+            yield Code("To measure whether it matters and compare", "\n".join(commands), "sh")
         yield Code("If all of it is intended, record it", f"attncheck lock{file}", "sh")
 
 

@@ -23,12 +23,12 @@ COLUMNS = (
     Column("memory", 2),
 )
 LEGEND = (
-    "predicted, not measured · from, to: where blocks, links, contention and launching leave it · of flash/n: "
+    "predicted, not measured · from, to: the range from blocks, links, contention and launches · of flash/n: "
     "iterations/s over those of a rank's own causal call / n · memory: of one GPU beyond its inputs, by the buffers"
 )
 
 
-BEYOND_FLASH = f"{BEYOND_POSSIBLE} of flash/n: a block without a mask takes less than two causal ones, or noise"
+BEYOND_FLASH = f"{BEYOND_POSSIBLE} of flash/n: noise, or a block without a mask is faster than two causal ones"
 
 
 def blocks(report: Report, section: PredictionSection) -> Iterator[Block]:

@@ -73,9 +73,9 @@ def describe_isolation(launch: RehearsedLaunch) -> Iterator[str]:
     if launch.command and isolation.text:  # it was run
         yield isolation.text
     for what, paths in (
-        ("wrote outside its folder, kept from your files", isolation.written),
-        ("removed outside its folder, kept from your files", isolation.removed),
-        ("tried to write, denied", isolation.denied),
+        ("written outside its folder, to a copy of your files", isolation.written),
+        ("removed outside its folder, from a copy of your files", isolation.removed),
+        ("denied writes", isolation.denied),
     ):
         if paths:
             more = f" and {len(paths) - MAX_PATHS} more" if len(paths) > MAX_PATHS else ""

@@ -35,11 +35,11 @@ def write_script(section: RepairSection) -> Iterator[str]:
 def describe_proof(section: RepairSection) -> Iterator[str]:
     """Yield what was shown of the repair, what was not, and what it leaves."""
     if section.proven:
-        text = "the rules, run again on the environment as it would be, no longer report"
+        text = "rules run again on the repaired environment no longer report"
         nothing_new = "" if section.remaining else ", and nothing new"
         yield f"proven: {text} {', '.join(section.proven)}{nothing_new}"
     if section.unproven:
-        yield f"to check with `attncheck doctor` afterwards: {', '.join(section.unproven)}"
+        yield f"check afterwards with `attncheck doctor`: {', '.join(section.unproven)}"
     if section.remaining:
         yield f"still reported by the rules: {', '.join(section.remaining)}"
     yield from (f"conflict: {line}" for line in section.conflicts)

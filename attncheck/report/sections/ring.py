@@ -31,7 +31,7 @@ COLUMNS = (
 )
 LEGEND = "± half the 95 % interval of the median, as a share of it · a mark in a bar is what links and device allow"
 BEYOND_FLASH = (
-    f"{BEYOND_POSSIBLE} is no efficiency: noise, ranks that share a processor, or a bound measured separately"
+    f"{BEYOND_POSSIBLE} is not a real efficiency: noise, ranks that share a processor, or a bound measured separately"
 )
 EXCHANGE_COLUMNS = (
     Column("ranks", 0, left=True),
@@ -43,7 +43,7 @@ EXCHANGE_COLUMNS = (
 )
 BANDWIDTH_NOTES = (
     "GB/s one way, as the link carries it: for the whole group nccl-tests' bus bandwidth",
-    "8 MiB by gloo, in place of 64 by NCCL: this shows that ranks can communicate, not how fast GPUs will",
+    "8 MiB by gloo instead of 64 by NCCL: this shows that ranks can communicate, but not the speed of GPUs",
 )
 LINK_NAMES = {"": "not known", "host": "host memory", "network": "network"}
 
@@ -73,7 +73,7 @@ def blocks(report: Report, section: RingSection) -> Iterator[Block]:
 def _show_timings(section: RingSection) -> Iterator[Block]:
     """Yield the device, what follows from the timings, the tables, and what limits each scheme."""
     measured_on, rates, clocks = section.measured_on, section.rates, section.rates.clocks
-    emulated = "flash-attn's kernels emulated in plain torch: the times do not hold on a GPU"
+    emulated = "flash-attn's kernels emulated in plain torch: the times do not apply to a GPU"
     parts = [f"{measured_on.ring_size} × {measured_on.name or measured_on.device}", f"torch {measured_on.torch}"]
     parts += [describe_shape(section.runs[0].case)] if section.runs else []
     yield Paragraph(" · ".join([*parts, *[emulated] * measured_on.emulated, f"{measured_on.seconds:.0f} s"]))
@@ -163,7 +163,7 @@ def _show_adapter(section: RingSection) -> Iterator[Block]:
     if section.measured_on.shimmed_names and not section.timings:
         modules = ", ".join(section.measured_on.shimmed_names)
         yield Paragraph(
-            f"ring-flash-attn was imported with {modules} put back into transformers, in the measuring process only"
+            f"ring-flash-attn was imported with {modules} restored in transformers, in the measuring process only"
         )
 
 

@@ -166,7 +166,7 @@ def describe_plan(plan: Plan) -> str:
 def describe_packing(plan: Plan) -> str:
     """Return in words how a plan keeps documents apart."""
     position_texts = {
-        "running": ", positions that run on",
+        "running": ", positions that continue across documents",
         "reset_3d": ", positions in 3-D",
         "reset_4d": ", positions in 4-D",
     }
@@ -205,7 +205,7 @@ def describe_training(result: CheckResult) -> str:
     losses = [step.loss for step in result.steps]
     speed = sorted(step.tokens_per_s for step in result.steps)[len(result.steps) // 2]
     peak = max(step.peak_memory_bytes for step in result.steps)
-    wanted = f", wanted below {result.bound:.2f}" if result.bound else ""
+    wanted = f", should be below {result.bound:.2f}" if result.bound else ""
     least = f", cannot be below {result.floor:.2f}" if result.floor else ""
     parts = [
         f"loss {losses[0]:.2f} → {losses[-1]:.2f} in {len(losses)} steps{wanted}{least}",

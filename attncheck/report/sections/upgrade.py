@@ -16,7 +16,7 @@ STAGE_WORDS = {"same": "as before", "worse": "worse", "not_run": "not run"}
 BASIS_WORDS = {
     "predicted": "predicted from tables and metadata; nothing was run",
     "read": "read in the new code; nothing was run",
-    "tried": "tried in a temporary folder; the environment is as it was",
+    "tried": "tried in a temporary folder; the environment is unchanged",
 }
 
 
@@ -63,7 +63,7 @@ def describe_package(package: ChangedPackage) -> str:
     """Return in a line how a package would move: "5.17.0 → 5.23.0 (transformers-5.23.0-py3-none-any.whl)"."""
     origin = describe_origin(package)
     if package.before == package.after:
-        return f"{package.after} is installed already"
+        return f"{package.after} is already installed"
     return f"{package.before or 'not installed'} → {package.after}" + (f" ({origin})" if origin else "")
 
 

@@ -50,7 +50,7 @@ def _compare_ring_sizes(question: Question, rows: Sequence[Prediction]) -> Itera
         best = max(bests, key=lambda row: row.tokens_per_s / row.ring_size)
         yield (
             f"most tokens/s for each GPU: rings of {best.ring_size} ({best.title}), "
-            f"{best.tokens_per_s / best.ring_size:.0f} tokens/s a GPU, where such a row fits"
+            f"{best.tokens_per_s / best.ring_size:.0f} tokens/s per GPU, if such a row fits"
         )
 
 
@@ -103,7 +103,7 @@ def _compare_memory(question: Question, rows: Sequence[Prediction], memory_bytes
     fits = "fits into" if single <= memory_bytes else "does not fit into"
     yield (
         f"one layer's attention of the row {fits} one GPU ({_gib(single)} of {_gib(memory_bytes)}, inputs included); "
-        f"over {n} it needs {_gib(shared)} a GPU; other layers and weights come on top"
+        f"over {n} it needs {_gib(shared)} a GPU; other layers and weights are extra"
     )
 
 
@@ -123,7 +123,7 @@ def _describe_stride_costs(question: Question, rows: Sequence[Prediction]) -> It
 
 def _describe_unproven(rows: Sequence[Prediction]) -> Iterator[str]:
     if any(row.scheme == ULYSSES and row.outcome == "ok" for row in rows):
-        yield f"{ULYSSES}: its schedule has been compared with no measured ring yet; the others' have, on four H200"
+        yield f"{ULYSSES}: its schedule has not yet been compared with a measured ring; the others have, on four H200"
 
 
 def _format_interval(row: Prediction) -> str:

@@ -173,8 +173,8 @@ def describe_limit(time: PassTime, ideal_ms: float) -> str:
     parts_ms = time.compute_ms + time.merge_ms + time.exposed_ms + time.slowed_ms
     losses_ms = {
         "uneven causal work": time.compute_ms - ideal_ms,
-        "exchange that computing cannot hide": time.exposed_ms,
-        "exchange that slows computing": time.slowed_ms,
+        "communication that compute cannot hide": time.exposed_ms,
+        "communication that slows compute": time.slowed_ms,
         "merging of blocks and copies": time.merge_ms,
         "launching: the host is slower than the device": time.ms - parts_ms,
     }

@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[BlockKind, ...]] = {
     LLAMA3: ("full", "shifted"),
     ULYSSES: (),
 }
-CPU_TIMES = "no scheme is recommended: a CPU was timed, and neither its times nor their order hold on a GPU"
+CPU_TIMES = "no scheme is recommended: a CPU was timed, and neither its times nor their order apply to a GPU"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def choose_schemes(names: Iterable[str]) -> tuple[str, ...]:
     requested = tuple(dict.fromkeys(names))
     for name in requested:
         if name not in SCHEMES:
-            raise BadUsage(f"--predict knows no schedule of {name}; it knows {', '.join(SCHEMES)}")
+            raise BadUsage(f"--predict has no schedule for {name}; it has {', '.join(SCHEMES)}")
     return requested or SCHEMES
 
 

@@ -74,7 +74,7 @@ def describe_bytes(raw: bytes, position: int, turn: int, world_size: int) -> str
     descriptions = {_describe_mark(mark, index, turn, world_size) for mark, index in marks}
     if len(descriptions) == 1 and all(descriptions):
         return descriptions.pop()
-    return f"bytes {raw[:4].hex()} that nobody sent"
+    return f"bytes {raw[:4].hex()} that no rank sent"
 
 
 def _describe_mark(raw: bytes, position: int, turn: int, world_size: int) -> str:

@@ -175,6 +175,6 @@ class AdapterCheck:
         ranks = range(self.context.world_size)
         shard_pieces = [piece for rank in ranks for piece in row.pieces(rank * SHARD_TOKENS, (rank + 1) * SHARD_TOKENS)]
         reference = small_models.make_eager_model(shape, DTYPE, self.device).float()
-        yield "each shard on its own", packed_row.compute_logits(reference, row, shard_pieces).detach()
+        yield "each shard in isolation", packed_row.compute_logits(reference, row, shard_pieces).detach()
         for description, model in small_models.iter_damaged_models(shape, DTYPE, self.device):
             yield description, packed_row.compute_logits(model.float(), row, row.documents()).detach()

@@ -128,7 +128,7 @@ def _join_group(rank: int, world_size: int, message: dict[str, Any], mailbox: Ma
     if kind == "cuda":
         local_rank, visible_gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
         if local_rank >= visible_gpus:
-            reason = f"a ring of {world_size} needs a GPU for each rank here; {visible_gpus} can be seen"
+            reason = f"a ring of {world_size} needs one GPU per rank; {visible_gpus} are visible"
             mailbox.post({"unanswered": reason})
             time.sleep(LINGER_SECONDS)
         torch.cuda.set_device(local_rank)

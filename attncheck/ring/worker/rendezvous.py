@@ -40,7 +40,7 @@ def rendezvous(
     missing = _wait_for_facts(store, world_size, began + seconds)
     if missing:
         ranks = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing[:8]))}"
-        raise RendezvousFailed(f"after {seconds:g} s {ranks} of {world_size} had not come")
+        raise RendezvousFailed(f"after {seconds:g} s {ranks} of {world_size} had not joined")
     all_facts = [json.loads(store.get(f"facts/{other}")) for other in range(world_size)]
     dist.init_process_group(
         "nccl" if kind == "cuda" else "gloo",

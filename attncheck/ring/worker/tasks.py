@@ -61,7 +61,7 @@ def _iter_items(context: RankContext, backends_by_name: dict[str, Backend], name
     cases = {} if names_only else _read_cases(context.message)
     for index, (backend, name) in enumerate(context.message["items"]):
         if backend not in backends_by_name:
-            raise RankFailed(f"{backend} is not known here")
+            raise RankFailed(f"{backend} is unknown here")
         context.send_if_leader({"started": index})
         yield index, name if names_only else cases[name], backends_by_name[backend]
 

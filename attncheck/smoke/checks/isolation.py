@@ -17,7 +17,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     if is_flash and plan.batch > 1:
         text = "per_device_train_batch_size = 1  # one packed row; more of them by gradient accumulation"
         single_row = replace(plan, batch=1, accumulation=plan.accumulation * plan.batch)
-        yield Change("one packed row to a batch", "setting", text, single_row)
+        yield Change("use one packed row per batch", "setting", text, single_row)
     for packing in ("cu_seqlens", "mask_4d") if is_flash else ("mask_4d",):
         if plan.packing != packing:
             yield plan_changes.propose_packing(replace(plan, packing=packing, positions="reset", use_cache=False))
@@ -29,11 +29,11 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
 
 CHECK = SmokeCheck(
     name="isolation",
-    title="packed documents do not see each other",
+    title="packed documents do not attend to each other",
     code="ATN420",
     order=20,
     applies=lambda plan: "" if plan.packed else "documents are not packed",
     worker="attncheck.smoke.worker.checks.isolation:run",
-    message=lambda result: f"packed documents see each other: {deciding_reason(result)}",
+    message=lambda result: f"packed documents attend to each other: {deciding_reason(result)}",
     changes=propose_changes,
 )

@@ -13,7 +13,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     yield from plan_changes.propose_without_cudnn(plan, result)
     if plan.use_cache:
         text = "model.config.use_cache = False"
-        yield Change("no cache while training", "setting", text, replace(plan, use_cache=False))
+        yield Change("train without the cache", "setting", text, replace(plan, use_cache=False))
     other = next(side for side in SIDES if side != plan.padding_side)
     text = f'tokenizer.padding_side = "{other}"'
     yield Change(f"padding on the {other}", "setting", text, replace(plan, padding_side=other))
@@ -22,7 +22,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
 
 CHECK = SmokeCheck(
     name="padding",
-    title="padded batches equal the unpadded",
+    title="padded batches give the same results as unpadded ones",
     code="ATN421",
     order=30,
     applies=lambda plan: "",

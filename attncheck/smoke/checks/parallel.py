@@ -37,7 +37,9 @@ def _needed_changes(plan: Plan, problems: str) -> Iterator[Change]:
     missing = MISSING_SYMBOL.search(problems)
     if missing and RING_NAMES not in plan.shims:
         shimmed = replace(plan, shims=(*plan.shims, RING_NAMES))
-        yield Change("the names that ring-flash-attn misses in transformers", "edit", format_shim(missing[1]), shimmed)
+        yield Change(
+            "restore the names that ring-flash-attn imports from transformers", "edit", format_shim(missing[1]), shimmed
+        )
     has_not_run = bool(missing)  # the ring has not run yet: what else it lacks would only show then
     if (
         (NEVER_ENTERED in problems or has_not_run)
@@ -74,7 +76,7 @@ def describe_failure(result: CheckResult) -> str:
     """Return what is wrong, in a line."""
     if result.outcome in UNMEASURED:
         return f"training across ranks ends with an error: {deciding_reason(result)}"
-    return f"training across ranks is not what one device trains: {deciding_reason(result)}"
+    return f"training across ranks differs from training on one device: {deciding_reason(result)}"
 
 
 CHECK = SmokeCheck(

@@ -23,7 +23,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
 
 CHECK = SmokeCheck(
     name="reproducible",
-    title="two runs have the same bits",
+    title="two runs are bitwise identical",
     code="ATN720",
     order=70,
     applies=lambda plan: "",

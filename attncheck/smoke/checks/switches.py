@@ -31,13 +31,13 @@ def make_check(
 CHECKS = (
     make_check(
         name="liger",
-        title="liger computes what the model does",
+        title="liger computes the same as the model",
         code="ATN341",
         order=50,
         field="liger",
         switch="liger",
         setting="use_liger_kernel=False",
-        failure="liger-kernel changes this model in another way than it should",
+        failure="liger-kernel changes this model's results",
     ),
     make_check(
         name="checkpointing",
@@ -57,6 +57,6 @@ CHECKS = (
         field="compile",
         switch="torch.compile",
         setting="torch_compile=False",
-        failure="torch.compile does not keep what this model computes",
+        failure="torch.compile changes this model's results",
     ),
 )

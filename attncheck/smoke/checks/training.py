@@ -20,7 +20,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
 
 CHECK = SmokeCheck(
     name="training",
-    title="training learns what can be learnt",
+    title="training learns as expected",
     code="ATN430",
     order=40,
     applies=lambda plan: "",

@@ -24,11 +24,11 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
 
 CHECK = SmokeCheck(
     name="what_ran",
-    title="what was requested is what runs",
+    title="the requested attention is the one used",
     code="ATN340",
     order=10,
     applies=lambda plan: "",
     worker="attncheck.smoke.worker.checks.what_ran:run",
-    message=lambda result: f"another attention runs than the one requested: {deciding_reason(result)}",
+    message=lambda result: f"a different attention from the requested one is used: {deciding_reason(result)}",
     changes=propose_changes,
 )

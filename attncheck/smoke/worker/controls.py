@@ -136,7 +136,7 @@ def _hold_to_repetition(comparison: Comparison, first: ModelRun, again: ModelRun
     for measure, difference in zip(comparison.measures, differences):
         if measure.beyond and ROUNDING_MULTIPLE * difference > measure.limit:
             warnings.append(
-                f"random in training mode: asked twice, the same batch differs by {difference:.2g} in {measure.what}"
+                f"random in training mode: two runs of the same batch differ by {difference:.2g} in {measure.what}"
             )
             measure = replace(measure, limit=ROUNDING_MULTIPLE * difference)
         measures.append(measure)
@@ -154,7 +154,7 @@ def _excuse_loss(comparison: Comparison, loss_error: float) -> Comparison:
         warnings=(
             *comparison.warnings,
             f"the logits agree and the loss is wrong: its gradient at the logits is off by {loss_error:.2g}, by its "
-            "labels or its normalisation; attention is not at fault",
+            "labels or its normalisation; attention is correct",
             *(f"{m.what}: off by {m.value:.2g}, for that reason" for m in rest),
         ),
     )
@@ -183,7 +183,8 @@ def _excuse_flips(
 ) -> Comparison:
     """Return the comparison of the logits of those documents in which no token was given to other experts."""
     alike = [index for index, count in enumerate(flips) if not count]
-    note = f"{title}: rounding chose other experts at {sum(flips)} tokens; documents with none of them were compared"
+    note = f"{title}: rounding selected different experts at {sum(flips)} tokens; only documents without "
+    "such tokens were compared"
     actual, expected = (ModelRun(tuple(run.logits[index] for index in alike), 0.0, {}) for run in runs)
     numbers = [layout.numbers[index] for index in alike]
     measures = _measure(actual, expected, numbers, limits, title) if alike else ()

@@ -82,7 +82,7 @@ def run_check(check: checks.SmokeCheck, make_testbed: Callable[[], Any]) -> Chec
     except BaseException as error:  # a model, a kernel, a compiler may raise anything
         if is_out_of_memory(error):
             return CheckResult(
-                check.name, "out_of_memory", f"{describe_exception(error)}; try --max-length or --batch smaller"
+                check.name, "out_of_memory", f"{describe_exception(error)}; try a smaller --max-length or --batch"
             )
         return CheckResult(check.name, "raised", describe_exception(error))
     finally:

@@ -77,7 +77,7 @@ class Testbed:
         attn_implementation = plan.attn_implementation if implementation is None else implementation
         is_ours = plan.precision == "fp32" != self.plan.precision  # for a check's sake, which the job does not ask for
         if is_ours and HALF_PRECISION_ONLY.search(attn_implementation):
-            raise ValueError(f"{attn_implementation} takes float16 and bfloat16 only")
+            raise ValueError(f"{attn_implementation} supports only float16 and bfloat16")
         max_tokens = max(plan.max_length, sum(DOCUMENT_LENGTHS))
         return self.quieten(
             build.build_model(
@@ -122,7 +122,7 @@ class Testbed:
             return ""  # what needs the reference reports it
         error = relative_error(again, first)
         mode = "training" if training else "evaluation"
-        return f"random in {mode} mode: the same documents asked twice differ by {error:.2g}" * (error > FP32_LIMIT)
+        return f"random in {mode} mode: two runs of the same documents differ by {error:.2g}" * (error > FP32_LIMIT)
 
     def autocast_context(self, plan: Plan | None = None) -> Any:
         """Return the context in which a plan computes: autocast if its precision is that, else none."""

@@ -51,10 +51,10 @@ def check_lock(
 
 def _describe_measured(comparison: numbers.Comparison, is_worse: bool) -> str:
     if not comparison.compared:
-        return "nothing was measured on both sides: whether this matters is not known"
+        return "nothing was measured on both sides, so the effect is unknown"
     count = f"{comparison.compared} measured number{'s' * (comparison.compared != 1)}"
     if is_worse:
-        return f"of {count}, some are worse than the lock: see their own findings"
+        return f"of {count}, some are worse than the lock; see their findings"
     return f"{count} compared, none is worse than the lock"
 
 
@@ -102,5 +102,5 @@ def check_report(report: Report, path: str, snapshot: Snapshot) -> None:
         before, now = there.get(name, packages.GONE), here.get(name, packages.GONE)
         if before != now and (before.partition("+")[0] != now.partition("+")[0] or ("+" in before and "+" in now)):
             raise BadUsage(
-                f"{path} was measured in another environment: {name} {before} there, {now} here; measure it here"
+                f"{path} was measured in another environment: {name} {before} there, {now} here; measure again here"
             )

@@ -64,7 +64,7 @@ def _compare_errors(pairs: Iterable[tuple[LockedError, LockedError]]) -> Iterato
         subject = f"{before.backend} {before.family}"
         move = Move(subject, _describe_error(before), _describe_error(now))
         if GRAVITY[now.answer] > GRAVITY[before.answer]:
-            message = f"{before.backend} on {before.family} is at {move.now}; the lock has {move.before}"
+            message = f"{before.backend} on {before.family} is at {move.now}, but {move.before}"
             evidence = (
                 f"{before.suite or 'the cases of bench'}, on {before.device}: an error beyond 1 is over its budget",
             )
@@ -91,11 +91,11 @@ def _find_refusals(
         elif before.answer == "refused":
             yield judged.harmless(f"{before.backend} {before.family}", "refused", now.answer, "no longer refused")
     for backend, families in refused.items():
-        message = f"{backend} refuses {', '.join(families)}, which the lock has it compute"
+        message = f"{backend} now refuses {', '.join(families)}"
         move = Move(backend, f"computes {', '.join(families)}", "refuses")
         yield judged.harmful(judged.BACKEND_GONE, move, Problem(message, (), (), backend))
     for backend, reason in missing.items():
-        message = f"{backend} cannot be had any more; the lock has it measured"
+        message = f"{backend} is no longer available; the lock has measurements of it"
         yield judged.harmful(
             judged.BACKEND_GONE, Move(backend, "measured", "cannot be had"), Problem(message, (reason,), (), backend)
         )
@@ -105,7 +105,7 @@ def _compare_repeats(pairs: Iterable[tuple[LockedRepeats, LockedRepeats]]) -> It
     for before, now in pairs:
         move = Move(f"{before.backend} {before.case}", before.answer, now.answer)
         if GRAVITY[now.answer] > GRAVITY[before.answer]:
-            message = f"{before.backend} is not as reproducible as the lock has it: {before.answer} became {now.answer}"
+            message = f"{before.backend} is less reproducible than in the lock: {before.answer} became {now.answer}"
             evidence = (f"{before.case}, on {before.device}",)
             yield judged.harmful(judged.BITS_VARY, move, Problem(message, evidence, (), before.backend))
         elif now.answer != before.answer:
@@ -123,10 +123,10 @@ def _compare_speeds(pairs: Iterable[tuple[LockedSpeed, LockedSpeed]]) -> Iterato
             message = f"{before.backend} takes {times:.2f} × the lock's time: {move.now}, was {move.before}"
             evidence = [f"{before.case}, {before.passes}, {before.mode}, on {before.gpu}"]
             if before.reference_ms and now.reference_ms:
-                evidence.append(f"a plain product of matrices next to it takes {slowdown:.2f} × its time of then")
+                evidence.append(f"a plain matrix product takes {slowdown:.2f} × its earlier time")
             yield judged.harmful(judged.SPEED_LOST, move, Problem(message, tuple(evidence), (), before.backend))
         elif now.median_ms - now.interval_ms > SLOWER * (before.median_ms + before.interval_ms):
-            reason = f"the whole GPU is {slowdown:.2f} × slower, its plain product of matrices too"
+            reason = f"the whole GPU is {slowdown:.2f} × slower, including a plain matrix product"
             yield judged.harmless(subject, move.before, move.now, reason)
 
 

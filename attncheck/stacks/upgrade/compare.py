@@ -41,15 +41,15 @@ def compare_snapshots(
     by an upgrade, and only what both have is called fixed.
     """
     needs = needs_of_profile(judging.profile, before) | needs_of_profile(judging.profile, after)
-    old = judge_side(make_snapshot_side(before, "what is installed"), needs)
-    new = judge_side(make_snapshot_side(after, "what would be"), needs)
+    old = judge_side(make_snapshot_side(before, "the installed environment"), needs)
+    new = judge_side(make_snapshot_side(after, "after the upgrade"), needs)
     known_keys = {make_key(finding) for finding in known}
     breaks, fixes, not_judged = [], [], []
     for finding, reason in _list_new(new, old):
         if make_key(finding) in known_keys and make_key(finding) not in _list_keys(old):
             continue
         if reason:
-            not_judged.append(f"{finding.code} of what would be ({finding.subject or finding.name}): {reason}")
+            not_judged.append(f"{finding.code} after the upgrade ({finding.subject or finding.name}): {reason}")
         else:
             breaks.append(finding)
     for finding, reason in list_one_sided(old, new):
@@ -76,7 +76,7 @@ def _drop_replaced(breaks: list[Finding], fixes: list[Finding]) -> tuple[list[Fi
             finding,
             evidence=(
                 *finding.evidence,
-                *(f"today in its place {fixed.code}: {fixed.message}" for fixed in list_replaced(finding)),
+                *(f"replaces today's {fixed.code}: {fixed.message}" for fixed in list_replaced(finding)),
             ),
         )
         for finding in breaks
@@ -91,7 +91,9 @@ def _is_same_subject(first: Finding, second: Finding) -> bool:
 
 def list_findings(snapshot: Snapshot, judging: Judging) -> tuple[Finding, ...]:
     """Return what the rules find in a snapshot."""
-    side = judge_side(make_snapshot_side(snapshot, "what is installed"), needs_of_profile(judging.profile, snapshot))
+    side = judge_side(
+        make_snapshot_side(snapshot, "the installed environment"), needs_of_profile(judging.profile, snapshot)
+    )
     return side.report.findings
 
 

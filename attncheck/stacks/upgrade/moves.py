@@ -79,8 +79,10 @@ def sort_moves(packages: tuple[RequestedPackage, ...], before: Snapshot, resolve
 
 def _explain_untried(name: str) -> str:
     if name.startswith("flash-attn"):
-        return "it is compiled for one torch, Python and machine; name the wheel's file, and it is tried"
-    return "it is gigabytes, and what is compiled here is built for the installed one; name the wheel's file to try it"
+        return "it is compiled for one torch, Python and machine; name the wheel's file to try it"
+    return (
+        "it is gigabytes large, and packages here are compiled for the installed one; name the wheel's file to try it"
+    )
 
 
 def list_torch_moves(moves: Moves, packages: tuple[RequestedPackage, ...]) -> tuple[Finding, ...]:
@@ -89,7 +91,11 @@ def list_torch_moves(moves: Moves, packages: tuple[RequestedPackage, ...]) -> tu
     if torch is None or not torch.before:
         return ()
     subject = " ".join(f"{package.name} {package.version}" for package in packages)
-    fix = Fix("hold it, and see what fits next to it", "manual", f"pip install --dry-run … torch=={torch.before}")
+    fix = Fix(
+        "keep the installed version, and see which releases fit it",
+        "manual",
+        f"pip install --dry-run … torch=={torch.before}",
+    )
     message = f"pip would move torch {torch.before} to {torch.after} for {subject}"
     problem = Problem(message, ("pip install --dry-run",), (fix,), subject)
     return (engine.make_finding_by_code(MOVES_TORCH, problem),)

@@ -43,14 +43,14 @@ def list_open_questions(
         subject = f"{package.name} {package.version}"
         if package.wheel is None:
             yield f"{subject}: {_describe_table(package)}"
-            yield f"{subject}: its own requirements, and names that went: no wheel was read (name its file, or --try)"
+            yield f"{subject}: its requirements and removed names: no wheel was read (name its file, or use --try)"
         elif basis == "predicted":
-            yield f"{subject}: {_describe_table(package)}; of its wheel the metadata was read, and not its code"
-    yield "whether it imports, computes right and trains: nothing was run (--try)"
+            yield f"{subject}: {_describe_table(package)}; only the metadata of its wheel was read, not its code"
+    yield "whether it imports, computes correctly and trains: nothing was run (use --try)"
     if not all_requirements:
-        yield "what packages outside the attention stack require: a recorded snapshot does not hold it"
+        yield "the requirements of packages outside the attention stack: not part of a recorded snapshot"
     if any(package.name == "torch" for package in packages):
-        yield "whether what is compiled against torch still loads: no table knows that, only a run"
+        yield "whether packages compiled against torch still load: only a run can tell"
 
 
 def list_unknown(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> tuple[str, ...]:
@@ -73,11 +73,11 @@ def list_unknown(before: Snapshot, packages: tuple[RequestedPackage, ...]) -> tu
 def _describe_table(package: RequestedPackage) -> str:
     end = TABLE_ENDS.get(package.name)
     if end is None:
-        what = "builds alone are tabled" if package.name in BUILDS_ALONE else "no table knows its releases"
-        return f"{what}, so that changes of its code are not judged"
+        what = "only its builds are listed" if package.name in BUILDS_ALONE else "its releases are in no table"
+        return f"{what}, so changes of its code are not judged"
     if Version(package.version) > Version(end):
-        return f"the tables end at {end}; what changed later is not known"
-    return f"the tables know the releases to {end}, and of them only what broke before"
+        return f"the tables end at {end}; later changes are unknown"
+    return f"the tables cover releases up to {end}, and only known breakages"
 
 
 def list_import_findings(known: tuple[Finding, ...], withheld: tuple[Finding, ...], changed: set[str]) -> Iterator[str]:
@@ -86,7 +86,8 @@ def list_import_findings(known: tuple[Finding, ...], withheld: tuple[Finding, ..
     for finding in known:
         text = "\n".join((finding.subject, finding.message, *finding.evidence)).lower().replace("_", "-")
         if make_key(finding) not in keys and any(name in text for name in changed):
-            yield f"whether it fixes {finding.code} ({finding.subject or finding.name}): an import or a build shows it"
+            yield f"whether it fixes {finding.code} ({finding.subject or finding.name}): only an import "
+            "or a build can tell"
 
 
 BUILD_FOR_OTHER_TORCH = "ATN923"
@@ -114,8 +115,8 @@ def list_outdated_builds(
         package = before.package(name)
         version = package.value.version if isinstance(package, Known) else ""
         subject = f"{name} {version}".strip()
-        message = f"{subject} is compiled against torch {old}, and torch {planned.torch.value.version} would be there"
-        fix = Fix(f"move it along, in a build for torch {new}", "manual", f"attncheck upgrade torch==… {name}==…")
+        message = f"{subject} is compiled against torch {old}, but torch would be {planned.torch.value.version}"
+        fix = Fix(f"upgrade it too, to a build for torch {new}", "manual", f"attncheck upgrade torch==… {name}==…")
         evidence = (f"linked against torch's libraries: {', '.join(files[:3])}",)
         yield engine.make_finding_by_code(
             BUILD_FOR_OTHER_TORCH, Problem(message, evidence, (fix,), subject, predicted=True)

@@ -48,7 +48,7 @@ def parse_request(words: Sequence[str]) -> UpgradeRequest:
             continue
         package = _parse_package(word)
         if package.name in packages:
-            raise BadUsage(f"{package.name} is named twice; one environment holds one release of it")
+            raise BadUsage(f"{package.name} is named twice; an environment holds one release")
         packages[package.name] = package
     if not packages:
         raise BadUsage(f"name what to upgrade: {EXAMPLE}")
@@ -77,9 +77,9 @@ def _locate(package: RequestedPackage, folders: Sequence[str], host_tags: frozen
     if wheel is not None:
         return RequestedPackage(package.name, wheel.version, package.specifier, wheel)
     if not package.version:
-        where = f", and no wheel in {', '.join(folders)} is one of them" if folders else ""
+        where = f", and no wheel in {', '.join(folders)} matches" if folders else ""
         raise BadUsage(
-            f"{package.name}{package.specifier} leaves the release open{where}: name one, '{package.name}==…', "
+            f"{package.name}{package.specifier} does not fix the release{where}: name one, '{package.name}==…', "
             "or a folder that has a wheel of one by --find-links"
         )
     return package
@@ -102,19 +102,17 @@ def _parse_package(word: str) -> RequestedPackage:
         requirement = Requirement(word)
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
-        raise BadUsage(f"{word!r} is no requirement ({reason}); write NAME==VERSION: {EXAMPLE}") from None
+        raise BadUsage(f"{word!r} is not a requirement ({reason}); write NAME==VERSION: {EXAMPLE}") from None
     name = canonical_name(requirement.name)
     if requirement.extras:
         extras = ",".join(sorted(requirement.extras))
-        raise BadUsage(f"{word}: what the extra [{extras}] adds is not judged; leave it out, and name the packages")
+        raise BadUsage(f"{word}: the extra [{extras}] is not judged; remove it and name its packages")
     if requirement.marker is not None:
-        raise BadUsage(
-            f"{word}: one environment is judged, which needs no marker; leave out what follows the semicolon"
-        )
+        raise BadUsage(f"{word}: markers are not needed for one environment; remove the text after the semicolon")
     if requirement.url:
         raise BadUsage(f"{word} is an address: download the wheel, and name the file")
     if not requirement.specifier:
-        raise BadUsage(f"{word}: to which release? {EXAMPLE}; a model is a folder, or a Hub name with a slash")
+        raise BadUsage(f"{word}: name the release, as in {EXAMPLE}; a model is a folder, or a Hub name with a slash")
     return RequestedPackage(name, _parse_pin(requirement.specifier), str(requirement.specifier))
 
 

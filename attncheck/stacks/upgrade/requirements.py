@@ -37,7 +37,7 @@ def list_broken_requirements(
                 continue
             subject = f"{distribution.name} {distribution.version}".strip()
             wanted = f"{name}{requirement.specifier}"
-            message = f"{subject} requires {wanted}, and {name} {_describe(planned, name)} would be there"
+            message = f"{subject} requires {wanted}, but {name} would be {_describe(planned, name)}"
             evidence = (f"Requires-Dist of {subject}",)
             yield engine.make_finding_by_code(REQUIREMENT_WOULD_BREAK, Problem(message, evidence, (), subject))
 

@@ -19,7 +19,7 @@ from attncheck.workers.execution import ExecutionTarget
 Progress = Callable[[str], None]
 BASES: dict[Basis, str] = {
     "predicted": "predicted, not run:",
-    "read": "judged with the files of the wheel, not run:",
+    "read": "judged from the wheel's files, not run:",
     "tried": "run from a temporary folder:",
 }
 
@@ -128,7 +128,7 @@ def _join(prediction: Prediction | None, outcome: TrialOutcome | None) -> _Effec
     else:
         kept = [pair for pair in breaks if pair[0] in prediction.metadata]
         refuted = tuple(
-            f"{finding.code} ({finding.subject}): predicted, and importing does not show it"
+            f"{finding.code} ({finding.subject}): predicted, but not confirmed by importing"
             for finding in predicted.breaks
             if make_key(finding) not in shown
         )

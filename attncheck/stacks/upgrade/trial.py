@@ -178,11 +178,11 @@ def _judge_lost_run(name: str, reason: str, run: Run, target: ExecutionTarget, o
     try:
         run(target)
     except Unanswered:
-        outcome.leave_out(name, f"it gives no answer without the new versions either: {reason}")
+        outcome.leave_out(name, f"it also fails without the new versions: {reason}")
         return
-    problem = Problem(f"{name} does not run any more: {reason}", (f"{name} runs without the new versions",), (), name)
+    problem = Problem(f"{name} no longer runs: {reason}", (f"{name} runs without the new versions",), (), name)
     outcome.findings.append(engine.make_finding_by_code(DOES_NOT_RUN, problem))
-    outcome.add(name, 1, f"it does not run any more: {reason}")
+    outcome.add(name, 1, f"it no longer runs: {reason}")
 
 
 def _subtract(findings: Sequence[Finding], run: Run, target: ExecutionTarget) -> list[Finding]:
@@ -199,4 +199,4 @@ def _count_grave(findings: Sequence[Finding]) -> int:
 
 def _describe_new(findings: Sequence[Finding]) -> str:
     codes = ", ".join(dict.fromkeys(finding.code for finding in findings))
-    return f"new findings: {codes}" if codes else "no finding that is not there today"
+    return f"new findings: {codes}" if codes else "no new findings"

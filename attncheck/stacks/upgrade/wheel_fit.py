@@ -61,7 +61,7 @@ def list_misfits(planned: Snapshot, packages: tuple[RequestedPackage, ...]) -> I
         if reason:
             subject = f"{package.name} {package.version}"
             name = package.wheel.file_name if package.wheel is not None else subject
-            fixes = (Fix("take the wheel that is built for this environment", "manual", _describe_host(planned)),)
+            fixes = (Fix("use the wheel that is built for this environment", "manual", _describe_host(planned)),)
             yield engine.make_finding_by_code(
                 WHEEL_DOES_NOT_FIT, Problem(f"{name} does not fit: {reason}", (), fixes, subject)
             )
@@ -72,13 +72,13 @@ def _describe_misfit(wheel: WheelFile, planned: Snapshot, host_tags: frozenset[s
     host = planned.host
     if wheel.tags.isdisjoint(host_tags) and host.platform == "linux":  # other systems' names are not spelt out here
         glibc = f", glibc {host.glibc.value}" if isinstance(host.glibc, Known) else ""
-        return f"it is for {', '.join(sorted(wheel.tags)[:3])}, and here is {host.python_abi} on {host.machine}{glibc}"
+        return f"it is for {', '.join(sorted(wheel.tags)[:3])}, but this is {host.python_abi} on {host.machine}{glibc}"
     try:
         accepted = SpecifierSet(wheel.requires_python)
     except InvalidSpecifier:
         accepted = SpecifierSet()
     if not accepted.contains(host.python_version, prereleases=True):
-        return f"it requires Python {wheel.requires_python}, and here is {host.python_version}"
+        return f"it requires Python {wheel.requires_python}, but this is {host.python_version}"
     return _describe_other_build(wheel.version, planned)
 
 
@@ -90,7 +90,7 @@ def _describe_other_build(version: str, planned: Snapshot) -> str:
     torch = planned.torch.value
     minor, cuda = torch_minor_version(torch), torch_cuda_major(torch)
     if minor and minor != built["torch"]:
-        return f"it is built for torch {built['torch']}, and torch {torch.version} would be there"
+        return f"it is built for torch {built['torch']}, but torch would be {torch.version}"
     if cuda is not None and not built["cuda"].startswith(str(cuda)):
         return f"it is built for CUDA {built['cuda']}, and torch {torch.version} is built for CUDA {cuda}"
     abi = built["abi"].lower() == "true"

@@ -93,6 +93,6 @@ def _read_metadata(archive: zipfile.ZipFile, path: str) -> bytes:
         if entry.filename.count("/") == 1 and entry.filename.endswith(".dist-info/METADATA")
     ]
     if len(entries) != 1:
-        raise BadUsage(f"{path} has no METADATA: it is no wheel")
+        raise BadUsage(f"{path} has no METADATA, so it is not a wheel")
     with archive.open(entries[0]) as stream:  # no more than the limit, whatever the archive promises
         return stream.read(METADATA_LIMIT)

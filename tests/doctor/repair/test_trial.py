@@ -49,7 +49,7 @@ def put_uv_on_path(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -
     [
         (WOULD_INSTALL, True, "uv resolves it: -transformers==5.17.0, +transformers==5.1.0; torch stays"),
         (WOULD_INSTALL, False, "uv resolves it: -transformers==5.17.0, +transformers==5.1.0"),
-        ("Resolved 3 packages\nWould make no changes\n", True, "uv resolves it: nothing would change"),
+        ("Resolved 3 packages\nWould make no changes\n", True, "uv: nothing would change"),
         (NO_SOLUTION, True, "uv: No solution found when resolving dependencies: Because there is no version of x==9"),
         ("", True, ""),
     ],

@@ -154,10 +154,10 @@ PROBLEM_CASES = [  # version, settings, consequence, a fragment of the message, 
     ("0.19.0", NAMED + "batch_flattening: true\n", "refuses", "batch_flattening with sample", NAMED),
     ("0.19.0", "attn_implementation: sdpa\nbatch_flattening: true\n", "refuses", "batch_flattening with sdpa", NAMED),
     ("0.19.0", "attn_implementation: sdpa\ncontext_parallel_size: 2\n", "refuses", "with sdpa: the ring", RING),
-    ("0.16.1", RING, "refuses", "asks for flash_attention: true", BOOLEAN_PACKING + "context_parallel_size: 2\n"),
+    ("0.16.1", RING, "refuses", "requires flash_attention: true", BOOLEAN_PACKING + "context_parallel_size: 2\n"),
     ("0.19.0", RING.replace("\ncontext", "\nmicro_batch_size: 2\ncontext"), "refuses", "one packed row", RING),
     ("0.19.0", RING + "ring_attn_func: batch_zigzag\n", "refuses", "batch_zigzag", LLAMA3),
-    ("0.19.0", RING + "ring_attn_func: batch_ring\n", "wrong", "knows no borders", RING),
+    ("0.19.0", RING + "ring_attn_func: batch_ring\n", "wrong", "ignores document borders", RING),
     ("0.19.0", LIGER + "tensor_parallel_size: 2\n", "refuses", "liger_rms_norm with", LIGER),
     ("0.19.0", "liger_rope: true\n", "ignores", "no effect without", LIGER),
     ("0.19.0", CUT_ON + "bf16: false\n", "refuses", "without bf16", CUT_ON),
@@ -210,7 +210,7 @@ GRPO_LIGER = "rl: grpo\ntrl: {use_liger_loss: true}\nflash_attention: true\nsequ
         (OLD_RING, "one packed row", "0.8.1", ""),
         (UNPACKED_RING, "one packed row", "0.8.1", "0.9.0"),
         (OLD_RING + "ring_attn_func: batch_zigzag\n", "batch_zigzag", "0.9.0", ""),
-        (OLD_RING + "ring_attn_func: batch_ring\n", "knows no borders", "0.9.0", ""),
+        (OLD_RING + "ring_attn_func: batch_ring\n", "ignores document borders", "0.9.0", ""),
         (UNPACKED_RING, "2 times too small", "0.9.0", "0.10.0"),
         (LIGER + "tensor_parallel_size: 2\n", "liger_rms_norm with", "0.12.0", ""),
         (CUT_ON + "bf16: false\n", "without bf16", "", ""),
@@ -256,7 +256,7 @@ def test_flash_attention_4_takes_the_place_where_it_is_installed() -> None:
     assert FRAMEWORK.read(launch, "0.16.1", with_four).plan.attn_implementation == "flash_attention_2"
     assert find_problem(FRAMEWORK.read(launch, "0.15.0", with_four), "replaces", "FlashAttention 4") is None
     ringed = FRAMEWORK.read(parse_launch(CONFIG + RING, "yaml"), "0.19.0", with_four)
-    assert ringed.plan.attn_implementation == "flash_attention_2", "the ring is in flash_attention_2 alone"
+    assert ringed.plan.attn_implementation == "flash_attention_2", "only flash_attention_2 has the ring"
 
 
 def test_recurrent_layers_are_patched_in_three_families() -> None:
@@ -399,7 +399,7 @@ def validate_configs(version: str, texts: list[str]) -> list[tuple[str, str]]:
 def test_axolotls_own_schema_agrees(version: str) -> None:
     """The schema refuses what we say it refuses, takes valid settings, and takes the corrected text."""
     cases = [row for row in PROBLEM_CASES if row[0] == "0.19.0" and row[2] in ("refuses", "wrong")]
-    skipped = ("Liger", "liger_rms_norm", "without bf16", "chunked", "adamw_8bit", "knows no borders")
+    skipped = ("Liger", "liger_rms_norm", "without bf16", "chunked", "adamw_8bit", "ignores document borders")
     cases = [row for row in cases if not any(word in row[3] for word in skipped)]
     wrong = [complete_config(row[1]) for row in cases]
     fixed = [rewrite_config(row[1], version, dict(_fixing_sets(row, version))) for row in cases]

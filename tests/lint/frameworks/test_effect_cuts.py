@@ -302,7 +302,7 @@ def test_a_script_of_ones_own_keeps_its_inputs_and_loses_its_effects() -> None:
 
 
 def test_settings_from_a_shells_variable_are_cut_too() -> None:
-    """What is put together from several places cannot be edited there: the command itself is."""
+    """What is assembled from several places cannot be edited there: the command itself is."""
     text = 'ARGS="--push_to_hub --log_file /precious"\nMORE="$ARGS --clean"\n' + SCRIPT.format(options="$MORE")
     assert (
         cut_wholly(text)[2].rstrip().endswith(f"--output_dir {STAGE}/job/output --log_file {STAGE}/job/output/log_file")
@@ -368,5 +368,7 @@ def test_tables_of_a_file_are_cut_inside(text: str) -> None:
 def test_a_key_that_cannot_be_taken_out_is_no_rehearsal() -> None:
     """An alias represents a table somewhere else: what it sets is not left to chance."""
     for text in ("base: &base\n  hub_model_id: mine\nother:\n  <<: *base\n", "a: &x mine\nhub_token: *x\n"):
-        with pytest.raises(Unanswered, match=r"hub_(model_id|token) may write or send, and cannot be taken out"):
+        with pytest.raises(
+            Unanswered, match=r"hub_(model_id|token) may write files or send data, and cannot be removed"
+        ):
             cut_wholly(f"{launches.AXOLOTL}{text}", "yaml")

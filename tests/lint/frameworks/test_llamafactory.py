@@ -123,19 +123,19 @@ NO_FLASH = without_packages(FLASH, "flash-attn")
         ("flash_attn: fa3", FLASH, "fa3 raises", "0.9.4", ""),
         ("flash_attn: fa2", NO_FLASH, "without flash-attn", "", ""),
         ("", with_model(FLASH, model_type="gpt_oss"), "load_and_register_kernel", "0.9.4", ""),
-        ("packing: true", FLASH, "gives a mask of ones", "", ""),
+        ("packing: true", FLASH, "uses a mask of ones", "", ""),
         # Positions alongside the mask of ones, which flash attention reads, came with 0.9.3.
-        ("packing: true\nflash_attn: fa2\nper_device_train_batch_size: 1", FLASH, "gives a mask of ones", "", "0.9.3"),
+        ("packing: true\nflash_attn: fa2\nper_device_train_batch_size: 1", FLASH, "uses a mask of ones", "", "0.9.3"),
         ("stage: pt", FLASH, "stage pt joins texts", "", ""),
         ("stage: dpo\nneat_packing: true", FLASH, "neat_packing in stage dpo", "", ""),
         (f"{NEAT}fa2\nper_device_train_batch_size: 4", FLASH, "with 4 rows", "0.9.5", ""),
         (f"{NEAT}fa2", with_model(FLASH, model_type="gemma4"), "is refused for gemma4", "0.9.5", ""),
-        (f"{NEAT}fa2", make_snapshot("4.53.3"), "mixes documents up", "", "0.9.4"),
+        (f"{NEAT}fa2", make_snapshot("4.53.3"), "mixes documents", "", "0.9.4"),
         (f"{NEAT}sdpa", make_snapshot("4.53.3"), "raises ValueError", "0.9.4", "0.9.5"),
         (f"{NEAT}sdpa", FLASH, "a dense mask", "", ""),
         ("enable_liger_kernel: true", with_model(FLASH, model_type="gpt2"), "does nothing for gpt2", "0.9.5", ""),
         ("pure_bf16: true\ndeepspeed: z3.json", FLASH, "with DeepSpeed ZeRO-3", "", ""),
-        ("do_train: false", FLASH, "nothing is trained", "", ""),
+        ("do_train: false", FLASH, "but not trained", "", ""),
     ],
 )
 def test_problems_hold_in_their_releases_alone(

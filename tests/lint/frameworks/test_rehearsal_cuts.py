@@ -168,8 +168,8 @@ def test_trl_dpo_keeps_its_loss_and_takes_our_pairs() -> None:
     [
         ("--loss_type sigmoid sft", "the loss sigmoid . sft is not rehearsed"),
         ("--loss_type discopop", "the loss discopop is not rehearsed"),
-        ("--ld_alpha 0.5", "ld_alpha makes another loss"),
-        ("--use_weighting", "use_weighting makes another loss"),
+        ("--ld_alpha 0.5", "ld_alpha changes the preference loss"),
+        ("--use_weighting", "use_weighting changes the preference loss"),
         ("--f_divergence_type js_divergence", "f_divergence_type js_divergence is not rehearsed"),
         ("--beta 0", "has no gradient"),
     ],
@@ -292,7 +292,7 @@ def test_openrlhf_dpo_takes_pairs_and_the_model_as_reference() -> None:
     text = OPENRLHF_DPO.replace("--data.apply_chat_template", "--model.ipo_enable")
     cut, _ = cut_text(text)
     assert cut.form == "preference_text" and cut.objective.preference == Preference("ipo_of_sums", 0.1)
-    with pytest.raises(cutting.NothingToRehearse, match=r"nll_loss_coef 0.2 adds another loss"):
+    with pytest.raises(cutting.NothingToRehearse, match=r"nll_loss_coef 0.2 adds a second loss"):
         cut_text(text.replace("--model.beta", "--model.nll_loss_coef 0.2 --model.beta"))
 
 
@@ -305,7 +305,7 @@ def test_llamafactory_dpo_reads_a_ranking() -> None:
     for text in ("pref_loss: simpo\n", "pref_loss: orpo\n"):
         with pytest.raises(cutting.NothingToRehearse, match=r"the loss \w+ is not rehearsed"):
             cut_text(LLAMAFACTORY_DPO.replace("pref_loss: sigmoid\n", text), "yaml")
-    with pytest.raises(cutting.NothingToRehearse, match=r"pref_ftx 0.1 makes another loss"):
+    with pytest.raises(cutting.NothingToRehearse, match=r"pref_ftx 0.1 changes the preference loss"):
         cut_text(f"{LLAMAFACTORY_DPO}pref_ftx: 0.1\n", "yaml")
 
 
@@ -339,7 +339,7 @@ def test_verls_first_trainer_is_cut_in_its_own_keys() -> None:
     assert "data.train_batch_size=4 " in launch.command and "trainer.device=cpu" in launch.command
     cut, launch = cut_text(OLD_VERL.replace("use_rem", "data.multiturn.enable=true use_rem"), verl="0.4.1")
     assert cut.form == "messages" and "data.prompt_key=question" in launch.command
-    with pytest.raises(cutting.NothingToRehearse, match=r"verl 0.3.0 is not rehearsed: 0.4.0 and later are"):
+    with pytest.raises(cutting.NothingToRehearse, match=r"verl 0.3.0 is not rehearsed; 0.4.0 and later are"):
         cut_text(OLD_VERL, verl="0.3.0")
 
 
@@ -370,7 +370,7 @@ def test_rows_over_more_ranks_than_there_are_processes_are_over_fewer() -> None:
     """The ring is as large as the machine's processes allow, and what was made of it is said."""
     cut, launch = cut_text(f"{OPENRLHF.rstrip()} --ds.ring_attn_size 8 --ds.packing_samples\n")
     assert "--ds.ring_attn_size 2" in launch.command and cut.ring_size == 2
-    assert "rows over 8 ranks: 2 processes start here, and a row is over 2" in cut.remarks
+    assert "rows over 8 ranks: 2 processes start here, and a row spans 2" in cut.remarks
     assert "--train.batch_size 4 " in launch.command  # of 2 rows each, 2 batches, on ranks that share them
 
 
@@ -391,7 +391,7 @@ def test_verls_actor_alone_is_updated() -> None:
         assert text in launch.command, text
     assert cut.driver == "verl" and cut.environ["ATTNCHECK_DRIVER"] == "verl" and cut.emulates_flash_attn
     assert cut.environ["ATTNCHECK_DOCUMENTS"] == f"{STAGE}/documents.json"
-    assert "no Ray" in cut.remarks[0] and "KL term" in cut.remarks[1] and len(cut.remarks) == 5
+    assert "reward or Ray" in cut.remarks[0] and "KL term" in cut.remarks[1] and len(cut.remarks) == 5
 
 
 @pytest.mark.parametrize(
@@ -449,7 +449,7 @@ def test_openrlhfs_actor_runs_without_ray() -> None:
     cut, _ = cut_text(f"{OPENRLHF_PPO[:-1]} --actor.policy_loss_type gspo --rollout.temperature 0.6")
     assert cut.objective.normalisations == ("document_tokens",)
     assert cut.objective.policy == PolicyGradient(temperature=0.6)
-    with pytest.raises(cutting.NothingToRehearse, match="loss_agg_mode seq-mean is not OpenRLHF's: token-mean"):
+    with pytest.raises(cutting.NothingToRehearse, match="loss_agg_mode seq-mean is not one of OpenRLHF's: token-mean"):
         cut_text(f"{OPENRLHF_PPO[:-1]} --actor.loss_agg_mode seq-mean")
 
 
@@ -504,7 +504,7 @@ def test_real_data_are_read_as_the_launch_reads_them(named: str, laid: str) -> N
 )
 def test_other_launches_are_not_rehearsed_on_their_data(text: str, kind: Kind) -> None:
     """Where nobody has read how a framework's own data are cut, it is said by name."""
-    with pytest.raises(cutting.NothingToRehearse, match=r"\w+'s \w+ is rehearsed with made-up documents alone"):
+    with pytest.raises(cutting.NothingToRehearse, match=r"\w+'s \w+ is rehearsed only with synthetic documents"):
         cut_text(text, kind, real_data=True)
 
 

@@ -84,7 +84,7 @@ def test_what_only_the_script_knows_is_left_out(
 
 @pytest.mark.parametrize("text", [f"{TRL} --config $CONFIG\n", f"{TRL} --config $(find . -name x.yaml)\n"])
 def test_a_configuration_that_only_the_script_knows_is_needed(text: str) -> None:
-    with pytest.raises(Unanswered, match=r"needs \$.*, which only its script knows"):
+    with pytest.raises(Unanswered, match=r"needs \$.*, which only its script sets"):
         cut_text(text)
 
 

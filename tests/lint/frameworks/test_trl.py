@@ -213,27 +213,27 @@ FLASH = f"{SFT_COMMAND} --packing --attn_implementation flash_attention_2"
     ("text", "snapshot", "part", "since", "until"),
     [
         (f"{SFT_COMMAND} --packing --packing_strategy wrapped", h200(), "packing_strategy wrapped", "0.19.1", ""),
-        (f"{SFT_COMMAND} --packing", h200(), "joins documents into rows", "", "0.19.1"),
+        (f"{SFT_COMMAND} --packing", h200(), "joins documents without borders", "", "0.19.1"),
         (f"{SFT_COMMAND} --packing --packing_strategy bfd-requeue", h200(), "a mask of ones", "0.29.1", "1.0.0"),
         (f"{SFT_COMMAND} --padding_free", h200(), "packs without positions", "0.19.1", "0.23.1"),
         (f"{SFT_COMMAND} --padding_free", OLD, "packs without positions", "0.16.1", "0.23.1"),
         (f"{SFT_COMMAND} --packing", h200(), "no longer warns", "1.16.0", ""),
         (f"{SFT_COMMAND} --packing", h200(), "a dense mask", "0.23.1", ""),
-        (f"{SFT_COMMAND} --padding_free", h200(), "takes no max_length", "1.0.0", ""),
+        (f"{SFT_COMMAND} --padding_free", h200(), "does not allow max_length", "1.0.0", ""),
         (f"{SFT_COMMAND} --packing --max_length none", h200(), "with max_length none", "0.16.1", ""),
         (f"{SFT_COMMAND} --packing", PICTURES, "vision-language models", "0.22.2", "1.10.0"),
         ("accelerate launch sft_vlm.py --model_name_or_path a/b --packing", h200(), "vision datasets", "1.10.0", ""),
         (f"{CP_COMMAND}sft.py --model_name_or_path a/b --packing", h200(), "ranks: ValueError", "1.11.0", ""),
         (f"{CP_COMMAND}sft.py --model_name_or_path a/b --packing", h200(), "the mask is dropped", "0.19.1", "1.11.0"),
-        ("trl dpo --model_name_or_path a/b --padding_free", h200(), "does nothing in DPO", "0.29.1", ""),
+        ("trl dpo --model_name_or_path a/b --padding_free", h200(), "has no effect in DPO", "0.29.1", ""),
         ("python trl/scripts/sft.py --model_name_or_path a/b", h200x2(), "nn.DataParallel", "1.15.0", ""),
         (f"{GRPO_COMMAND} --num_generations 1", h200(), "at least 2", "0.15.2", ""),
         (f"{GRPO_COMMAND} --num_generations 4", h200(), "1 steps = 6 is not a multiple", "0.15.2", ""),
         (f"{GRPO_COMMAND} --num_generations 4 --gradient_accumulation_steps 2", h200(), "is not a multiple", "0.15.2",
          "0.17.0"),
         (f"{GRPO_COMMAND} --num_generations 4".replace("grpo", "rloo"), h200(), "is not a multiple", "0.22.2", ""),
-        (FLASH, HYBRID, "by position_ids alone", "0.19.1", "1.16.0"),
-        (f"{SFT_COMMAND} --use_liger_kernel", h200(), "patches layers only", "1.15.0", ""),
+        (FLASH, HYBRID, "by position_ids only", "0.19.1", "1.16.0"),
+        (f"{SFT_COMMAND} --use_liger_kernel", h200(), "patches only layers", "1.15.0", ""),
     ],
 )  # fmt: skip
 def test_problems_hold_in_their_releases_alone(
@@ -490,7 +490,7 @@ def test_names_of_configurations_that_moved(trainer: str, version: str, known: s
 
 def test_a_configuration_that_is_gone_is_read_by_the_nearest_release() -> None:
     job = read_job(f"python examples/scripts/ppo/ppo.py --num_ppo_epochs 1 {RECIPE}")
-    assert "trl 1.16.0 has no PPOConfig: its names are those of 1.12.0, the nearest with it" in job.remarks
+    assert "trl 1.16.0 has no PPOConfig: using the names of 1.12.0, the nearest release that has it" in job.remarks
     assert "num_ppo_epochs" not in {unknown.name.lstrip("-") for unknown in job.unknown_settings}
     assert not any(unknown.proof for unknown in job.unknown_settings)
 

@@ -375,7 +375,7 @@ def test_switches_that_do_nothing() -> None:
         (f"{ACTOR}.ppo_micro_batch_size_per_gpu=4", "", "are both unset"),
         ("parallel_size=2", "parallel_size=3", "does not divide 8 GPUs"),
         (f"{ACTOR}.ppo_micro_batch_size_per_gpu=4",
-         f"{ACTOR}.use_dynamic_bsz=True {ACTOR}.ppo_max_token_len_per_gpu=512", "holds no row of 1024"),
+         f"{ACTOR}.use_dynamic_bsz=True {ACTOR}.ppo_max_token_len_per_gpu=512", "is too small for a row of 1024"),
         ("trainer.nnodes=1", f"trainer.nnodes=1 model_engine=megatron {ACTOR}.megatron.tensor_model_parallel_size=3",
          "do not divide by tensor"),
     ],
@@ -401,7 +401,7 @@ DISABLED = "trainer.use_legacy_worker_impl=disable"
     ("text", "part", "since", "until"),
     [
         (f"{VALID} +{MODEL}.override_config.attn_implementation=sdpa", "whatever", "", "0.6.1"),
-        (f"{VALID} +{MODEL}.override_config.model_config.attn_implementation=sdpa", "is not read: verl takes", "0.6.1",
+        (f"{VALID} +{MODEL}.override_config.model_config.attn_implementation=sdpa", "is ignored: verl reads", "0.6.1",
          ""),
         (f"{GAE} +critic.model.override_config.attn_implementation=sdpa", "the critic (", "", ""),
         (f"{PADDED} {ACTOR}.{ULYSSES_SIZE}=2", "Ulysses over 2 ranks needs", "", ""),
@@ -414,8 +414,8 @@ DISABLED = "trainer.use_legacy_worker_impl=disable"
         (f"{GAE} critic.{ULYSSES_SIZE}=2 critic.model.use_remove_padding=False", "needs critic.model", "", "0.8.0"),
         (f"{VALID} {ACTOR}.fsdp_config.{ULYSSES_SIZE}=4 {ACTOR}.use_kl_loss=True", "the reference policy stays",
          "0.8.0", ""),
-        (f"{VALID} {ACTOR}.use_prefix_grouper=True", "shares no prefix", "0.8.0", ""),
-        (f"{MEGATRON} {ACTOR}.use_prefix_grouper=True", "shares no prefix", "0.9.1", "0.9.1"),
+        (f"{VALID} {ACTOR}.use_prefix_grouper=True", "has no effect", "0.8.0", ""),
+        (f"{MEGATRON} {ACTOR}.use_prefix_grouper=True", "has no effect", "0.9.1", "0.9.1"),
         (f"{VALID} {ACTOR}.fsdp_config.full_determinism=True", "never read it", "0.7.0", "0.8.0"),
         (VALID.replace(f"{ACTOR}.ppo_micro_batch_size_per_gpu=4", ""), "are both unset", "", ""),
         (VALID.replace("train_batch_size=64", "train_batch_size=16"), "is less than", "0.3.0.post1", ""),
@@ -429,7 +429,8 @@ DISABLED = "trainer.use_legacy_worker_impl=disable"
         (f"{VALID} {DISABLED}".replace("gpu=4", "gpu=3"), "do not divide into micro batches", "0.7.1", ""),
         (GAE.replace("critic.ppo_mini_batch_size=32", "critic.ppo_mini_batch_size=1"), "critic.ppo_mini_batch_size=1",
          "0.4.0", ""),
-        (f"{VALID} {ACTOR}.use_dynamic_bsz=True {ACTOR}.ppo_max_token_len_per_gpu=512", "holds no row of 1024", "", ""),
+        (f"{VALID} {ACTOR}.use_dynamic_bsz=True "
+        f"{ACTOR}.ppo_max_token_len_per_gpu=512", "is too small for a row of 1024", "", ""),
         (f"{MEGATRON} {ACTOR}.megatron.tensor_model_parallel_size=3", "do not divide by tensor", "0.4.0", ""),
         (f"{MEGATRON} {ACTOR}.megatron.tensor_model_parallel_size=3 {ACTOR}.use_dynamic_bsz=True",
          "do not divide by tensor", "0.4.0", "0.6.0"),
@@ -438,7 +439,7 @@ DISABLED = "trainer.use_legacy_worker_impl=disable"
         (f"{OLD_SFT} {SFT_BATCH}".replace("=64", "=61"), "not a whole number", "", "0.7.1"),
         (f"{SFT} {SFT_BATCH}".replace("=64", "=4"), "not a whole number", "", ""),
         (f"{OLD_SFT} {SFT_BATCH}".replace("gpu=4", "gpu=3"), "do not divide into", "", "0.7.1"),
-        (f"{OLD_SFT} {SFT_BATCH} use_remove_padding=True", "does nothing without", "", "0.7.1"),
+        (f"{OLD_SFT} {SFT_BATCH} use_remove_padding=True", "has no effect unless", "", "0.7.1"),
     ],
 )  # fmt: skip
 def test_objections_hold_in_their_releases_alone(text: str, part: str, since: str, until: str) -> None:

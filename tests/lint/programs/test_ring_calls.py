@@ -62,12 +62,12 @@ def test_a_program_that_leaves_nothing_out_is_silent(tmp_path: Path, program: st
 @pytest.mark.parametrize(
     ("program", "word", "replacement", "message"),
     [
-        (RING, "from data import collate", "collate = list", "a length that divides"),
+        (RING, "from data import collate", "collate = list", "use a length that is divisible"),
         (RING, 'update_ring_flash_attn_params(batch["cu_seqlens"], group)', "pass", "KeyError: 'cu_seqlens_q'"),
         (USP, "AttnType.FA", "AttnType.TORCH_MATH", "Not implemented backward"),
-        (USP, "set_seq_parallel_pg(2, 2, rank, 4)", "pass", "take all ranks as their group"),
-        (USP, "length = length // 8 * 8", "pass", "a length that divides"),
-        (ULYSSES, "position_ids=positions", "", "asks for position_ids"),
+        (USP, "set_seq_parallel_pg(2, 2, rank, 4)", "pass", "use all ranks as their group"),
+        (USP, "length = length // 8 * 8", "pass", "use a length that is divisible"),
+        (ULYSSES, "position_ids=positions", "", "needs position_ids"),
     ],
 )
 def test_what_is_left_out_is_said(tmp_path: Path, program: str, word: str, replacement: str, message: str) -> None:
@@ -91,7 +91,7 @@ def test_the_program_of_a_launch_is_judged(tmp_path: Path) -> None:
     write_tree(tmp_path, {"train.py": dedent(RING).replace("from data import collate", "collate = list")})
     source = Source(str(tmp_path / "run.sh"), "torchrun --nproc_per_node 4 train.py\n", "shell")
     report = run.run(s.h200(), run.Request((source,)), read_model, read_no_file)
-    assert "a length that divides" in messages(report)
+    assert "to a divisible length" in messages(report)
 
 
 @pytest.mark.parametrize("text", ["import ring_flash_attn\n" + "(" * 300, "ring_flash_attn = 1\n"])

@@ -1,6 +1,6 @@
 """A training loop as users write them, with one fault in it if PLANTED_FAULT names one.
 
-Documents are padded, or packed with a mask or with positions that begin again; the loss is the mean over the target
+Documents are padded, or packed with a mask or with positions that restart; the loss is the mean over the target
 tokens of the step, over its batches and ranks.
 """
 

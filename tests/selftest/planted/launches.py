@@ -106,7 +106,7 @@ FAULTS = (
     make_fault("launch-ring-inactive", "ATN570", "a ring under flash_attention_3, which it is not hooked into",
           "OpenRLHF's check of the name lets it pass",
           with_options("--ds.packing_samples", "--ds.ring_attn_size 2", "--ds.attn_implementation flash_attention_3"),
-          "its own part only"),
+          "only to its own part"),
     make_fault("launch-head-stride", "ATN572", "a head stride of 3 for 32 key/value heads",
           "the help says number of heads",
           with_options("--ds.packing_samples", "--ds.ring_attn_size 2", "--ds.ring_attn_head_stride 3"),

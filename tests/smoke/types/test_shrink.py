@@ -34,6 +34,6 @@ def test_two_hybrid_layers_are_kept_as_they_share_weights() -> None:
 def test_what_cannot_be_cut_is_one_clear_line() -> None:
     import torch
 
-    for model_type, reason in (("blt", "no decoder's sizes"), ("xlnet", "no sequence length limit")):
+    for model_type, reason in (("blt", "no decoder sizes"), ("xlnet", "no sequence length limit")):
         with pytest.raises(Unbuildable, match=reason):
             build_model(source(model_type), "eager", torch.float32, "cpu", 200, 0, False)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NOT_ASKED = "this lane was not requested"
 LANE_CALLS = {"import": "imports", "device": "device"}  # what each lane calls; the static call is always made
-_LOST_CHILD = "the process that was queried"  # as the import lane words the end of a child that died or hung
+_LOST_CHILD = "the probing process"  # as the import lane words the end of a child that died or hung
 
 
 def join_lanes(static: dict[str, Any], answers: Mapping[str, object]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _join_kernels(document: dict[str, Any], answers: dict[str, Any]) -> None:
         device["kernel"] = merged["devices"].get(index, {"unreadable": "no kernel was run on it"})
     for link in document["topology"].get("known", {}).get("links", ()):
         pair = "{}-{}".format(*sorted((link["first"], link["second"])))
-        link["peer_access"] = merged["peers"].get(pair, {"unreadable": "torch was not asked"})
+        link["peer_access"] = merged["peers"].get(pair, {"unreadable": "torch was not queried"})
 
 
 def _join_model(document: dict[str, Any], answer: object) -> None:

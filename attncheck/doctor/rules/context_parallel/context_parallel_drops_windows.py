@@ -33,14 +33,14 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=(f"{windowed_layers} of {len(model.layer_types)} layers have a window or a chunk",),
         fixes=(
             _disable_context_parallel(snapshot),
-            install_packages(snapshot, f"accelerate>={refuses_since}", title="an accelerate that refuses instead"),
+            install_packages(snapshot, f"accelerate>={refuses_since}", title="install an accelerate that refuses this"),
         ),
         subject=model.model_type,
     )
 
 
 def _disable_context_parallel(snapshot: Snapshot) -> Fix:
-    title = "do without context parallelism"
+    title = "train without context parallelism"
     if isinstance(snapshot.job, Known):
         return Fix(title, "setting", "", "unsafe", sets={"ring_size": "1"})
     return Fix(title, "setting", "parallelism_config_cp_size: 1  # in accelerate's configuration")

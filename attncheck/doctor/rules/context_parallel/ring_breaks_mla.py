@@ -30,7 +30,9 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=f"ring attention fails on {model.model_type}: keys have head size {sizes[0]}, values {sizes[1]}",
-        evidence=(f"transformers {need(version, 'transformers')} pads values in the function that the ring replaces",),
+        evidence=(
+            f"transformers {need(version, 'transformers')} pads values in the function that ring attention replaces",
+        ),
         fixes=(disable_ring_attention(snapshot),),
         subject=model.model_type,
         predicted=True,

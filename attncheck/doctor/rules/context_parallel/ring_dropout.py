@@ -20,7 +20,7 @@ def check(snapshot: Snapshot) -> Problems:
     if model is None or not dropout or not snapshot.has("ring-flash-attn") or is_ring_ruled_out(model):
         return
     yield Problem(
-        message=f"ring attention is wrong with attention_dropout {dropout:g} of {model.model_type}",
+        message=f"ring attention is wrong with {model.model_type}'s attention_dropout {dropout:g}",
         evidence=("ring-flash-attn does not support dropout and does not refuse it",),
         fixes=(Fix("train without attention dropout", "setting", "attention_dropout=0.0"),),
         subject=model.model_type,

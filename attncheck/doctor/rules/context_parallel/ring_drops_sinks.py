@@ -22,7 +22,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=f"ring attention drops the attention sinks of {model.model_type}",
-        evidence=("ring-flash-attn's adapter takes s_aux and does nothing with it",),
+        evidence=("ring-flash-attn's adapter accepts s_aux and ignores it",),
         fixes=(disable_ring_attention(snapshot),),
         subject=model.model_type,
     )

@@ -19,7 +19,7 @@ from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value
 
 MESSAGES = {
     "float16": ("ring attention gives float16 queries gradients of bfloat16's precision", "dq.to(torch.bfloat16)"),
-    "float32": ("ring attention takes float16 and bfloat16 only", "flash-attn's kernels refuse float32"),
+    "float32": ("ring attention supports float16 and bfloat16 only", "flash-attn's kernels refuse float32"),
 }
 
 

@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     window = model.sliding_window.value
     yield Problem(
         message=f"ring attention ignores the window of {window} in {windowed_layers} layers of {model.model_type}",
-        evidence=("the adapter applies it only where one rank's shard is longer, and then one token too wide",),
+        evidence=("the adapter applies it only if one rank's shard is longer, and then one token too wide",),
         fixes=(disable_ring_attention(snapshot),),
         subject=model.model_type,
     )

@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=tuple(f"{tower.name}: {tower.num_heads} heads of {tower.head_dim}" for tower in model.towers),
         fixes=(
             Fix(
-                "give the towers sdpa",
+                "use sdpa for the towers",
                 "setting",
                 f'attn_implementation={{"text_config": "flash_attention_2", {tower_settings}}}',
             ),

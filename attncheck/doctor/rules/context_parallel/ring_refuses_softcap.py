@@ -20,7 +20,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=f"ring attention refuses the softcap of {model.model_type}",
-        evidence=(f"attn_logit_softcapping is {model.softcap.value:g}; ring-flash-attn asserts that there is none",),
+        evidence=(f"attn_logit_softcapping is {model.softcap.value:g}; ring-flash-attn asserts that it is not set",),
         fixes=(disable_ring_attention(snapshot),),
         subject=model.model_type,
     )

@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"determinism is half set: without {missing}, {source} can still differ from run to run",
         subject=missing,
-        evidence=(f"environment: {missing} is not set, its companion is",),
+        evidence=(f"environment: {missing} is not set, although its companion is",),
         fixes=(install.export_variable(missing, value),),
         locations=locate_variables(snapshot, "FLASH_ATTENTION_DETERMINISTIC", "CUBLAS_WORKSPACE_CONFIG"),
     )

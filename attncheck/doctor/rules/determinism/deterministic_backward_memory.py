@@ -38,12 +38,12 @@ def check(snapshot: Snapshot) -> Problems:
         if splits > 1 and splits * one > SHARE * device.memory_total_bytes.value:
             yield Problem(
                 message=f"deterministic backward holds {splits * one / GIB:.1f} GiB for dq at {plan.max_length} "
-                f"tokens, in place of {one / GIB:.1f}",
+                f"tokens, instead of {one / GIB:.1f}",
                 subject=model.model_type,
                 evidence=(f"{splits} splits on {processors} multiprocessors for {heads} heads", *settings),
                 fixes=(
-                    Fix("shorter rows on a device", "setting", "", sets={"max_length": str(plan.max_length // 2)}),
-                    Fix("determinism in debugging runs only", "env", "export FLASH_ATTENTION_DETERMINISTIC=0"),
+                    Fix("use shorter rows per device", "setting", "", sets={"max_length": str(plan.max_length // 2)}),
+                    Fix("use determinism in debugging runs only", "env", "export FLASH_ATTENTION_DETERMINISTIC=0"),
                 ),
             )
 

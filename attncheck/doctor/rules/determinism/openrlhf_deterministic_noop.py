@@ -30,7 +30,10 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message=f"OpenRLHF sets deterministic_g for full determinism, and transformers {transformers} ignores it",
             subject="openrlhf",
-            evidence=(f"transformers {transformers}, newer than 4.53", "FLASH_ATTENTION_DETERMINISTIC is what counts"),
+            evidence=(
+                f"transformers {transformers}, newer than 4.53",
+                "only FLASH_ATTENTION_DETERMINISTIC has an effect",
+            ),
             fixes=(install.export_variable("FLASH_ATTENTION_DETERMINISTIC", "1"),),
         )
 

@@ -5,7 +5,7 @@ What it checks: whether both names of the allocator's settings are set, to diffe
 Why it matters: torch takes one of them, and libraries that look for expandable segments (vllm, TRL) may read the
 other: a setting is without effect, or a guard misses it.
 
-What to do: give both the same value, or unset one.
+What to do: set both to the same value, or unset one.
 
 Source: torch 2.13 (libc10 knows both names); huggingface/trl#5794; OpenRLHF/OpenRLHF#1274.
 """
@@ -26,7 +26,7 @@ def check(snapshot: Snapshot) -> Problems:
         subject=NEW_NAME,
         evidence=(f"{NEW_NAME}={new}", f"{OLD_NAME}={old}"),
         fixes=(
-            install.export_variable(OLD_NAME, new, title="give both the same value"),
+            install.export_variable(OLD_NAME, new, title="set both to the same value"),
             install.unset_variable(OLD_NAME),
         ),
         locations=locate_variables(snapshot, NEW_NAME, OLD_NAME),

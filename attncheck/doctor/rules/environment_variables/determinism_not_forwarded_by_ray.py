@@ -45,10 +45,10 @@ def check(snapshot: Snapshot) -> Problems:
         if not_forwarded and snapshot.has(framework):
             argument = json.dumps({"env_vars": not_forwarded})
             yield Problem(
-                message=f"{framework} does not hand {', '.join(not_forwarded)} to its Ray workers",
+                message=f"{framework} does not forward {', '.join(not_forwarded)} to its Ray workers",
                 subject=framework,
                 evidence=tuple(f"environment: {name}={value}" for name, value in not_forwarded.items()),
-                fixes=(Fix("hand them over yourself", "setting", f"ray job submit --runtime-env-json='{argument}'"),),
+                fixes=(Fix("forward them yourself", "setting", f"ray job submit --runtime-env-json='{argument}'"),),
                 predicted=True,
                 locations=locate_variables(snapshot, *not_forwarded),
             )

@@ -1,4 +1,4 @@
-"""CUDA_LAUNCH_BLOCKING=1 makes every kernel wait for the one before.
+"""CUDA_LAUNCH_BLOCKING=1 makes every kernel wait for the previous one.
 
 What it checks: the variable on a machine with a GPU, if no determinism is requested (transformers'
 enable_full_determinism sets it itself).
@@ -26,7 +26,7 @@ def check(snapshot: Snapshot) -> Problems:
     if not sees_gpu(snapshot):
         return
     yield Problem(
-        message=f"{NAME}=1 makes every kernel wait for the one before",
+        message=f"{NAME}=1 makes every kernel wait for the previous one",
         subject=NAME,
         evidence=(f"{NAME}=1",),
         fixes=(install.unset_variable(NAME),),

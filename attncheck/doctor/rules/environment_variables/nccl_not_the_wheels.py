@@ -26,7 +26,7 @@ def check(snapshot: Snapshot) -> Problems:
     preload = value_or(snapshot.env("LD_PRELOAD"), "")
     loaded = need_torch(snapshot).nccl
     if not isinstance(loaded, Known) and "nccl" in preload:
-        message, evidence = "LD_PRELOAD puts another NCCL before torch's own", "static lane: torch was not imported"
+        message, evidence = "LD_PRELOAD loads another NCCL before torch's own", "static lane: torch was not imported"
     else:
         require_import(snapshot, "torch")
         version = Version(need(loaded, "the NCCL that torch loads"))

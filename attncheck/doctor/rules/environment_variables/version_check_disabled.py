@@ -17,7 +17,7 @@ from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 GUARDS = {
     "DISABLE_VERSION_CHECK": ("llamafactory", "LLaMA-Factory does not check the versions of its packages"),
-    "TRANSFORMERS_DISABLE_TORCH_CHECK": ("transformers", "transformers does not check the values its models get"),
+    "TRANSFORMERS_DISABLE_TORCH_CHECK": ("transformers", "transformers does not validate its models' configuration"),
 }
 
 

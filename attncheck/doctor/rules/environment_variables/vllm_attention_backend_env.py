@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     if vllm < Version(VLLM_BACKEND_VARIABLE_OLD):
         return
     yield Problem(
-        message=f"vllm {vllm} does not read {NAME}, which is set to {value}",
+        message=f"vllm {vllm} ignores {NAME}={value}",
         subject=NAME,
         evidence=(f"vllm {vllm}",),
         fixes=(Fix("tell the engine", "setting", f"--attention-backend {value}"), install.unset_variable(NAME)),

@@ -48,7 +48,7 @@ def check(snapshot: Snapshot) -> Problems:
     symbols = _missing_symbols(snapshot)
     missing = f"it lacks {demangle_hint(symbols[0])}" if symbols else "a symbol is missing"
     others = f" and {len(symbols) - 1} more" if len(symbols) > 1 else ""
-    message = f"flash-attn {version} was built for another torch than {torch}: {missing}{others}"
+    message = f"flash-attn {version} was not built for torch {torch}: {missing}{others}"
     if fault == "cpu-torch":
         message = f"flash-attn {version} needs a torch with CUDA; torch {torch} is a CPU build"
     yield Problem(
@@ -72,7 +72,8 @@ def _evidence(snapshot: Snapshot, symbols: tuple[str, ...]) -> Iterator[str]:
         yield describe_failed_import(failure)
     if binary is not None and binary.missing_symbols:
         yield (
-            f"static lane: {len(binary.missing_symbols)} of the {binary.torch_symbols} symbols that {binary.path} asks "
+            f"static lane: {len(binary.missing_symbols)} of the {binary.torch_symbols} symbols that "
+            f"{binary.path} needs "
             "of torch are not exported"
         )
     if symbols:
@@ -89,7 +90,7 @@ def _cpu_torch_evidence(snapshot: Snapshot) -> Iterator[str]:
         needed = [name for name in binary.needed if name.startswith(("libtorch_cuda", "libc10_cuda"))]
         yield f"static lane: {binary.path} needs {', '.join(needed)}"
     if not snapshot.visible_devices():
-        yield "no GPU is visible here: flash-attn could not run in any case"
+        yield "no GPU is visible here, so flash-attn could not run anyway"
 
 
 RULE = Rule("ATN104", "error", check, needs=frozenset({"flash", "ring"}))

@@ -35,9 +35,9 @@ def check(snapshot: Snapshot) -> Problems:
     else:
         return
     yield Problem(
-        message=f"{message}; {memory} GiB are free",
+        message=f"{message}; only {memory} GiB are free",
         subject="flash-attn",
-        evidence=(f"memory: {memory} GiB available, a container's limit counted", "no wheel is published that fits"),
+        evidence=(f"memory: {memory} GiB available, within the container's limit", "no published wheel fits"),
         fixes=(
             install.export_variable("MAX_JOBS", str(max_compile_jobs(snapshot))),
             install.export_variable("NVCC_THREADS", "1"),

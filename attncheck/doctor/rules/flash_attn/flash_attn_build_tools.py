@@ -30,7 +30,7 @@ def check(snapshot: Snapshot) -> Problems:
     if not missing or not needs_source_build(snapshot):
         return
     yield Problem(
-        message=f"flash-attn can only be compiled here, and this is missing: {'; '.join(missing)}",
+        message=f"flash-attn must be compiled here, but these are missing: {'; '.join(missing)}",
         subject="flash-attn",
         evidence=(f"no wheel is published for {describe_wheel_tags(snapshot)}", _describe_toolkit(snapshot)),
         fixes=tuple(_fixes(snapshot)),
@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 def _describe_toolkit(snapshot: Snapshot) -> str:
     home = snapshot.build_tools.cuda_home
-    return f"CUDA toolkit: {home.value}" if isinstance(home, Known) else "CUDA toolkit: none found"
+    return f"CUDA toolkit: {home.value}" if isinstance(home, Known) else "CUDA toolkit: not found"
 
 
 def _fixes(snapshot: Snapshot) -> Iterator[Fix]:

@@ -35,7 +35,10 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message="`pip install flash-attn` would fail here: pip's cache and TMPDIR are on different file systems",
         subject="flash-attn",
-        evidence=(f"pip {value_or(tools.pip, '')} builds into its cache, and flash-attn's setup.py renames into it",),
+        evidence=(
+            f"pip {value_or(tools.pip, '')} builds inside its cache, and flash-attn's setup.py moves "
+            "files into it with rename",
+        ),
         fixes=(
             *flash_attn_fixes(snapshot),
             install.export_variable("PIP_NO_CACHE_DIR", "1", "or install by name without pip's cache"),

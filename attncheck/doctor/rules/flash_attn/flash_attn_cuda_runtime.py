@@ -48,7 +48,7 @@ def check(snapshot: Snapshot) -> Problems:
         message=f"flash-attn {version} needs {library}, and torch {torch.version} brings {cuda}",
         subject=f"flash-attn {version}",
         evidence=(
-            describe_failed_import(failure) if failure else f"static lane: {library} is needed and found nowhere",
+            describe_failed_import(failure) if failure else f"static lane: {library} is required and was not found",
             f"this environment: {describe_wheel_tags(snapshot)}",
             *availability_evidence(snapshot),
         ),

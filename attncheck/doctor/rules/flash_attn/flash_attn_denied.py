@@ -47,7 +47,7 @@ def check(snapshot: Snapshot) -> Problems:
         if distribution.name.startswith("flash-attn")
     )
     yield Problem(
-        message="transformers calls flash-attn missing, although it can be imported",
+        message="transformers reports flash-attn as missing although it can be imported",
         subject="flash-attn",
         evidence=(
             "import lane: flash_attn and flash_attn_2_cuda import, is_flash_attn_2_available() says False",

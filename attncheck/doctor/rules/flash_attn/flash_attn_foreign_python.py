@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
     version = need(snapshot.package("flash-attn"), "flash-attn").version
     failure = flash_attn_import_failure(snapshot)
     yield Problem(
-        message=f"flash-attn {version} is for another Python: {binary.problem}",
+        message=f"flash-attn {version} was built for another Python: {binary.problem}",
         subject=f"flash-attn {version}",
         evidence=(
             f"static lane: {binary.path}",

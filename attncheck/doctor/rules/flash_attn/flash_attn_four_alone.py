@@ -27,7 +27,7 @@ def check(snapshot: Snapshot) -> Problems:
     need_torch(snapshot)
     version = need(snapshot.package("flash-attn-4"), "flash-attn-4").version
     yield Problem(
-        message=f"flash-attn-4 {version} does not bring the flash_attn that verl imports",
+        message=f"flash-attn-4 {version} does not contain the flash_attn module that verl imports",
         subject=f"flash-attn-4 {version}",
         evidence=("static lane: no distribution flash-attn", f"this environment: {describe_wheel_tags(snapshot)}"),
         fixes=flash_attn_fixes(snapshot),

@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message=f"flash-attn-4 {version.value} is reported to compute wrong results: {' and '.join(reports)}",
             subject=f"flash-attn-4 {version.value}",
-            evidence=("reported upstream, and repaired in later betas",),
+            evidence=("reported upstream and fixed in later betas",),
             fixes=(
                 install.install_packages(snapshot, requirement, title=f"install {requirement} (not run here)"),
                 install.set_attn_implementation(snapshot, other),

@@ -43,7 +43,7 @@ def check(snapshot: Snapshot) -> Problems:
         subject="flash-attn-4",
         evidence=(
             *(
-                f"{name}: {len(paths)} files are not its own, for instance {paths[0]}"
+                f"{name}: {len(paths)} files belong to the other package, for instance {paths[0]}"
                 for name, paths in overwritten.items()
                 if paths
             ),
@@ -64,11 +64,11 @@ def _fixes(snapshot: Snapshot, flash_attn_4: Distribution, overwritten_package: 
         snapshot,
         f"flash-attn-4=={flash_attn_4.version}",
         options=("--no-deps", "--force-reinstall"),
-        title="if flash-attn-4 is used: lay it over flash-attn",
+        title="if you use flash-attn-4: reinstall it over flash-attn",
     )
     if overwritten_package == "flash-attn-4":
         yield reinstall
-    remove = install.uninstall_packages(snapshot, "flash-attn-4", title="if flash-attn-4 is not used: remove it …")
+    remove = install.uninstall_packages(snapshot, "flash-attn-4", title="if you do not use flash-attn-4: remove it …")
     yield remove
     for fix in flash_attn_fixes(snapshot)[:1]:
         yield Fix("… and reinstall flash-attn: " + fix.title, fix.kind, fix.text, fix.safety)

@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Problems:
     host_glibc = f"this machine has {glibc.value}" if isinstance(glibc, Known) else "this machine has an older one"
     package = snapshot.package("flash-attn")
     version = package.value.version if isinstance(package, Known) else ""
-    static = f"static lane: {binary.path if binary else ''} asks for GLIBC_{required}"
+    static = f"static lane: {binary.path if binary else ''} needs GLIBC_{required}"
     yield Problem(
         message=f"flash-attn {version} needs glibc {required}, {host_glibc}",
         subject=f"flash-attn {version}",

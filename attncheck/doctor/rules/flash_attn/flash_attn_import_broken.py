@@ -66,7 +66,7 @@ def _describe_failure(failure: ImportOutcome) -> str:
     if failure.outcome == "died":
         return f"the process died{f' with {failure.signal}' if failure.signal else ''}"
     if failure.outcome == "hung":
-        return f"it had not ended after {failure.seconds:.0f} s"
+        return f"the import was still running after {failure.seconds:.0f} s"
     return f"{failure.exception}: {failure.message.strip().partition(chr(10))[0].rstrip('.')}"
 
 

@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
     if isinstance(snapshot.torch, Known) and isinstance(snapshot.torch.value.hip, Known):
         return  # ROCm's flash-attn has its own sources
     if snapshot.has("openrlhf", "ring-flash-attn") or find_hub_fallback(snapshot) is not None:
-        raise MissingFact("what needs flash-attn reports that it is not installed", REPORTED_ELSEWHERE)
+        raise MissingFact("packages that need flash-attn report that it is not installed", REPORTED_ELSEWHERE)
     yield Problem(
         message="flash-attn is not installed" + _describe_availability(snapshot),
         subject="flash-attn",

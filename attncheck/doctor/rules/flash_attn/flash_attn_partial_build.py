@@ -35,7 +35,7 @@ def check(snapshot: Snapshot) -> Problems:
             yield Problem(
                 message=f"this build of flash-attn {version} leaves out {purpose}",
                 subject=f"flash-attn {version}",
-                evidence=(f"its extension holds the message of a build with {PREFIX}{switch}",),
+                evidence=(f"its extension contains the error message of a build with {PREFIX}{switch}",),
                 fixes=tuple(dict.fromkeys(fixes)),
             )
 

@@ -48,9 +48,9 @@ def _list_wants(snapshot: Snapshot, model: Model | None, build: ExtensionBuild) 
     yield "BACKWARD", "the backward pass, which training needs"
     plan = snapshot.job.value.plan if isinstance(snapshot.job, Known) else None
     if plan is not None and plan.precision == "fp16":
-        yield "FP16", "float16, which the job computes in"
+        yield "FP16", "float16, which the job uses"
     if plan is not None:
-        yield "VARLEN", "packed and padded batches, which transformers runs as varlen"
+        yield "VARLEN", "packed and padded batches, which transformers computes with varlen"
     if model is None:
         return
     if isinstance(model.sliding_window, Known):
@@ -61,7 +61,7 @@ def _list_wants(snapshot: Snapshot, model: Model | None, build: ExtensionBuild) 
     head_dim = max(model.head_dims, default=0)
     if head_dim > largest:
         switch = next((dim for dim in FLASH_ATTN_3_HEAD_DIMS if dim >= head_dim), FLASH_ATTN_3_HEAD_DIMS[-1])
-        yield f"HDIM{switch}", f"head size {head_dim} of {model.model_type}: it goes up to {largest}"
+        yield f"HDIM{switch}", f"head size {head_dim} of {model.model_type}: the largest it supports is {largest}"
 
 
 def _build_again(switch: str) -> Fix:

@@ -30,7 +30,7 @@ def check(snapshot: Snapshot) -> Problems:
     if minimum is None or flash_version >= Version(minimum):
         return
     yield Problem(
-        message=f"flash-attn {flash_version} is too old: transformers {transformers_version} wants {minimum} or newer",
+        message=f"flash-attn {flash_version} is too old: transformers {transformers_version} needs {minimum} or newer",
         subject=f"flash-attn {flash_version}",
         evidence=(f"static lane: flash-attn {flash_version}, transformers {transformers_version}",),
         fixes=flash_attn_fixes(snapshot),

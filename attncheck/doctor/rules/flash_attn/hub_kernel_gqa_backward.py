@@ -30,7 +30,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"{kernel} is reported to fail in backward for {heads} heads over {kv_heads} kv heads",
         subject=model.model_type,
-        evidence=("flash-attn is not installed, so that flash_attention_2 becomes this kernel",),
+        evidence=("flash-attn is not installed, so flash_attention_2 becomes this kernel",),
         fixes=(
             install.set_attn_implementation(snapshot, f"{kernel.repository}@v2"),
             *install_flash_attn_package(snapshot),

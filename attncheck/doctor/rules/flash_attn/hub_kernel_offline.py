@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
         ),
         fixes=(
             install.set_attn_implementation(snapshot, "sdpa"),
-            Fix("fetch it if there is a network, into the same cache", "command", download, "safe"),
+            Fix("download it on a machine with a network, into the same cache", "command", download, "safe"),
         ),
         locations=locate_variables(snapshot, *OFFLINE_VARIABLES),
     )

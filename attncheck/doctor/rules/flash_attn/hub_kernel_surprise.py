@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
     if kernel is None:
         return
     if is_hub_offline(snapshot) and not kernel.is_cached(snapshot):
-        raise MissingFact("the Hub is offline, and its kernel not cached", ("ATN158",))
+        raise MissingFact("the Hub is offline and the kernel is not cached", ("ATN158",))
     if requested_implementation(snapshot) not in ("", "flash_attention_2"):
         return
     model = snapshot.model.value if isinstance(snapshot.model, Known) else None

@@ -24,12 +24,12 @@ def check(snapshot: Snapshot) -> Problems:
         return
     verl = need(snapshot.package("verl"), "verl").version
     yield Problem(
-        message=f"verl {verl} loads a critic with flash_attention_2 in any case: flash-attn is not installed",
+        message=f"verl {verl} always loads a critic with flash_attention_2, but flash-attn is not installed",
         subject=f"verl {verl}",
         evidence=("static lane: no distribution flash-attn",),
         fixes=(
             *install_flash_attn_package(snapshot),
-            Fix("do without a critic", "setting", "algorithm.adv_estimator=grpo"),
+            Fix("train without a critic", "setting", "algorithm.adv_estimator=grpo"),
         ),
     )
 

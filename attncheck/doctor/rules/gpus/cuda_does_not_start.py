@@ -50,8 +50,13 @@ def _fixes(snapshot: Snapshot, error: str) -> Iterator[Fix]:
             "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
         )
     else:
-        yield Fix("load the module that CUDA needs beside the driver", "command", "sudo modprobe nvidia_uvm", "unsafe")
-        yield Fix("in a container, pass the GPUs in", "manual", "docker run --gpus all …")
+        yield Fix(
+            "load the kernel module that CUDA needs in addition to the driver",
+            "command",
+            "sudo modprobe nvidia_uvm",
+            "unsafe",
+        )
+        yield Fix("in a container, pass the GPUs through", "manual", "docker run --gpus all …")
 
 
 RULE = Rule("ATN203", "error", check)

@@ -8,7 +8,7 @@ Why it matters: with an explicit attention mask, a length of 64 modulo 128 and a
 backward returns NaN for the queries while the loss stays finite. DPO and KTO runs on padded batches died of it at
 random steps.
 
-What to do: put cuDNN last in sdpa's order with the variable below (torch reads it since it prefers cuDNN; the older
+What to do: make cuDNN sdpa's last choice with the variable below (torch reads it since it prefers cuDNN; the older
 TORCH_CUDNN_SDPA_ENABLED is not read any more), or call `torch.backends.cuda.enable_cudnn_sdp(False)`, or use flash.
 
 Source: pytorch/pytorch#196678; huggingface/trl#7181; torch 2.13 aten/src/ATen/native/transformers/cuda/sdp_utils.cpp
@@ -45,11 +45,11 @@ def check(snapshot: Snapshot) -> Problems:
     snapshot.sets(VARIABLE)  # where that is not known, nothing is
     described = gpus.describe_gpus(hopper_gpus)
     yield Problem(
-        message=f"sdpa prefers cuDNN {cudnn} on {described}, whose backward can return NaN under a mask",
+        message=f"on {described} sdpa prefers cuDNN {cudnn}, whose backward can return NaN with a mask",
         subject="sdpa",
         evidence=(f"torch {version}, cuDNN {cudnn}", *gpus.list_gpu_kinds(hopper_gpus), f"{VARIABLE} is not set"),
         fixes=(
-            install.export_variable(VARIABLE, "1", "put cuDNN last in sdpa's order"),
+            install.export_variable(VARIABLE, "1", "make cuDNN sdpa's last choice"),
             Fix("or switch it off in the code", "edit", "torch.backends.cuda.enable_cudnn_sdp(False)"),
         ),
         predicted=True,

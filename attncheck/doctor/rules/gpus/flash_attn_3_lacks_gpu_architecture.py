@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
         alternative = "flash_attention_2" if snapshot.lists("flash-attn") else "sdpa"
         described = gpus.describe_gpus(group)
         yield Problem(
-            message=f"flash-attn-3 holds code for {', '.join(targets)} and none that runs on {described}",
+            message=f"flash-attn-3 is built for {', '.join(targets)}, which does not run on {described}",
             subject=extensions[0].distribution,
             evidence=(f"static lane: {extensions[0].path} has {', '.join(targets)}", *gpus.list_gpu_kinds(group)),
             fixes=(install.set_attn_implementation(snapshot, alternative),),

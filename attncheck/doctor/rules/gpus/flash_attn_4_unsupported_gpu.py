@@ -35,7 +35,11 @@ def check(snapshot: Snapshot) -> Problems:
             subject=f"flash-attn-4 {version}",
             evidence=(
                 *gpus.list_gpu_kinds(group),
-                *(() if version == FLASH_ATTN_4_VERSION else (f"read in {FLASH_ATTN_4_VERSION}, not in this release",)),
+                *(
+                    ()
+                    if version == FLASH_ATTN_4_VERSION
+                    else (f"read in the source of {FLASH_ATTN_4_VERSION}, not in this release",)
+                ),
             ),
             fixes=(install.set_attn_implementation(snapshot, alternative),),
             predicted=version != FLASH_ATTN_4_VERSION,

@@ -37,7 +37,7 @@ def check(snapshot: Snapshot) -> Problems:
     ]
     for group in gpus.group_by_capability(lacking):
         yield Problem(
-            message=f"flash-attn holds code for {', '.join(targets)} and none that runs on {gpus.describe_gpus(group)}",
+            message=f"flash-attn is built for {', '.join(targets)}, which does not run on {gpus.describe_gpus(group)}",
             subject="flash-attn",
             evidence=(f"static lane: {extension.value.path} has {', '.join(targets)}", *gpus.list_gpu_kinds(group)),
             fixes=_fixes(snapshot, gpus.known_capabilities(group)[0][1]),

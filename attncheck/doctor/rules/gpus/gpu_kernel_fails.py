@@ -49,7 +49,7 @@ def _fixes(healthy: list[Device], error: str) -> Iterator[Fix]:
     if healthy:
         numbers = ",".join(str(gpu.index) for gpu in healthy)
         yield install.export_variable("CUDA_VISIBLE_DEVICES", numbers, "use the GPUs that work")
-    yield Fix("read what the driver says of the GPU (Xid errors)", "advice", "sudo dmesg | grep -iE 'nvrm|xid'")
+    yield Fix("read the driver's messages about the GPU (Xid errors)", "advice", "sudo dmesg | grep -iE 'nvrm|xid'")
 
 
 RULE = Rule("ATN212", "error", check)

@@ -6,7 +6,7 @@ Why it matters: every rank waits for the slowest; a kernel that runs on one rank
 attention backends are chosen per GPU, so that ranks may compute with different kernels. CUDA numbers GPUs from the
 fastest on, nvidia-smi along the PCI bus, so that CUDA_VISIBLE_DEVICES=0 may not be nvidia-smi's GPU 0.
 
-What to do: show the job one kind, and number GPUs as nvidia-smi does.
+What to do: show the job one kind, and number the GPUs as nvidia-smi does.
 
 Source: NVIDIA CUDA C++ Programming Guide, "CUDA Environment Variables" (CUDA_DEVICE_ORDER: FASTEST_FIRST by default).
 """
@@ -29,7 +29,9 @@ def check(snapshot: Snapshot) -> Problems:
         install.export_variable("CUDA_VISIBLE_DEVICES", numbers, f"use {gpus.describe_gpus(largest)} alone")
     ]
     if value_or(snapshot.env("CUDA_DEVICE_ORDER"), "") != "PCI_BUS_ID":
-        fixes.append(install.export_variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "and number GPUs as nvidia-smi does"))
+        fixes.append(
+            install.export_variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "and number the GPUs as nvidia-smi does")
+        )
     yield Problem(
         message="the visible GPUs are of different generations: " + ", ".join(map(gpus.describe_gpus, groups)),
         subject="GPUs",

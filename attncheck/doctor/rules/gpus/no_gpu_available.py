@@ -29,8 +29,8 @@ def check(snapshot: Snapshot) -> Problems:
             *((f"driver {snapshot.driver.value.version}",) if isinstance(snapshot.driver, Known) else ()),
         ),
         fixes=(
-            Fix("in a container, pass the GPUs in", "manual", "docker run --gpus all …"),
-            Fix("under Slurm, ask for one", "manual", "srun --gpus=1 …"),
+            Fix("in a container, pass the GPUs through", "manual", "docker run --gpus all …"),
+            Fix("under Slurm, request one", "manual", "srun --gpus=1 …"),
         ),
     )
 

@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
         message=f"GPUs {pairs} have no peer access: ring attention goes through the host's memory",
         subject="GPUs",
         evidence=tuple(f"GPU {link.first}-{link.second}: {link.kind}, no peer access" for link in links),
-        fixes=(Fix("see why the driver says no", "advice", "nvidia-smi topo -p2p rw"),),
+        fixes=(Fix("see why the driver refuses", "advice", "nvidia-smi topo -p2p rw"),),
     )
 
 

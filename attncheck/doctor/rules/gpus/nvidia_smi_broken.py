@@ -39,11 +39,11 @@ def _fixes(reason: str) -> tuple[Fix, ...]:
         modules = "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo modprobe nvidia nvidia_uvm"
         return (
             Fix("reboot, so that the kernel loads the module of the installed driver", "manual", "sudo reboot"),
-            Fix("or reload the modules, with no process on the GPUs", "command", modules, "unsafe"),
+            Fix("or reload the modules while no process uses the GPUs", "command", modules, "unsafe"),
         )
     if "communicate" in reason:
         return (Fix("load the driver's kernel module", "command", "sudo modprobe nvidia", "unsafe"),)
-    return (Fix("read what the driver says of the GPU (Xid errors)", "advice", "sudo dmesg | grep -iE 'nvrm|xid'"),)
+    return (Fix("read the driver's messages about the GPU (Xid errors)", "advice", "sudo dmesg | grep -iE 'nvrm|xid'"),)
 
 
 RULE = Rule("ATN202", "error", check)

@@ -29,7 +29,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"torch {torch.version} is built without CUDA, on a machine with {len(devices)} x {devices[0].name}",
         subject=f"torch {torch.version}",
-        evidence=("torch/version.py names no CUDA", *gpus.list_gpu_kinds(devices)),
+        evidence=("torch/version.py has no CUDA version", *gpus.list_gpu_kinds(devices)),
         fixes=(replacement,) if replacement else (),
     )
 

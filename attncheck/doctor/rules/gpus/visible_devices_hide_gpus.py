@@ -6,7 +6,7 @@ entry that names no GPU, so that it and all that follow are hidden; an entry tha
 Why it matters: `torch.cuda.is_available()` is False, or ranks die with "invalid device ordinal". Inside a container or
 a Slurm step GPUs are numbered again from 0, so that a number copied from outside is often wrong.
 
-What to do: unset the variable, or name GPUs that exist.
+What to do: unset the variable, or list GPUs that exist.
 
 Source: NVIDIA CUDA C++ Programming Guide, "CUDA Environment Variables"; torch 2.13.0 torch/cuda/__init__.py
 `_parse_visible_devices`.
@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=(assignment, *gpus.list_gpu_kinds(devices)),
         fixes=(
             install.unset_variable(NAME, "use every GPU"),
-            install.export_variable(NAME, ",".join(str(gpu.index) for gpu in devices), "or name GPUs that exist"),
+            install.export_variable(NAME, ",".join(str(gpu.index) for gpu in devices), "or list GPUs that exist"),
         ),
         locations=locate_variables(snapshot, NAME),
     )

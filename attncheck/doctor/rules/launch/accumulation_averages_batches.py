@@ -32,7 +32,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=f"transformers {need(version, 'transformers')} averages over {job.plan.accumulation} micro-batches, "
-        "not over their tokens",
+        "instead of over their tokens",
         evidence=(f"num_items_in_batch came with {COUNTS_TOKENS}", describe_job(job)),
         fixes=change_transformers(snapshot, f">={COUNTS_TOKENS},<5"),
         subject=describe_job(job),

@@ -40,7 +40,8 @@ def check(snapshot: Snapshot) -> Problems:
     if not gpus:
         return
     yield Problem(
-        message=f"vllm {need(version, 'vllm')} may roll out with cascade attention, which was wrong outside Hopper",
+        message=f"vllm {need(version, 'vllm')} may use cascade attention for rollouts, which was wrong "
+        "on GPUs other than Hopper",
         evidence=(f"cuda:{gpus[0].index} is {gpus[0].sm}", "nothing in the launch sets disable_cascade_attn"),
         fixes=(Fix("switch it off (not tried here)", "setting", SWITCH.get(job.framework, IN_CODE)),),
         subject=describe_job(job),

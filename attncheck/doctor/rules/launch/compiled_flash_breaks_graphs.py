@@ -27,10 +27,11 @@ def check(snapshot: Snapshot) -> Problems:
     if VARIABLE in snapshot.environ:
         return
     yield Problem(
-        message="torch.compile breaks its graph in every layer: packed flash attention reads the longest length",
+        message="torch.compile breaks the graph in every layer, because packed flash attention reads the "
+        "longest length",
         evidence=(
             f"{describe_job(job)} compiles, packs, and runs {job.plan.attn_implementation}",
-            f"nothing that is known of the launch sets {VARIABLE}",
+            f"the launch, as far as it was read, does not set {VARIABLE}",
         ),
         fixes=(export_variable(VARIABLE, "1"),),
         subject=describe_job(job),

@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     fix = change_settings("train in float16", {"precision": "fp16"})
     if isinstance(snapshot.model, Known) and snapshot.model.value.model_type.startswith(OVERFLOW_IN_FLOAT16):
-        fix = change_settings("train in float32: this model overflows in float16", {"precision": "fp32"})
+        fix = change_settings("train in float32, because this model overflows in float16", {"precision": "fp32"})
     yield Problem(
         message=f"{describe_job(job)} trains in bfloat16, which {gpus.describe_gpus(too_old)} emulates slowly",
         evidence=gpus.list_gpu_kinds(too_old),

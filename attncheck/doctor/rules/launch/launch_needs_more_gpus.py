@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
     required = need(job.gpus, "the number of GPUs that the launch takes")
     is_under_ray = job.reinforcement and job.framework in RAY_FRAMEWORKS
     if is_under_ray and job.framework != "verl":
-        raise MissingFact("how many nodes the Ray cluster has is in no launch")
+        raise MissingFact("a launch does not state the number of nodes of the Ray cluster")
     if isinstance(snapshot.devices, Absent):
         return  # no GPU at all: other rules report it
     need(snapshot.devices, "the list of GPUs")
@@ -34,18 +34,18 @@ def check(snapshot: Snapshot) -> Problems:
         return
     nodes = f" on {job.nodes} nodes like this one" if job.nodes > 1 else ""
     consequence = (
-        "Ray waits for the rest for ever, without an error" if job.reinforcement else "the ranks without one fail"
+        "Ray waits for the rest forever, without an error" if job.reinforcement else "ranks without a GPU fail"
     )
     there_are = "there is" if available == 1 else "there are"
     setting = snapshot.env(gpus.VISIBLE_DEVICES) if locate_variables(snapshot, gpus.VISIBLE_DEVICES) else Absent()
     if isinstance(setting, Known):
         there_are = f"{gpus.VISIBLE_DEVICES}={setting.value} leaves"
     yield Problem(
-        message=f"{describe_job(job)} takes {required} GPUs and {there_are} {available}{nodes}; {consequence}",
+        message=f"{describe_job(job)} needs {required} GPUs, but {there_are} {available}{nodes}; {consequence}",
         evidence=gpus.list_gpu_kinds(snapshot.visible_devices()),
         fixes=(
             Fix(
-                "judge it for the machine it will run on",
+                "judge it for the machine that it will run on",
                 "advice",
                 f"attncheck lint --target {_format_target(snapshot, required)}",
             ),

@@ -35,9 +35,7 @@ def check(snapshot: Snapshot) -> Problems:
     job = require_job(snapshot)
     for module in job.imports:
         if isinstance(snapshot.package(module), Absent) and not can_import(snapshot, module):
-            yield _missing_package_problem(
-                snapshot, job, module.replace("_", "-"), "it is imported with any settings", ()
-            )
+            yield _missing_package_problem(snapshot, job, module.replace("_", "-"), "it is always imported", ())
     implementation = effective_attn_implementation(job)
     is_from_hub = KERNEL_NAME.fullmatch(implementation)
     package = "kernels" if is_from_hub else transformers.FLASH_DISTRIBUTIONS.get(implementation, "")
@@ -52,7 +50,11 @@ def check(snapshot: Snapshot) -> Problems:
         )
     if job.plan.liger and isinstance(snapshot.package("liger-kernel"), Absent):
         yield _missing_package_problem(
-            snapshot, job, "liger-kernel", "it requires its kernels", (change_settings("or without", {"liger": "off"}),)
+            snapshot,
+            job,
+            "liger-kernel",
+            "it needs that package's kernels",
+            (change_settings("or without", {"liger": "off"}),),
         )
     used = [*job.imports, package, "ring-flash-attn" * uses_ring, "liger-kernel" * job.plan.liger]
     for name in filter(None, used):

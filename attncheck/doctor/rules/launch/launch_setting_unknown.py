@@ -70,7 +70,7 @@ def _unproven_problem(job: Job, settings: list[UnknownSetting]) -> Problem:
     return Problem(
         message=f"{names} not among those of {job.framework} {job.version}: {_list_names(settings)}",
         evidence=(
-            "the code that will run was not read to its end: it may take them; they are left unchanged",
+            "the script was not fully read and may define them itself; left unchanged",
             *([", ".join(unknown.name for unknown in settings)] if len(settings) > MAX_NAMES_SHOWN else []),
         ),
         subject=describe_job(job),
@@ -111,7 +111,7 @@ def _group_problem(job: Job, since: str, settings: list[UnknownSetting]) -> Prob
     return Problem(
         message=f"{framework} does not know {len(settings)} names in this launch: {_list_names(settings)}",
         evidence=(f"{_format_release(job, since)} changed the names",),
-        fixes=(Fix("the names in this version", "setting", renames),),
+        fixes=(Fix("use the names of this version", "setting", renames),),
         subject=describe_job(job),
         locations=tuple(unknown.location for unknown in settings),
     )
@@ -130,7 +130,7 @@ def _describe_replacement(unknown: UnknownSetting) -> str:
 
 def _describe_history(job: Job, unknown: UnknownSetting) -> str:
     if not unknown.since:
-        return f"no release of {job.framework} that was read knows it"
+        return f"not in any known release of {job.framework}"
     return f"{_format_release(job, unknown.since)} changed it"
 
 
@@ -141,9 +141,9 @@ def _format_release(job: Job, since: str) -> str:
 
 def _fixes(unknown: UnknownSetting) -> tuple[Fix, ...]:
     if unknown.now:
-        return (Fix("the name in this version", "setting", " ".join(unknown.now)),)
+        return (Fix("use the name of this version", "setting", " ".join(unknown.now)),)
     if unknown.near:
-        return (Fix("the nearest name that it knows", "setting", unknown.near, "unsafe"),)
+        return (Fix("use the most similar name", "setting", unknown.near, "unsafe"),)
     return ()
 
 

@@ -5,7 +5,7 @@ What it checks: a launch of a framework that trains on CUDA devices against a ma
 Why it matters: on a login node or a laptop this is as it should be, and then the launch is to be judged for the machine
 that will run it; on a node that should have GPUs, it is the driver or the container.
 
-What to do: `attncheck lint --target h100x8`, or `attncheck doctor` if there should be GPUs.
+What to do: `attncheck lint --target h100x8`, or `attncheck doctor` if this machine should have GPUs.
 
 Source: none of the frameworks trains on a CPU; each stops when it places its first tensor.
 """
@@ -21,11 +21,11 @@ def check(snapshot: Snapshot) -> Problems:
     if isinstance(snapshot.devices, Unreadable):
         need(snapshot.devices, "the list of GPUs")
     yield Problem(
-        message=f"{describe_job(job)} trains on GPUs, and there is none that a job here would see",
+        message=f"{describe_job(job)} trains on GPUs, but a job on this machine would not see one",
         evidence=(_gpu_evidence(snapshot),),
         fixes=(
-            Fix("judge the launch for the machine it will run on", "advice", "attncheck lint --target h100x8 …"),
-            Fix("if there should be GPUs", "advice", "attncheck doctor"),
+            Fix("judge the launch for the machine that it will run on", "advice", "attncheck lint --target h100x8 …"),
+            Fix("if this machine should have GPUs", "advice", "attncheck doctor"),
         ),
         subject=describe_job(job),
         predicted=True,
@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Problems:
 def _gpu_evidence(snapshot: Snapshot) -> str:
     if isinstance(snapshot.devices, Absent):
         return snapshot.devices.reason or "no GPU was found"
-    return "there are GPUs, and CUDA_VISIBLE_DEVICES shows the job none"
+    return "this machine has GPUs, but CUDA_VISIBLE_DEVICES hides all of them"
 
 
 RULE = Rule("ATN449", "error", check, needs=frozenset({"job"}))

@@ -31,7 +31,7 @@ def check(snapshot: Snapshot) -> Problems:
     if "batch" not in job.locations or has_vision_tower(snapshot):  # or a default that nobody chose
         return
     yield Problem(
-        message=f"{job.plan.batch} padded rows to a device: flash attention unpads and pads them in every layer",
+        message=f"{job.plan.batch} padded rows per device: flash attention unpads and re-pads them in every layer",
         evidence=(f"{describe_job(job)} runs {job.plan.attn_implementation} and does not pack",),
         fixes=(change_settings("pack", {"packing": "on"}),),
         subject=describe_job(job),

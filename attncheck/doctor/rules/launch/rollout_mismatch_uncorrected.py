@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=f"{describe_job(job)} does not correct for log-probabilities that differ between rollouts and training",
-        evidence=("rollouts come from another engine; their mismatch is neither measured nor weighed",),
+        evidence=("rollouts come from another engine; the mismatch is neither measured nor corrected",),
         fixes=(change_settings("measure and correct it", sets),),
         subject=describe_job(job),
         locations=(job.location,),

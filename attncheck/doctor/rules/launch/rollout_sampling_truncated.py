@@ -36,9 +36,14 @@ def check(snapshot: Snapshot) -> Problems:
     if not truncating:
         return
     yield Problem(
-        message=f"{describe_job(job)} samples with {', '.join(map(_describe, truncating))} and scores over all words",
-        evidence=("the two are normalised over different words: ratios are biased from the first step on",),
-        fixes=(change_settings("sample what is trained on", {_own_name(s): _whole_value(s, job) for s in truncating}),),
+        message=f"{describe_job(job)} samples with {', '.join(map(_describe, truncating))} but scores "
+        "over the whole vocabulary",
+        evidence=("the two are normalised over different tokens, so ratios are biased from the first step",),
+        fixes=(
+            change_settings(
+                "sample from the distribution that is trained", {_own_name(s): _whole_value(s, job) for s in truncating}
+            ),
+        ),
         subject=describe_job(job),
         locations=tuple(setting.location for setting in truncating),
     )

@@ -3,8 +3,8 @@
 What it checks: llama3's head stride against the model's key/value heads (it must divide them), and Ulysses' size
 against query heads (it must divide them) and key/value heads (one must divide the other).
 
-Why it matters: ring-flash-attn ends in a bare AssertionError at the first forward, after the model was loaded; help
-texts speak of "number of heads", and a model with 2 key/value heads has no stride but 1 and 2.
+Why it matters: the first forward of ring-flash-attn raises an AssertionError without a message, after the
+model was loaded. Help texts mention "number of heads", and a model with 2 key/value heads has no stride but 1 and 2.
 
 What to do: the stride or size that the finding names.
 
@@ -29,8 +29,8 @@ def check(snapshot: Snapshot) -> Problems:
         best_stride = largest_divisor(kv_heads, job.plan.heads_k_stride)
         yield Problem(
             message=f"head stride {job.plan.heads_k_stride} does not divide the model's {kv_heads} key/value heads",
-            evidence=(shared, "a bare AssertionError at the first forward"),
-            fixes=(change_settings("a stride that divides them", {"heads_k_stride": str(best_stride)}),),
+            evidence=(shared, "the first forward raises an AssertionError without a message"),
+            fixes=(change_settings("use a stride that divides them", {"heads_k_stride": str(best_stride)}),),
             subject=describe_job(job),
             locations=locate_settings(job, "heads_k_stride"),
         )
@@ -40,7 +40,7 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message=f"Ulysses over {size} ranks cannot divide {heads} query heads and {kv_heads} key/value heads",
             evidence=(shared,),
-            fixes=(change_settings("a size that divides them", {"ring_size": str(best_size)}),),
+            fixes=(change_settings("use a size that divides both", {"ring_size": str(best_size)}),),
             subject=describe_job(job),
             locations=locate_settings(job, "ring_size"),
         )

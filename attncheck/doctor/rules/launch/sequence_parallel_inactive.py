@@ -31,8 +31,8 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=(
-            f"{job.scheme} over {job.plan.ring_size} ranks does not take place under {implementation}: "
-            "each rank attends to its own part only"
+            f"{job.scheme} over {job.plan.ring_size} ranks is inactive under {implementation}: "
+            "each rank attends only to its own part"
         ),
         evidence=(f"{job.framework} {job.version} hooks it into {', '.join(job.hooked)}",),
         fixes=(

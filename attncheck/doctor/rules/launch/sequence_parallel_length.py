@@ -5,7 +5,7 @@ What it checks: the rows of a fixed length under torch's context parallelism, wh
 
 Why it matters: the first batch raises, or is cut.
 
-What to do: a length that divides.
+What to do: use a length that is divisible.
 
 Source: torch 2.13.0 distributed/tensor/experimental/_context_parallel (`_HeadTailLoadBalancer`: "seq_length must be
 divisible by world_size * 2"); transformers 5.23.0 trainer.py pads to `pad_to_multiple_of` only where that is set.
@@ -22,9 +22,9 @@ def check(snapshot: Snapshot) -> Problems:
         return
     shorter = job.plan.max_length // shards * shards
     yield Problem(
-        message=f"rows of {job.plan.max_length} tokens do not divide by {shards}: two shards for each of the ranks",
+        message=f"rows of {job.plan.max_length} tokens are not divisible by {shards}, two shards for each rank",
         evidence=("torch's context parallelism gives each rank one shard from the front and one from the back",),
-        fixes=(change_settings("a length that divides", {"max_length": str(shorter or shards)}),),
+        fixes=(change_settings("use a length that is divisible", {"max_length": str(shorter or shards)}),),
         subject=describe_job(job),
         locations=locate_settings(job, "max_length", "ring_size"),
     )

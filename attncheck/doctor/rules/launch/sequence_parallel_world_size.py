@@ -28,7 +28,9 @@ def check(snapshot: Snapshot) -> Problems:
     groups, rest = divmod(world_size, max(job.tensor_parallel, 1))
     size = largest_divisor(groups, job.plan.ring_size)
     fixes = (
-        () if rest or not groups else (change_settings(f"a size that divides {world_size}", {"ring_size": str(size)}),)
+        ()
+        if rest or not groups
+        else (change_settings(f"use a size that divides {world_size}", {"ring_size": str(size)}),)
     )
     tensor_parallel = f" × tensor parallel {job.tensor_parallel}" if job.tensor_parallel > 1 else ""
     processes = _process_noun(world_size)

@@ -30,7 +30,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"tensor parallelism over {size} ranks cannot divide the {heads} query heads of {model.model_type}",
         evidence=(f"{heads} = {heads // size} × {size} + {heads % size}",),
-        fixes=(change_settings("a size that divides them", {"tensor_parallel": str(fitting)}),),
+        fixes=(change_settings("use a size that divides them", {"tensor_parallel": str(fitting)}),),
         subject=describe_job(job),
         locations=locate_settings(job, "tensor_parallel"),
     )

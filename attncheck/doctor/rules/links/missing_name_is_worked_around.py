@@ -29,9 +29,9 @@ def check(snapshot: Snapshot) -> Problems:
     )
     for consumer, provider, group in queries.group_by_pair(links):
         yield Problem(
-            message=f"{consumer} goes on without {group[0].target}, which {provider} does not have",
+            message=f"{consumer} works around the missing {group[0].target}, which {provider} does not have",
             evidence=tuple(
-                f"{link.place} takes {link.target}; what catches it goes on at line {link.fallback_line}"
+                f"{link.place} imports {link.target}; the exception handler continues at line {link.fallback_line}"
                 for link in group[:6]
             ),
             fixes=tuple(fixes.fitting_provider(snapshot, group)),

@@ -51,7 +51,7 @@ def _describe_pair(snapshot: Snapshot, provider: str, links: tuple[UnresolvedNam
     evidence = [queries.describe_link(link) for link in links[:MAX_LINES]]
     evidence += [f"import lane: import {link.breaks[0]}: {link.error}" for link in links if queries.is_confirmed(link)]
     if not any(queries.is_confirmed(link) for link in links):
-        evidence.append("read in the installed files; not imported")
+        evidence.append("read in the installed files, not imported")
     return Problem(
         message=f"{versions[consumer]} imports {links[0].target}{more}, which {versions[provider]} does not have: "
         f"{', '.join(stopped[:4])} cannot be imported",

@@ -63,7 +63,7 @@ def _describe(snapshot: Snapshot, package: Distribution, outcome: ImportOutcome)
     culprit = find_failing_distribution(snapshot, outcome) or package
     blame = "" if culprit.name == package.name else f", in {culprit.name} {culprit.version}"
     command = f"{snapshot.host.executable} -c 'import {outcome.module}'"
-    see = Fix("see all of where it fails", "advice", command)
+    see = Fix("see the full traceback", "advice", command)
     is_changed = bool(culprit.files_missing or culprit.files_altered)
     return Problem(
         message=f"importing {outcome.module} of {package.name} {package.version} {outcome.outcome}{blame}",

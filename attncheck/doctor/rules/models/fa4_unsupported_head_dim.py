@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
             v_head_dim = value_or(model.v_head_dim, head_dim) if len(model.head_dims) == 1 else head_dim
             if not _is_head_dim_supported(major, head_dim, v_head_dim):
                 yield Problem(
-                    message=f"flash-attn-4 does not take head sizes ({head_dim}, {v_head_dim}) on {device.sm}",
+                    message=f"flash-attn-4 does not support head sizes ({head_dim}, {v_head_dim}) on {device.sm}",
                     evidence=(
                         f"cuda:{device.index} is {device.sm}",
                         f"{model.model_type}: head_dim {head_dim}, v {v_head_dim}",

@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Problems:
         return  # flash_attention_2 then raises: nothing is dropped
     yield Problem(
         message=f"transformers {version} runs {model.model_type} on flash_attention_2 without its attention sinks",
-        evidence=("flash-attn 2 takes no sinks; this transformers drops them without an error",),
+        evidence=("flash-attn 2 has no sinks, and this transformers silently drops them",),
         fixes=use_other_attention(snapshot, model, "flash_attention_2"),
         subject=model.model_type,
     )

@@ -42,14 +42,14 @@ def check(snapshot: Snapshot) -> Problems:
         return
     failure = model.build_failure.value
     if any(word in failure.error for word in NOT_ON_META):
-        raise MissingFact(f"whether the model can be built is not known: {failure.error}")
+        raise MissingFact(f"could not check whether the model can be built: {failure.error}")
     version = snapshot.version("transformers")
     release = f"transformers {version.value}" if isinstance(version, Known) else "the installed transformers"
     yield Problem(
         message=f"{release} cannot build {model.model_type} from config.json of {model.source}: {failure.error}",
         evidence=(
             "import lane: the class was built without weights, as from_pretrained does",
-            *(f"it can be built without {name}, which is {value}" for name, value in failure.fields.items()),
+            *(f"it can be built without {name}: {value}" for name, value in failure.fields.items()),
         ),
         fixes=tuple(_correct_field(name, failure, model) for name in failure.fields),
         subject=model.source,
@@ -61,18 +61,18 @@ def _skip_unless_answered(model: Model) -> None:
     if not isinstance(model.accepts, Unreadable) or not model.accepts.reason:
         return
     if not any(phrase in model.accepts.reason for phrase in REPORTED_ELSEWHERE):
-        raise MissingFact(f"which attention the model accepts is not known: {model.accepts.reason}", ("ATN154",))
+        raise MissingFact(f"could not check which attention the model accepts: {model.accepts.reason}", ("ATN154",))
 
 
 def _correct_field(path: str, failure: BuildFailure, model: Model) -> Fix:
     name = path.rpartition(".")[2]
     value = failure.fields[path]
     if name in REMOVABLE:
-        text = f'config.json: take out "{name}": {value}'
+        text = f'config.json: remove "{name}": {value}'
     elif name in ("rope_scaling", "rope_parameters"):
         text = f'config.json: complete "{name}": {value}, or a release of transformers that knows it (not tried)'
     else:
-        text = f'config.json: "{name}": the checkpoint\'s own value in place of {value}'
+        text = f'config.json: "{name}": use the checkpoint\'s own value instead of {value}'
     return Fix(f"correct {path}", "edit", text, proven=f"{model.model_type} was built without {path}")
 
 

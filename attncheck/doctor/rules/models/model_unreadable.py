@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
         )
     yield Problem(
         message="the model cannot be read: " + snapshot.model.reason.rstrip("."),
-        evidence=("static lane: no check about the model ran",),
+        evidence=("static lane: the checks of the model did not run",),
         fixes=fixes,
         subject="model",
     )

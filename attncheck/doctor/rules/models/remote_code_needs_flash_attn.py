@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
     if snapshot.has("flash-attn"):
         return
     in_library = isinstance(model.accepts, Known)
-    use_library_class = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
+    use_library_class = Fix("use transformers' own class", "setting", "trust_remote_code=False")
     install_fixes = install_flash_attn_package(snapshot)
     yield Problem(
         message=f"the code that {model.source} brings imports flash_attn, which is not installed",

@@ -7,7 +7,7 @@ take outside `try` are compared with a table of names that were removed.
 
 Why it matters: loading with trust_remote_code=True stops with "cannot import name …". Upgrading makes it worse.
 
-What to do: use the class of transformers itself (trust_remote_code=False) if there is one, a transformers from
+What to do: use transformers' own class (trust_remote_code=False) if there is one, a transformers from
 before the removal, or take the name from where it is now.
 
 Source: the installed files; for a target the wheels named in attncheck/doctor/knowledge/removed_names.py;
@@ -86,7 +86,7 @@ def _check_table(snapshot: Snapshot, model: Model) -> Problems:
 
 def _library_fix(model: Model) -> Iterator[Fix]:
     if isinstance(model.accepts, Known):
-        yield Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
+        yield Fix("use transformers' own class", "setting", "trust_remote_code=False")
 
 
 def _is_removed(name: str, version: Version) -> bool:

@@ -7,7 +7,7 @@ whose arguments the installed function does not take, and imports inside functio
 Why it matters: the model loads, and its first step stops with AttributeError, TypeError or ImportError. The Cache
 classes lost `seen_tokens`, `get_max_length` and `get_usable_length` in transformers 4.49 and 4.54.
 
-What to do: use the class of transformers itself (trust_remote_code=False) if there is one, or a transformers of the
+What to do: use transformers' own class (trust_remote_code=False) if there is one, or a transformers of the
 time of the code, or write what is in the place of what no longer exists.
 
 Source: the installed files; LLaMA-Factory#8048, #7597; huggingface/transformers, cache_utils.py.
@@ -40,7 +40,7 @@ def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedNam
     first = min(links, key=lambda link: not _is_reached(link))
     version = name_with_version(snapshot, first.provider.replace("_", "-"))
     in_library = isinstance(model.accepts, Known)
-    use_library = Fix("use the class of transformers itself", "setting", "trust_remote_code=False")
+    use_library = Fix("use transformers' own class", "setting", "trust_remote_code=False")
     what = f"calls {first.target} so that {first.reason}" if first.kind == "argument" else f"uses {first.target}"
     lacks = f"in {version}" if first.kind == "argument" else f"which {version} lacks"
     return Problem(

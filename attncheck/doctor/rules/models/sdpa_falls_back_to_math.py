@@ -32,7 +32,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     if not is_at_least(version, since) or not _groups_heads(model):
         return
-    asks = f"transformers {need(version, 'transformers')} asks for enable_gqa if there is no mask"
+    asks = f"transformers {need(version, 'transformers')} sets enable_gqa if there is no mask"
     widest = max(model.head_dims, default=0)
     if widest > 256 and is_older(version, guarded):
         yield Problem(

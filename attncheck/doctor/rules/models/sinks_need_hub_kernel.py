@@ -44,10 +44,10 @@ def check(snapshot: Snapshot) -> Problems:
     reason = "is not in the Hub's cache"
     if unsupported:
         purpose = " for models with sinks" if model.sinks else ""
-        reason = f"is made for {', '.join(targets)}{purpose}, not {unsupported[0].sm}"
+        reason = f"is built for {', '.join(targets)}{purpose}, not {unsupported[0].sm}"
     installed = isinstance(snapshot.package("flash-attn"), Known)
     yield Problem(
-        message=f"{implementation} for {model.model_type} means {kernel}, which {reason}",
+        message=f"{implementation} for {model.model_type} uses {kernel}, which {reason}",
         evidence=(
             f"transformers turns {implementation} into it: the class lists the kernels that compute its attention",
             *(("flash-attn is installed, and is not among them",) if installed else ()),

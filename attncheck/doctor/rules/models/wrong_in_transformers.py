@@ -93,7 +93,9 @@ def _iter_fixes(snapshot: Snapshot, row: WrongModel, plan: Plan | None) -> Itera
             side = {"padding_side": "right"} if way == "right padding" else {}
             off = {"packing": "off"} if row.batching == "packed" else {}
             if plan is not None:
-                yield change_settings("pad documents, on the right" if side else "pad documents", {**off, **side})
+                yield change_settings(
+                    "pad documents on the right instead of packing" if side else "pad documents", {**off, **side}
+                )
             else:
                 text = 'tokenizer.padding_side = "right"' if row.batching == "left padding" else "packing: false"
                 yield Fix(f"{way} instead", "setting", text)

@@ -31,7 +31,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     if is_at_least(snapshot.version("transformers"), PACKED_WITHOUT_FLASH):
         yield Problem(
-            message="if you pack, train with use_cache=False: with a cache, documents attend to each other",
+            message="if you pack, train with use_cache=False: with the cache on, packed documents attend to each other",
             evidence=("use_cache is true for this model, and there is no flash attention here",),
             fixes=(Fix("train without the cache", "setting", "model.config.use_cache = False"),),
             subject=model.source,

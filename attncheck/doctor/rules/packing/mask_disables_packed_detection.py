@@ -25,8 +25,8 @@ def check(snapshot: Snapshot) -> Problems:
     if refuses_implementation(model, "flash_attention_2"):
         return
     yield Problem(
-        message="if you pack, send no attention_mask: with one, the documents of a row attend to each other",
-        evidence=("transformers detects packed rows by their position_ids, and only without a mask",),
+        message="if you pack, do not pass an attention_mask: with one, packed documents attend to each other",
+        evidence=("transformers detects packed rows by their position_ids, but only without a mask",),
         fixes=(Fix("collate without a mask", "edit", "DataCollatorWithFlattening(return_flash_attn_kwargs=True)"),),
         subject=model.source,
     )

@@ -39,9 +39,12 @@ def check(snapshot: Snapshot) -> Problems:
         return
     installed = need(version, "the version of transformers")
     yield Problem(
-        message=f"transformers {installed} hands the 3-row positions of {model.model_type} "
-        "to flash attention: it crashes",
-        evidence=(f"the release that keeps text positions apart is {first_fixed}", "static lane: mrope in config.json"),
+        message=f"transformers {installed} passes the 3-row positions of {model.model_type} "
+        "to flash attention, which crashes",
+        evidence=(
+            f"the first release that separates text positions is {first_fixed}",
+            "static lane: mrope in config.json",
+        ),
         fixes=(
             *change_transformers(snapshot, f">={first_fixed},<{_upper_bound(first_fixed)}"),
             *use_other_attention(snapshot, model, "flash_attention_2"),

@@ -26,7 +26,8 @@ def check(snapshot: Snapshot) -> Problems:
     version = need(snapshot.version("transformers"), "the version of transformers")
     upgrade = change_transformers(snapshot, f">={PACKED_WITHOUT_FLASH},<5")
     yield Problem(
-        message=f"packing leaks between documents: transformers {version} keeps them apart with flash attention only",
+        message=f"packed documents attend to each other: transformers {version} separates them only with "
+        "flash attention",
         evidence=(f"transformers {version}; sdpa detects packed rows from {PACKED_WITHOUT_FLASH} on", "no flash-attn"),
         fixes=(*upgrade, Fix("or do not pack", "setting", "packing: false")),
         subject=f"transformers {version}",

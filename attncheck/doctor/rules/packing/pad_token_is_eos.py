@@ -22,7 +22,7 @@ def check(snapshot: Snapshot) -> Problems:
     if isinstance(tokenizer.pad_token, Known) and tokenizer.pad_token == tokenizer.eos_token:
         yield Problem(
             message=f"the tokenizer of {model.source} pads with its end token {tokenizer.pad_token.value}",
-            evidence=("labels that are masked by the padding id lose the real end tokens too",),
+            evidence=("masking labels by the padding id also drops the real end tokens",),
             fixes=(Fix("mask by the attention mask", "edit", "labels[attention_mask == 0] = -100"),),
             subject=model.source,
         )

@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
     if snapshot.has("openrlhf"):
         consequence = "OpenRLHF will pad with the end token"
     else:
-        consequence = "padding raises, or falls to the end token"
+        consequence = "padding raises, or uses the end token"
     yield Problem(
         message=f"the tokenizer of {model.source} has no pad_token: {consequence}",
         evidence=(f"eos_token is {tokenizer.eos_token.value}", tokenizer.pad_token.reason or "no pad_token"),

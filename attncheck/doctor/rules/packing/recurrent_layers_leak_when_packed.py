@@ -37,7 +37,7 @@ def check(snapshot: Snapshot) -> Problems:
     lacks_cu_seqlens = first_fixed is None or version < Version(first_fixed)
     reason = f"{' and '.join(missing)} not installed"
     if lacks_cu_seqlens:
-        reason = f"transformers {version} gives them no cu_seqlens"
+        reason = f"transformers {version} does not pass cu_seqlens to them"
     kernel_fixes = () if lacks_cu_seqlens else (install_kernels(snapshot, missing),)
     yield Problem(
         message=f"packing leaks through the recurrent layers of {model.model_type}: {reason}",

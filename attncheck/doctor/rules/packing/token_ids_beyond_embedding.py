@@ -96,12 +96,12 @@ def _list_fixes(snapshot: Snapshot, configured: dict[str, int], tokens: dict[str
         yield Fix("let LLaMA-Factory resize the embedding", "setting", "resize_vocab: true", "unsafe")
     if tokens:
         resize = "model.resize_token_embeddings(len(tokenizer))  # after loading both, before the trainer is made"
-        yield Fix("give the tokens their rows", "edit", resize, "unsafe")
+        yield Fix("add rows for the tokens", "edit", resize, "unsafe")
     if "the tokenizer's pad_token" in tokens:
-        yield Fix("or pad with a token that has a row", "edit", PAD_WITH_KNOWN_TOKEN)
+        yield Fix("or pad with a token that has an embedding", "edit", PAD_WITH_KNOWN_TOKEN)
     for name in configured:
         file, _, field = name.partition(": ")
-        yield Fix(f"correct {field}", "edit", f'{file}: take out "{field}": {configured[name]}', follows=bool(tokens))
+        yield Fix(f"correct {field}", "edit", f'{file}: remove "{field}": {configured[name]}', follows=bool(tokens))
 
 
 RULE = Rule("ATN349", "error", check)

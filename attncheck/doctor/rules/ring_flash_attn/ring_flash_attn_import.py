@@ -41,7 +41,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=f"ring-flash-attn {ring} imports {symbol} from transformers, and transformers {transformers} "
-        "does not have it there",
+        "no longer has it in that module",
         subject=f"ring-flash-attn {ring}",
         evidence=_evidence(snapshot, ring, transformers, attempt),
         fixes=tuple(_fixes(snapshot, ring, transformers)),
@@ -104,7 +104,7 @@ def _evidence(
     if snapshot.lists("openrlhf") and requirements.is_version_allowed(
         ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers
     ):
-        lines.append("OpenRLHF 0.11.2 puts the name back itself: its own import works, a direct one does not")
+        lines.append("OpenRLHF 0.11.2 restores the name itself, so its import works; a direct import does not")
     return tuple(lines)
 
 
@@ -118,7 +118,7 @@ def _fixes(snapshot: Snapshot, ring: Version, transformers: Version) -> Iterator
         yield install.install_packages(snapshot, *transformers_requirements, *ring_requirements, allows=allows)
     if requirements.is_version_allowed(ring_flash_attn.COMPATIBLE_WITH_SHIM, transformers) and not ring_requirements:
         allows = (f"transformers{ring_flash_attn.COMPATIBLE_WITH_SHIM}",)
-        yield Fix("put the name back before the import", "edit", ring_flash_attn.SHIM_CODE, "safe", allows=allows)
+        yield Fix("restore the name before the import", "edit", ring_flash_attn.SHIM_CODE, "safe", allows=allows)
     elif not transformers_requirements:
         yield from _shim_fixes(snapshot, ring_requirements)
 
@@ -128,7 +128,7 @@ def _shim_fixes(snapshot: Snapshot, ring_requirements: tuple[str, ...]) -> Itera
     if transformers_requirements:
         allows = (f"transformers{ring_flash_attn.COMPATIBLE_WITH_SHIM}", *ring_requirements)
         yield install.install_packages(snapshot, *transformers_requirements, *ring_requirements, allows=allows)
-        yield Fix("and put the name back before the import", "edit", ring_flash_attn.SHIM_CODE, "safe", follows=True)
+        yield Fix("and restore the name before the import", "edit", ring_flash_attn.SHIM_CODE, "safe", follows=True)
 
 
 RULE = Rule("ATN140", "error", check, needs=frozenset({"ring"}))

@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Problems:
         return  # ATN143: the newest ring-flash-attn works here
     accepted = ", ".join(map(str, sorted(accepted_counts)))
     yield Problem(
-        message=f"ring-flash-attn {ring} takes a _flash_attention_forward of {accepted} parameters, and that of "
+        message=f"ring-flash-attn {ring} expects a _flash_attention_forward of {accepted} parameters, but that of "
         f"transformers {transformers} has {count}",
         subject=f"ring-flash-attn {ring}",
         evidence=_evidence(snapshot, ring, count, measured),
@@ -62,7 +62,7 @@ def _evidence(snapshot: Snapshot, ring: Version, count: int, measured: int | Non
     imports = isinstance(outcome, Known) and outcome.value.outcome == "ok"
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if not imports and not requirements.is_version_allowed(releases, transformers):
-        lines.append(f"`import ring_flash_attn` fails before that: it imports {symbol}, which is not there either")
+        lines.append(f"`import ring_flash_attn` fails earlier: it imports {symbol}, which is missing too")
     return tuple(lines)
 
 
@@ -80,7 +80,7 @@ def _fixes(snapshot: Snapshot, ring: Version) -> Iterator[Fix]:
             snapshot,
             *shimmed,
             *ring_requirements,
-            title="take transformers that OpenRLHF makes fit on its own",
+            title="use a transformers that OpenRLHF adapts itself",
             allows=with_shim,
         )
     if compatible:
@@ -88,7 +88,7 @@ def _fixes(snapshot: Snapshot, ring: Version) -> Iterator[Fix]:
         yield install.install_packages(snapshot, *compatible, *ring_requirements, allows=allows)
     elif shimmed and not snapshot.lists("openrlhf"):
         yield install.install_packages(snapshot, *shimmed, *ring_requirements, allows=with_shim)
-        title = "and put the missing name back before the import"
+        title = "and restore the missing name before the import"
         yield Fix(title, "edit", ring_flash_attn.SHIM_CODE, "safe", follows=True)
 
 

@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Problems:
         else "transformers is not installed"
     )
     yield Problem(
-        message="ring attention is requested, and neither ring-flash-attn nor yunchang is installed",
+        message="ring attention is requested, but neither ring-flash-attn nor yunchang is installed",
         subject="ring-flash-attn",
         evidence=(f"ring-flash-attn {newest} works with transformers {compatible}; {installed}",),
         fixes=tuple(_fixes(snapshot, f"ring-flash-attn=={newest}", "" if fits else compatible)),
@@ -56,7 +56,7 @@ def _fixes(snapshot: Snapshot, requirement: str, transformers: str) -> Iterator[
         yield install.install_packages(
             snapshot,
             *transformers_requirements,
-            title=f"and a transformers that {requirement} knows",
+            title=f"and a transformers that {requirement} supports",
             allows=(f"transformers{transformers}",),
             follows=True,
         )

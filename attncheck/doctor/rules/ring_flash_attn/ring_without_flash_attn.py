@@ -35,7 +35,7 @@ def check(snapshot: Snapshot) -> Problems:
         f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: no distribution flash-attn"
     )
     flash_attn_4_evidence = (
-        ("flash-attn-4 is installed; it has no flash_attn_interface",) if snapshot.has("flash-attn-4") else ()
+        ("flash-attn-4 is installed, but has no flash_attn_interface",) if snapshot.has("flash-attn-4") else ()
     )
     yield Problem(
         message=f"ring-flash-attn {ring} cannot be imported: flash-attn is not installed",

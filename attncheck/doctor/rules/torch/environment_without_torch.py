@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     selection = snapshot.host.selection
     reason = f", {selection.reason}" if selection.reason else ""
     yield Problem(
-        message=f"there is no torch in the environment that was examined: {snapshot.host.executable}{reason}",
+        message=f"torch is not installed in the examined environment: {snapshot.host.executable}{reason}",
         subject="torch",
         evidence=(f"static lane: {snapshot.torch.reason or 'no torch'}", *selection.passed_over),
         fixes=tuple(_iter_fixes(snapshot)),

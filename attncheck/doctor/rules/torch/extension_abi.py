@@ -75,11 +75,12 @@ def _make_problem(snapshot: Snapshot, distribution: Distribution, binary: Binary
     )
     name = f"{distribution.name} {distribution.version}"
     return Problem(
-        message=f"{name} was built for another torch than {torch}: it lacks {demangle_hint(symbol)}",
+        message=f"{name} was not built for torch {torch}, which lacks {demangle_hint(symbol)}",
         subject=name,
         evidence=(
             describe_failed_import(failure) if failure else f"static lane: {binary.path}",
-            f"{len(binary.missing_symbols)} of {binary.torch_symbols} symbols asked of torch are missing: {symbol}",
+            f"{len(binary.missing_symbols)} of {binary.torch_symbols} symbols that it needs from torch "
+            f"are missing: {symbol}",
             *((f"Requires-Dist of {name}: {torch_requirements}",) if torch_requirements else ()),
         ),
         fixes=(_install_matching_version(snapshot, distribution),),

@@ -51,7 +51,7 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message=f"{name} needs {library}, and torch {torch.version} brings another CUDA",
             subject=name,
-            evidence=(observed or f"static lane: {binary.path} needs {library}, which is found nowhere",),
+            evidence=(observed or f"static lane: {binary.path} needs {library}, which was not found",),
             fixes=tuple(_list_fixes(snapshot, package.value.name, package.value.version, library)),
             predicted=not observed,
         )
@@ -83,7 +83,9 @@ def _list_fixes(snapshot: Snapshot, name: str, version: str, library: str) -> It
     if tag:
         release = torch.version.partition("+")[0]
         index = ("--index-url", f"{INDEX_URL}/{tag}")
-        title = f"take the same torch built for CUDA {major}; everything compiled for this one must follow (not tried)"
+        title = (
+            f"install the same torch built for CUDA {major}, and rebuild everything compiled for this one (not tried)"
+        )
         yield install.install_packages(snapshot, f"torch=={release}+{tag}", options=index, title=title)
 
 

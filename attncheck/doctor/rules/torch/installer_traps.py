@@ -35,7 +35,7 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message="this interpreter is managed by the operating system: pip refuses to install into it",
             subject="pip",
-            evidence=("EXTERNALLY-MANAGED lies next to its standard library",),
+            evidence=("an EXTERNALLY-MANAGED file is next to its standard library",),
             fixes=(_make_virtual_environment(snapshot),),
         )
 
@@ -45,10 +45,10 @@ def _overrule_setting(snapshot: Snapshot, setting: str) -> tuple[Fix, ...]:
     if setting == "require-virtualenv":
         return (_make_virtual_environment(snapshot),)
     if setting in ("target", "prefix"):
-        return (Fix(f"take {setting} out of pip's configuration", "advice", f"{_pip_command(snapshot)} config debug"),)
+        return (Fix(f"remove {setting} from pip's configuration", "advice", f"{_pip_command(snapshot)} config debug"),)
     value = ":none:" if setting == "only-binary" else "0"
     return (
-        install.export_variable("PIP_" + setting.upper().replace("-", "_"), value, f"lift {setting} for this shell"),
+        install.export_variable("PIP_" + setting.upper().replace("-", "_"), value, f"disable {setting} for this shell"),
     )
 
 
@@ -72,12 +72,12 @@ def _harmful_settings(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield "require-virtualenv", "this interpreter is not in a virtual environment, so every install fails"
     for setting in ("target", "prefix"):
         if _is_on(snapshot, setting):
-            yield setting, "packages go to another place than the one examined"
+            yield setting, "packages are not installed into the examined environment"
     if _is_on(snapshot, "no-index"):
         yield "no-index", "only what find-links names can be installed"
     only_binary = snapshot.build_tools.pip_config.get("only-binary", "").replace(" ", ",").split(",")
     if {":all:", "flash-attn", "flash_attn"} & set(only_binary):
-        yield "only-binary", "flash-attn cannot be built, and PyPI has its sources only"
+        yield "only-binary", "flash-attn cannot be built, and PyPI has only its sources"
 
 
 RULE = Rule("ATN128", "note", check)

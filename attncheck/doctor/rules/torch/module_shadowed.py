@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
         in_site_packages = path.rpartition("/")[0] in {distribution.location for distribution in snapshot.distributions}
         yield Problem(
             message=f"import {name} takes {path}, which no installed package owns"
-            + (": its metadata is lost, or it was left behind" if in_site_packages else ""),
+            + (": its metadata is missing, or it is a leftover" if in_site_packages else ""),
             subject=name,
             evidence=(f"static lane: {shadow}", *((describe_failed_import(outcome),) if outcome else ())),
             fixes=_fixes(snapshot, name, path, in_site_packages and not has_no_init),

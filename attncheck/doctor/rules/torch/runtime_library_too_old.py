@@ -55,13 +55,13 @@ def _owner(snapshot: Snapshot, gap: RuntimeGap, module: str) -> str:
 def _make_problem(snapshot: Snapshot, distribution: str, gap: RuntimeGap, observed: str) -> Problem:
     package = snapshot.package(distribution)
     name = f"{distribution} {package.value.version}" if isinstance(package, Known) else distribution
-    static = f"static lane: {gap.required_by} asks for {gap.required}"
+    static = f"static lane: {gap.required_by} needs {gap.required}"
     copies = tuple(
         f"{library.path} ({library.found_by}) goes up to {gap.namespace}_{library.provides.get(gap.namespace, '?')}"
         for library in copies_of(snapshot, gap.library)
     )
     return Problem(
-        message=f"{name} needs {gap.required}, which the {gap.library} that is loaded lacks: {gap.path}",
+        message=f"{name} needs {gap.required}, which the loaded {gap.library} lacks: {gap.path}",
         subject=name,
         evidence=(observed or static, *copies),
         fixes=tuple(_list_fixes(snapshot, distribution, gap)),
@@ -82,7 +82,7 @@ def _list_fixes(snapshot: Snapshot, distribution: str, gap: RuntimeGap) -> Itera
         yield _upgrade_conda_library(snapshot, gap)
     elif newer is None and distribution != "flash-attn":
         text = f"an older release of {distribution}, or a build of it made on this machine or in a newer container"
-        yield Fix("what needs no newer library (not tried here)", "advice", text)
+        yield Fix("use a build that works with this library (not tried here)", "advice", text)
 
 
 def _upgrade_conda_library(snapshot: Snapshot, gap: RuntimeGap) -> Fix:
@@ -94,7 +94,7 @@ def _upgrade_conda_library(snapshot: Snapshot, gap: RuntimeGap) -> Fix:
         f"conda install -y -p {prefix} -c conda-forge {requirement} && "
         f"export LD_LIBRARY_PATH={prefix}/lib:$LD_LIBRARY_PATH"
     )
-    return Fix(f"bring a newer {gap.library} into the conda environment (not tried here)", "command", text, "unsafe")
+    return Fix(f"install a newer {gap.library} into the conda environment (not tried here)", "command", text, "unsafe")
 
 
 RULE = Rule("ATN166", "error", check)

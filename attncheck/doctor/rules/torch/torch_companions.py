@@ -45,7 +45,7 @@ def check(snapshot: Snapshot) -> Problems:
         evidence = _evidence(snapshot, package.value, torch.value) if isinstance(package, Known) else ()
         if isinstance(package, Known) and evidence:
             yield Problem(
-                message=f"{name} {package.value.version} does not belong to torch {torch.value}",
+                message=f"{name} {package.value.version} was not built for torch {torch.value}",
                 subject=f"{name} {package.value.version}",
                 evidence=evidence,
                 fixes=(_install_matching_version(snapshot, name, torch.value),),
@@ -75,7 +75,7 @@ def _missing_symbols_evidence(snapshot: Snapshot, extensions: list[Binary]) -> I
         if extension.missing_symbols:
             failure = find_failed_import(snapshot, extension.module)
             symbol = demangle_hint(extension.missing_symbols[0])
-            static = f"static lane: {extension.path} asks for {symbol}, which torch lacks"
+            static = f"static lane: {extension.path} needs {symbol}, which torch lacks"
             yield describe_failed_import(failure) if failure else static
 
 

@@ -47,7 +47,7 @@ def _describe_failure(outcome: ImportOutcome) -> str:
     if outcome.outcome == "died":
         return f"the process died{f' with {outcome.signal}' if outcome.signal else ''}"
     if outcome.outcome == "hung":
-        return f"it had not ended after {outcome.seconds:.0f} s"
+        return f"the import was still running after {outcome.seconds:.0f} s"
     library, symbol = parse_missing_library(outcome.message), parse_missing_symbol(outcome.message)
     if library:
         return f"{library} is not found"

@@ -20,7 +20,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     reason = f": {snapshot.torch.reason}" if snapshot.torch.reason else ""
     yield Problem(
-        message="torch is not installed, and everything about attention needs it",
+        message="torch is not installed; all attention needs it",
         subject="torch",
         evidence=(f"static lane: no torch in this environment{reason}",),
         fixes=(install_torch(snapshot),),

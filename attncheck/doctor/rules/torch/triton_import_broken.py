@@ -59,7 +59,7 @@ def _list_fixes(snapshot: Snapshot, outcome: ImportOutcome) -> Iterator[Fix]:
         options = ("--no-deps", "--force-reinstall")
         yield install.install_packages(snapshot, required_triton(snapshot) or "triton", options=options)
     if snapshot.lists("liger-kernel"):
-        yield Fix("or do without liger-kernel", "setting", "use_liger_kernel=False")
+        yield Fix("or remove liger-kernel", "setting", "use_liger_kernel=False")
 
 
 RULE = Rule("ATN171", "error", check)

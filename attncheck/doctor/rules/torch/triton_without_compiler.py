@@ -43,7 +43,7 @@ def _make_problem(
     else:
         command = f"apt-get update && apt-get install -y {debian_package}"
     return Problem(
-        message=f"triton needs {what} on the first kernel, which {', '.join(users)} will run, and there is none",
+        message=f"triton needs {what} for the first kernel that {', '.join(users)} will run, but it is missing",
         subject="triton",
         evidence=(reason,),
         fixes=(Fix(f"install {what} (not tried here)", "command", command, "unsafe"),),

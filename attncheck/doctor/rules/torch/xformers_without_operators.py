@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Problems:
         subject=f"xformers {version}",
         evidence=(
             *((f"xformers/cpp_lib.json: built for {built_for}",) if built_for else ()),
-            "importing xformers.ops shows only a warning; the first call raises",
+            "importing xformers.ops only warns; the first call raises",
         ),
         fixes=tuple(_list_fixes(snapshot, version, torch.version.partition("+")[2])),
     )
@@ -55,7 +55,7 @@ def _find_defect(snapshot: Snapshot) -> str:
     if binary.value.problem:
         return f"its library is {binary.value.problem}"
     runtime = next((name for name in binary.value.unresolved if name.startswith("libcudart")), "")
-    return f"they need {runtime}, which is not there" if runtime else ""
+    return f"they need {runtime}, which was not found" if runtime else ""
 
 
 def _is_rocm(snapshot: Snapshot) -> bool:

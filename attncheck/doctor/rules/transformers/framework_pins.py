@@ -30,7 +30,7 @@ TORCH_REPORTED_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")
 def check(snapshot: Snapshot) -> Problems:
     problems = list(_find_problems(snapshot))
     if not problems and not all(requirements.has_common_version(snapshot, name) for name in RELEVANT_DISTRIBUTIONS):
-        raise MissingFact("no release suits all that require it", ("ATN148",))
+        raise MissingFact("no release satisfies all packages that require it", ("ATN148",))
     yield from problems
 
 

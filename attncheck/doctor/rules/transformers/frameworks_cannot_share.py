@@ -30,14 +30,14 @@ def check(snapshot: Snapshot) -> Problems:
             continue
         owners = [f"{owner.name} {owner.version}" for owner, _ in constraints]
         yield Problem(
-            message=f"{' and '.join(owners)} cannot share an environment: no {name} pleases both",
+            message=f"{' and '.join(owners)} cannot share an environment: no {name} satisfies both",
             subject=name,
             evidence=tuple(
                 f"{owner.name} {owner.version} requires {name}{specifier}" for owner, specifier in constraints
             ),
             fixes=(
                 Fix(
-                    "one environment for each framework",
+                    "use one environment per framework",
                     "command",
                     f"python -m venv ./{constraints[-1][0].name}-env",
                     "safe",

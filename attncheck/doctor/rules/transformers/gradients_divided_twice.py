@@ -63,8 +63,8 @@ def _check_job(snapshot: Snapshot, job: Job) -> Problems:
     if evidence := _find_evidence(snapshot):
         yield Problem(
             message=f"transformers {version} divides gradients by the {steps} accumulation steps twice: "
-            f"they are 1/{steps} of the right ones",
-            evidence=(evidence, "the logged loss is right; the logged gradient norm and clipping are not"),
+            f"they are {steps} times too small",
+            evidence=(evidence, "the logged loss is correct; the logged gradient norm and the clipping are not"),
             fixes=tuple(_iter_fixes(snapshot)),
             subject=describe_job(job),
             predicted=not isinstance(job.deepspeed, Known),
@@ -91,9 +91,9 @@ def _find_evidence(snapshot: Snapshot) -> str:
     package, version = snapshot.package("transformers"), snapshot.version("transformers")
     faults = package.value.faults if isinstance(package, Known) else {}
     if CODE in faults:
-        return "static lane: trainer.py divides, and has accelerate divide" if faults[CODE] else ""
+        return "static lane: trainer.py divides, and so does accelerate" if faults[CODE] else ""
     is_listed = isinstance(version, Known) and CODE in list_faults("transformers", version.value)
-    return "known of transformers 5.2.0 to 5.5.3" if is_listed else ""
+    return "known for transformers 5.2.0 to 5.5.3" if is_listed else ""
 
 
 def _iter_fixes(snapshot: Snapshot) -> Iterator[Fix]:
@@ -102,8 +102,8 @@ def _iter_fixes(snapshot: Snapshot) -> Iterator[Fix]:
         if fixes := change_transformers(snapshot, specifier):
             yield from (replace(fix, allows=ALSO_SOUND) if specifier == SOUND_RELEASES[0] else fix for fix in fixes)
             return
-    text = "gradient_accumulation_steps: 1, and as many more rows or ranks"
-    yield Fix("accumulate nothing: something here pins a transformers with the fault", "manual", text)
+    text = "gradient_accumulation_steps: 1, with more rows or ranks instead"
+    yield Fix("do not accumulate: an installed package pins a transformers with this bug", "manual", text)
 
 
 RULE = Rule(CODE, "error", check)

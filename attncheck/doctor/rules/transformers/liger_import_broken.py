@@ -34,12 +34,12 @@ def check(snapshot: Snapshot) -> Problems:
         return
     outcome = need(snapshot.imported("liger_kernel.transformers"), "how importing liger_kernel ended")
     if outcome.outcome != "ok" and _is_reported_elsewhere(snapshot, outcome):
-        raise MissingFact("liger-kernel lacks what it needs", ("ATN150", "ATN152"))
+        raise MissingFact("a requirement of liger-kernel is missing", ("ATN150", "ATN152"))
     if is_missing_name(outcome) and any(
         link.consumer == "liger-kernel" and links.is_break(link) and links.broken_entries(snapshot, link)
         for link in links.package_links(snapshot)
     ):
-        raise MissingFact("liger-kernel imports a name that is not there", ("ATN131",))
+        raise MissingFact("liger-kernel imports a name that no longer exists", ("ATN131",))
     require_dependencies(snapshot, outcome, DEPENDENCIES)
     if outcome.outcome not in FAILED_OUTCOMES:
         return

@@ -26,7 +26,7 @@ def check(snapshot: Snapshot) -> Problems:
         if version.value == Version(broken):
             yield Problem(
                 message=f"liger-kernel {broken} is broken: {defect}",
-                evidence=(f"static lane: liger-kernel {version.value}; {repaired} is without the defect",),
+                evidence=(f"static lane: liger-kernel {version.value}; {repaired} does not have the bug",),
                 fixes=(install_packages(snapshot, f"liger-kernel=={repaired}", options=("--no-deps",)),),
                 subject=f"liger-kernel {broken}",
             )

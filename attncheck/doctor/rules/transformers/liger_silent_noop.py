@@ -22,7 +22,9 @@ def check(snapshot: Snapshot) -> Problems:
         return
     for package in ("torch", "transformers", "liger_kernel"):
         require_import(snapshot, package)
-    targets = need(need(snapshot.interfaces, "what imported packages offer").liger_missing_targets, "liger's targets")
+    targets = need(
+        need(snapshot.interfaces, "the contents of the imported packages").liger_missing_targets, "liger's targets"
+    )
     if not targets:
         return
     model = need(snapshot.model, "the model")
@@ -33,7 +35,8 @@ def check(snapshot: Snapshot) -> Problems:
     names = ", ".join(target.partition(":")[2] for target in missing_targets)
     lacks_loss = any(target.endswith(":CrossEntropyLoss") for target in missing_targets)
     yield Problem(
-        message=f"liger-kernel {liger} would patch {names} of {model.model_type} in vain: not in this transformers",
+        message=f"liger-kernel {liger} would patch {names} of {model.model_type} without effect: this "
+        "transformers does not have it",
         subject=model.model_type,
         evidence=(f"transformers {_transformers_version(snapshot)}", *missing_targets),
         fixes=(_USE_FUSED_LOSS,) if lacks_loss else (),
@@ -46,7 +49,7 @@ def _transformers_version(snapshot: Snapshot) -> str:
 
 
 _USE_FUSED_LOSS = Fix(
-    "patch the forward pass in place of the loss class",
+    "patch the forward pass instead of the loss class",
     "setting",
     "fused_linear_cross_entropy=True, cross_entropy=False",
 )

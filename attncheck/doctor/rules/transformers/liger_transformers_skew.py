@@ -62,7 +62,7 @@ def _lagging_problem(snapshot: Snapshot, liger_version: Version, transformers_ve
     needed = liger.MM_TOKEN_TYPE_IDS[1]
     return Problem(
         message=f"liger-kernel {liger_version} does not know the arguments that transformers {transformers_version} "
-        "gives to a vision-language model",
+        "passes to a vision-language model",
         subject=f"liger-kernel {liger_version}",
         evidence=("static lane: mm_token_type_ids, known to liger-kernel 0.8.0",),
         fixes=(install.install_packages(snapshot, f"liger-kernel>={needed}", options=("--no-deps",)),),

@@ -77,7 +77,7 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=(
             f"import lane: {' '.join((error or outcome.outcome).split())}",
             *outcome.frames[-3:],
-            *(f"in its way: {shadow}" for shadow in _find_shadows(snapshot, outcome)),
+            *(f"shadowed by {shadow}" for shadow in _find_shadows(snapshot, outcome)),
         ),
         fixes=(*install.extend_import_timeout(outcome), _choose_fix(snapshot, outcome, culprit)),
     )
@@ -117,7 +117,7 @@ def _choose_fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distributio
         path = shadows[0].partition(" at ")[2].partition(" (")[0]
         return Fix("move it out of the way", "manual", f"{path}: run elsewhere, or rename or delete it")
     if outcome.exception in FILE_ERRORS:
-        return Fix("make the path usable, or name another", "manual", outcome.message)
+        return Fix("make the path usable, or use another", "manual", outcome.message)
     module = missing_module(outcome)
     if module not in ("", "transformers"):
         return _install_for_transformers(snapshot, module, ("--force-reinstall", "--no-deps"))
@@ -126,7 +126,9 @@ def _choose_fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distributio
     if package not in ("", "transformers", culprit.name):
         return _install_for_transformers(snapshot, package)
     if _NUMPY_1.search(outcome.message):
-        return install.install_packages(snapshot, "numpy<2", title="numpy 1, which that package was compiled for")
+        return install.install_packages(
+            snapshot, "numpy<2", title="install numpy 1, which that package was compiled for"
+        )
     if culprit.files_missing or culprit.files_altered or outcome.outcome == "died" or not outcome.frames:
         return reinstall_from_own_index(snapshot, culprit)
     if culprit.name != "transformers":

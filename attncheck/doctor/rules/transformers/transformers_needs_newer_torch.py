@@ -37,10 +37,10 @@ def check(snapshot: Snapshot) -> Problems:
         else ()
     )
     yield Problem(
-        message=f"transformers {transformers_version} switches torch off: it needs {minimum} or newer, "
-        f"{torch_version} is installed",
+        message=f"transformers {transformers_version} disables torch: it needs {minimum} or newer, "
+        f"but {torch_version} is installed",
         subject=f"torch {torch_version}",
-        evidence=(f"static lane: transformers {transformers_version} asks for torch {minimum}",),
+        evidence=(f"static lane: transformers {transformers_version} requires torch {minimum}",),
         fixes=(
             *fixes,
             install.install_packages(snapshot, f"torch>={minimum}", title="or a newer torch, and rebuild extensions"),

@@ -26,7 +26,7 @@ def check(snapshot: Snapshot) -> Problems:
     transformers_requirements = requirements.resolve_transformers(snapshot, ">=4.54")
     verl = need(snapshot.package("verl"), "verl").version
     yield Problem(
-        message=f"verl {verl} refuses Qwen2-VL under transformers {transformers}: 4.53 is bugged",
+        message=f"verl {verl} refuses Qwen2-VL under transformers {transformers}: 4.53 has a bug",
         subject=f"transformers {transformers}",
         evidence=("static lane: verl raises for 4.53.x",),
         fixes=(install.install_packages(snapshot, *transformers_requirements, allows=("transformers>=4.54",)),)

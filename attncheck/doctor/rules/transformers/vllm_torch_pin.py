@@ -49,7 +49,7 @@ def check(snapshot: Snapshot) -> Problems:
     others = [name for name in COMPILED_PACKAGES if snapshot.has(name)]
     afterwards = (f"afterwards {', '.join(others)} must fit that torch too",) if others else ()
     yield Problem(
-        message=f"vllm {vllm.version} is built for torch{unmet[0].specifier}; {torch} is installed",
+        message=f"vllm {vllm.version} is built for torch{unmet[0].specifier}, but {torch} is installed",
         subject=f"vllm {vllm.version}",
         evidence=(evidence, *afterwards),
         fixes=(install.install_packages(snapshot, f"torch{unmet[0].specifier}", f"vllm=={vllm.version}"),),

@@ -129,7 +129,7 @@ def _read_world_size(launch: Launch) -> Fact[int]:
     if isinstance(launch.nodes, Known) and isinstance(launch.processes, Known):
         return Known(launch.nodes.value * launch.processes.value)
     if not launch.launchers:
-        return Absent("accelerate takes the GPUs that it finds, or those of its own configuration")
+        return Absent("accelerate uses all GPUs that it finds, or those of its configuration")
     return launch.nodes if not isinstance(launch.nodes, Known) else launch.processes
 
 
@@ -225,10 +225,10 @@ def _find_unknown_settings(settings: AxolotlSettings) -> tuple[UnknownSetting, .
 def _format_remarks(settings: AxolotlSettings, launch: Launch) -> tuple[str, ...]:
     unresolved = [setting for setting in settings.by_field.values() if not setting.known]
     remarks = [
-        f"{setting.name} {setting.value}".strip() + ": only running can tell its value" for setting in unresolved
+        f"{setting.name} {setting.value}".strip() + ": its value is known only at run time" for setting in unresolved
     ]
     if launch.words and launch.file is None:
-        remarks.append("the configuration file was not read: what it sets is taken as axolotl's defaults")
+        remarks.append("the configuration file was not read, so axolotl's defaults are assumed")
     return tuple(remarks)
 
 

@@ -40,7 +40,7 @@ def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     is_isolating = settings.implementation in axolotl.isolating_implementations(settings.version)
     target = settings.implementation if is_misnamed and is_isolating else "flash_attention_2"
     message = f"sample_packing with {implementation} keeps the attention mask: "
-    message += f"the documents of a row attend to each other{reason}"
+    message += f"packed documents attend to each other{reason}"
     fields = ("attn_implementation", *settings.attention_flags, "sample_packing")
     sets = {"attn_implementation": target}
     yield from setting_problem(settings, "wrong", message, constraints.PACKING_LEAKS, *fields, sets=sets)
@@ -59,7 +59,7 @@ def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         yield from setting_problem(settings, "refuses", message, ranges, "batch_flattening", sets=sets)
     elif flattening is True and not _takes_cu_seqlens(settings):
         implementation = settings.implementation or "no implementation"
-        message = f"batch_flattening with {implementation}: it needs one that takes cu_seqlens"
+        message = f"batch_flattening with {implementation}: it needs one that supports cu_seqlens"
         ranges, sets = constraints.FLATTENING_WITHOUT_FLASH, {"attn_implementation": "flash_attention_2"}
         yield from setting_problem(settings, "refuses", message, ranges, "batch_flattening", sets=sets)
 
@@ -85,24 +85,24 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
     )
     if not has_flash:
         implementation = settings.implementation or "no implementation"
-        message = f"{name} {settings.ring_size} with {implementation}: the ring is in flash_attention_2 alone"
+        message = f"{name} {settings.ring_size} with {implementation}: only flash_attention_2 has the ring"
         if settings.implementation == "flash_attention_2":
-            message = (
-                f"{name} {settings.ring_size} asks for flash_attention: true; attn_implementation is not looked at"
-            )
+            message = f"{name} {settings.ring_size} requires flash_attention: true; attn_implementation is ignored"
         refused, sets = constraints.RING_WITHOUT_FLASH, {"attn_implementation": "flash_attention_2"}
         located_at = ("attn_implementation", *settings.attention_flags, *fields)
         yield from setting_problem(settings, "refuses", message, refused, *located_at, sets=sets)
     rows = settings.get_int("micro_batch_size")
     if rows > 1:
-        message = f"{name} {settings.ring_size} with micro_batch_size {rows}: the llama3 ring takes one packed row"
+        message = (
+            f"{name} {settings.ring_size} with micro_batch_size {rows}: the llama3 ring supports only one packed row"
+        )
         ranges: Constraints = (*constraints.RING_ROWS, *(constraints.RING_PACKED_ROWS if settings.packed else ()))
         located_at = ("micro_batch_size", *fields)
         yield from setting_problem(settings, "refuses", message, ranges, *located_at, sets={"batch": "1"})
     yield from _ring_function_problems(settings)
     if not settings.get("rl"):
-        size, advice = settings.ring_size, f"{name}: 1, if a row has room on a GPU"
-        message = f"{name} {size}: gradients are {size} times too small, and no slice learns the token that follows it"
+        size, advice = settings.ring_size, f"{name}: 1, if a row fits on one GPU"
+        message = f"{name} {size}: gradients are {size} times too small, and no slice learns the token after its end"
         ranges = constraints.RING_GRADIENTS
         yield from setting_problem(settings, "wrong", message, ranges, *fields, advice=advice, mild=True)
     yield from _ring_refused_by_trainer(settings, name)
@@ -124,17 +124,18 @@ def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[S
         constraints.RING_REFUSED_BY_TRAINER,
         *("context_parallel_size", "sequence_parallel_degree"),
         installs=tuple(required),
-        advice="or axolotl 0.13.1 or newer, which takes the trainer's check out (not tried here)",
+        advice="or axolotl 0.13.1 or newer, which removes the trainer's check (not tried here)",
     )
 
 
 def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     if settings.ring_function not in ("varlen_llama3", "batch_ring"):
-        message = f"ring_attn_func {settings.ring_function!r} is none of varlen_llama3, batch_ring"
+        message = f"ring_attn_func {settings.ring_function!r} is neither varlen_llama3 nor batch_ring"
         ranges, sets = constraints.UNKNOWN_RING_FUNCTION, {"ring_attn_func": DROP}
         yield from setting_problem(settings, "refuses", message, ranges, "ring_attn_func", sets=sets)
     elif settings.packed and settings.ring_function == "batch_ring":
-        message = "ring_attn_func batch_ring with sample_packing: it knows no borders, documents attend to each other"
+        message = "ring_attn_func batch_ring with sample_packing: it ignores document borders, so "
+        "documents attend to each other"
         ranges, sets = constraints.BATCH_RING_PACKED, {"ring_attn_func": "varlen_llama3"}
         yield from setting_problem(settings, "wrong", message, ranges, "ring_attn_func", sets=sets)
 
@@ -246,7 +247,7 @@ def recurrent_layers_leak(settings: AxolotlSettings) -> Iterator[SettingProblem]
         and "linear_attention" in model.layer_types
         and (patched_since is None or not settings.is_at_least(patched_since))
     ):
-        message = f"sample_packing lets documents mix in the {recurrent_count} recurrent layers of {model.model_type}"
+        message = f"sample_packing mixes documents in the {recurrent_count} recurrent layers of {model.model_type}"
         ranges = constraints.RECURRENT_LAYERS
         yield from setting_problem(settings, "wrong", message, ranges, "sample_packing", sets={"packing": "off"})
 

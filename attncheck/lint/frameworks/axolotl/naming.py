@@ -49,7 +49,7 @@ def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingPro
         advice="name it once",
     )
     if not _same_family(settings):
-        message = f"{message}: {settings.implementation} is loaded, and all else axolotl does is for {flags}"
+        message = f"{message}: {settings.implementation} is loaded, but the rest of axolotl follows {flags}"
         yield from setting_problem(
             settings,
             "replaces",
@@ -101,7 +101,7 @@ def several_booleans(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         " and ".join(names),
         {"attn_implementation": settings.implementation, **dict.fromkeys(refused_flags, DROP)},
     )
-    ranges, message = constraints.SEVERAL_BOOLEANS, f"of {flags}, {settings.implementation} is taken"
+    ranges, message = constraints.SEVERAL_BOOLEANS, f"of {flags}, {settings.implementation} wins"
     yield from setting_problem(settings, "replaces", message, ranges, *names, sets=sets)
     ranges, message = constraints.SEVERAL_BOOLEANS_REFUSED, f"{flags} at once"
     yield from setting_problem(settings, "refuses", message, ranges, *names, sets=sets)
@@ -120,7 +120,7 @@ def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     if size:
         other = get_nested(settings.parsed_values, "context_parallel_size")
         if other and other != size:
-            message = f"sequence_parallel_degree {size} does nothing alongside context_parallel_size {other}"
+            message = f"sequence_parallel_degree {size} has no effect next to context_parallel_size {other}"
         else:
             message = f"sequence_parallel_degree is deprecated and read as context_parallel_size: {size}"
         sets = {"ring_size": str(settings.ring_size)}
@@ -181,7 +181,7 @@ def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:
             )
             yield from setting_problem(settings, "refuses", message, constraints.UNDERSCORED_OPTION, name, sets=sets)
             message, ranges = (
-                f"{message}: it goes to the launcher, which refuses it",
+                f"{message}: it is passed to the launcher, which refuses it",
                 constraints.PASSED_ON_OPTION,
             )
             yield from setting_problem(settings, "refuses", message, ranges, name, sets=sets)

@@ -60,7 +60,7 @@ CORRECTIONS = ({"packing": "off"},)
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `axolotl train`, or of its configuration file."""
     if job.trainer != "sft":
-        return f"axolotl's {job.trainer} is not rehearsed yet: sft is"
+        return f"axolotl's {job.trainer} is not rehearsed yet; sft is"
     attention = cut_attention(job, materials)
     alias = materials.alias(job.model)
     form, dataset, targets = _cut_dataset(job, materials)
@@ -138,9 +138,10 @@ def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
     if template.startswith(OWN_TEMPLATES) or get_setting(job, "eot_tokens", "special_tokens.eos_token") is not None:
         return {}, ()
     if template not in TURN_ENDS:
-        remark = f"chat_template {template} has tokens that the small tokenizer lacks: the tokenizer's own replaces it"
+        remark = f"chat_template {template} has tokens that the small tokenizer lacks, so the "
+        "tokenizer's own template replaces it"
         return {"chat_template": "tokenizer_default"}, (remark,)
-    remark = f"the model's own eos_token is taken to be the one that ends a turn of {template}: {TURN_ENDS[template]}"
+    remark = f"the model's eos_token is assumed to end a turn of {template}: {TURN_ENDS[template]}"
     return {"eot_tokens": json.dumps([TURN_ENDS[template]])}, (remark,)
 
 
@@ -174,5 +175,5 @@ def _list_remarks(job: Job, materials: Materials) -> tuple[str, ...]:
     names = [name for name in ("plugins", *LORA_KERNELS) if (get_setting(job, name) or "").lower() not in OFF_VALUES]
     return (
         *list_left_out(job, materials),
-        *(f"{name} needs a GPU, and there is none: it is left out" for name in names),
+        *(f"{name} needs a GPU, and this machine has none: left out" for name in names),
     )

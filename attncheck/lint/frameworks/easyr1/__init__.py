@@ -127,13 +127,13 @@ def _format_remarks(settings: EasyR1Settings) -> tuple[str, ...]:
     decisive = {name for names in KEY_NAMES.values() for name in names}
     decisive |= {MODEL_PATH, "trainer.nnodes", "trainer.n_gpus_per_node"}
     remarks = [
-        f"{name}: its value is not known before the launch runs"
+        f"{name}: its value is known only at run time"
         for name, setting in settings.by_key.items()
         if name in decisive and not setting.known
     ]
     if not settings.is_written(f"{ACTOR}.padding_free"):
         state = "on" if settings.is_packed else "off"
-        remarks.append(f"{ACTOR}.padding_free is not written: off in v0.3.0, on from v0.3.1; taken as {state}")
+        remarks.append(f"{ACTOR}.padding_free is not set (off in v0.3.0, on since v0.3.1); assumed to be {state}")
     return tuple(remarks)
 
 

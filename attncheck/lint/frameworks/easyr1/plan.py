@@ -35,7 +35,9 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 
 def _format_comments(plan: Plan) -> list[str]:
-    comments = list(packing_remarks(plan, "position_ids", explanation="EasyR1 gives position_ids that begin again"))
+    comments = list(
+        packing_remarks(plan, "position_ids", explanation="EasyR1 passes position_ids that restart in each document")
+    )
     if plan.attn_implementation != "flash_attention_2":
         comments.append(f"# {plan.attn_implementation or 'the default'}: EasyR1 is hard-coded to flash_attention_2")
     comments.append(f"# rows of {plan.max_length} tokens: data.max_prompt_length + data.max_response_length")
@@ -46,7 +48,7 @@ def _format_comments(plan: Plan) -> list[str]:
     if plan.liger:
         comments.append("# liger: no setting")
     if plan.cross_entropy == "torch":
-        comments.append("# the cross-entropy is flash-attn's Triton kernel wherever it imports; no setting")
+        comments.append("# the cross-entropy is flash-attn's Triton kernel if it can be imported; no setting")
     if not plan.packed:
         comments.append("# the padding side is not a setting")
     supported = ["ulysses", "padding_side", *(["cross_entropy"] if plan.cross_entropy != "chunked" else [])]

@@ -57,5 +57,5 @@ def _ulysses_without_padding_free(settings: EasyR1Settings) -> Iterator[SettingP
     if size < 2 or not settings.is_written(switch) or settings.is_on(switch) or not settings.by_key[switch].known:
         return
     message = f"{key}={size} without padding_free: each rank of a group computes all its rows in full"
-    evidence = (f"{WORKERS}/actor/dp_actor.py:88-117: rows are spread across ranks under padding_free alone",)
+    evidence = (f"{WORKERS}/actor/dp_actor.py:88-117: rows are spread across ranks only with padding_free",)
     yield SettingProblem("ignores", message, evidence, settings.locate(key), {"packing": "on"})

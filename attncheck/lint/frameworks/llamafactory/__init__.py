@@ -160,7 +160,7 @@ def _resolve_precision(reading: LaunchReading) -> Precision:
 
 def _format_remarks(reading: LaunchReading) -> tuple[str, ...]:
     if reading.launch.words and reading.launch.file is None and not reading.settings.all_settings:
-        return ("the configuration file was not read: what it sets is taken as LLaMA-Factory's defaults",)
+        return ("the configuration file was not read, so LLaMA-Factory's defaults are assumed",)
     return reading.settings.describe_unresolved()
 
 

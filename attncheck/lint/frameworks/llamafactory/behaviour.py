@@ -136,7 +136,7 @@ def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
         instead = "eager" if reading.model_type == "gemma2" else "the model's default implementation"
         yield SettingProblem(
             "replaces",
-            f"flash_attn: fa2 without flash-attn: {instead} runs, after a line in the log",
+            f"flash_attn: fa2 without flash-attn: {instead} runs instead, with only a line in the log",
             (constraint.evidence,),
             reading.find_location("flash_attn"),
             advice="install flash-attn, or write flash_attn: sdpa",
@@ -169,10 +169,10 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
     if is_pretraining:
         yield SettingProblem(
             "wrong",
-            "stage pt joins texts into rows without borders: they attend to each other",
+            "stage pt joins texts into rows without borders, so they attend to each other",
             (constraint.evidence,),
             reading.find_location("packing", "stage"),
-            advice="packing: false, where texts must not see each other",
+            advice="packing: false, if texts must not attend to each other",
             mild=True,
         )
         return
@@ -181,7 +181,7 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
     )
     yield SettingProblem(
         "wrong",
-        "packing without neat_packing gives a mask of ones: documents of a row attend to each other",
+        "packing without neat_packing uses a mask of ones: packed documents attend to each other",
         (constraint.evidence,),
         reading.find_location("packing"),
         {"packing": "off"} if is_neat_broken else {"neat_packing": "true"},
@@ -206,7 +206,7 @@ def neat_packing_of_many_rows(reading: LaunchReading) -> Iterator[SettingProblem
         steps, rows = max(reading.settings.get_int("gradient_accumulation_steps", 1), 1), reading.batch
         yield SettingProblem(
             "refuses",
-            f"neat_packing under fa2 with {rows} rows on a device: AssertionError: bsz should be 1 for neat packing",
+            f"neat_packing under fa2 with {rows} rows per device: AssertionError: bsz should be 1 for neat packing",
             (constraint.evidence,),
             reading.find_location("per_device_train_batch_size", "neat_packing"),
             {"per_device_train_batch_size": "1", "gradient_accumulation_steps": str(steps * rows)},
@@ -234,7 +234,7 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
     refuses = refused is not None
     if not refuses and reading.implementation != "flash_attention_2":
         return
-    effect = "raises ValueError" if refuses else "mixes documents up: the mask's numbers become True"
+    effect = "raises ValueError" if refuses else "mixes documents: the mask's numbers become True"
     consequence: Consequence = "refuses" if refuses else "wrong"
     yield SettingProblem(
         consequence,
@@ -371,7 +371,7 @@ def missing_do_train(reading: LaunchReading) -> Iterator[SettingProblem]:
     has_other_task = any(reading.settings.is_on(name) for name in ("do_eval", "do_predict"))
     is_idle = not reading.settings.is_on("do_train") and not has_other_task
     if constraint and is_idle and reading.settings.has_any("stage", "dataset"):
-        text = "do_train is not set: the model is loaded and nothing is trained"
+        text = "do_train is not set: the model is loaded, but not trained"
         location, sets = reading.find_location("do_train", "stage"), {"do_train": "true"}
         yield SettingProblem("no_step", text, (constraint.evidence,), location, sets, "do_train: true")
 

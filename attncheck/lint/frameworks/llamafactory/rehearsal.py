@@ -57,7 +57,7 @@ DATASET_INFO = {
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `llamafactory-cli train`, or of its configuration file."""
     if job.trainer not in ("sft", "dpo"):
-        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet: sft and dpo are"
+        return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; sft and dpo are"
     objective = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)
     if isinstance(objective, str):
         return objective
@@ -108,7 +108,7 @@ def _read_pairs(job: Job) -> Objective | str:
     for name in CHANGED_LOSS:
         value = get_setting(job, name) or "0"
         if value.lower() not in (*OFF_VALUES, "0.0"):
-            return f"{name} {value} makes another loss of the preference loss: it is not rehearsed"
+            return f"{name} {value} changes the preference loss into one that is not rehearsed"
     loss, beta = get_setting(job, "pref_loss") or "sigmoid", get_setting(job, "pref_beta")
     preference = read_preference(loss, (beta, 0.1), (get_setting(job, "dpo_label_smoothing"), 0.0))
     if isinstance(preference, str):

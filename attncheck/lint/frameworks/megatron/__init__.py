@@ -114,12 +114,12 @@ def _count_accumulation_steps(options: MegatronOptions, world_size: Fact[int], b
 def _format_remarks(options: MegatronOptions) -> tuple[str, ...]:
     decisive = {name for names in KEY_NAMES.values() for name in names} | {"pipeline-model-parallel-size"}
     remarks = [
-        f"--{name} {setting.value}".strip() + ": only running can tell its value"
+        f"--{name} {setting.value}".strip() + ": its value is known only at run time"
         for name, setting in options.by_name.items()
         if name in decisive and not setting.known
     ]
     if options.is_open:
-        remarks.append("some of the options are not known before the launch runs: what is not written may be there")
+        remarks.append("some options are known only at run time, so a missing option may still be set")
     return tuple(remarks)
 
 

@@ -81,7 +81,7 @@ def _heads_do_not_divide(options: MegatronOptions) -> Iterator[SettingProblem]:
         yield _problem(options, "refuses", message, f"{source}: {text}", "tensor-model-parallel-size")
     is_grouped = groups is not None and options.is_on("group-query-attention")
     if groups and is_grouped and groups % size and size % groups:  # a divisor will do in newer releases
-        message = f"--num-query-groups {groups} and --tensor-model-parallel-size {size} do not divide one another"
+        message = f"--num-query-groups {groups} and --tensor-model-parallel-size {size}: neither divides the other"
         text = "num_query_groups must be a multiple of tensor_model_parallel_size"
         yield _problem(options, "refuses", message, f"{source}: {text}", "num-query-groups")
 
@@ -100,7 +100,7 @@ def _context_parallel_without_engine(options: MegatronOptions) -> Iterator[Setti
     ranks = options.get_int("context-parallel-size") or 1
     if ranks < 2 or not options.is_local:
         return
-    message = f"--context-parallel-size {ranks} with Megatron's own attention: only Transformer Engine's has it"
+    message = f"--context-parallel-size {ranks} with Megatron's own attention: only Transformer Engine supports it"
     source = "0.19.0 megatron/core/transformer/dot_product_attention.py:59: only supported by TEDotProductAttention"
     yield _problem(options, "refuses", message, source, "transformer-impl", "spec", "context-parallel-size")
 
@@ -120,7 +120,7 @@ def _variables_against_backend(options: MegatronOptions) -> Iterator[SettingProb
     ]
     if not wrong or any("$" in text for text in wrong):
         return
-    message = f"{', '.join(wrong)} against --attention-backend {backend}, which sets it itself"
+    message = f"{', '.join(wrong)} contradicts --attention-backend {backend}, which sets it itself"
     source = "0.11.0 megatron/core/models/common/language_module/language_module.py:39: set to …, but expected …"
     flags = "".join(environ.get(name, "1") for name in TE_SWITCHES)
     chosen = next((name for name, switches in BACKEND_SWITCHES.items() if switches == flags and name != "local"), "")
@@ -159,10 +159,10 @@ def _deterministic_variables(options: MegatronOptions, is_newer: bool) -> Iterat
             wrong += [f"{name}={text}"] * any(token.strip() not in values for token in tokens)
     source = "0.19.0 megatron/training/determinism.py" if is_newer else f"0.15.0 {ARGUMENTS}:1078-1081"
     if wrong:
-        message = f"{', '.join(wrong)} with --deterministic-mode, which takes no such value"
+        message = f"{', '.join(wrong)} with --deterministic-mode, which does not allow this value"
         yield _problem(options, "refuses", message, source, "deterministic-mode")
     if missing:
-        message = f"--deterministic-mode, and nothing in the launch sets {', '.join(m.split('=')[0] for m in missing)}"
+        message = f"--deterministic-mode, but the launch does not set {', '.join(m.split('=')[0] for m in missing)}"
         advice = "export " + " ".join(missing)
         yield _problem(options, "refuses", message, source, "deterministic-mode", advice=advice)
 
@@ -179,7 +179,7 @@ def _device_connections(options: MegatronOptions, snapshot: Snapshot) -> Iterato
     is_older = any(isinstance(fact, Known) and fact.value[0] < BLACKWELL for fact in capabilities)
     if max(sizes) < 2 or text == "1" or "$" in text or is_exempt or not is_older:
         return
-    message = f"{name}={text} with tensor or context parallelism, which asks for 1 on this GPU"
+    message = f"{name}={text} with tensor or context parallelism, which requires 1 on this GPU"
     source = f"0.15.0 {ARGUMENTS}:959: require setting the environment variable {name} to 1"
     yield _problem(options, "refuses", message, source, "tensor-model-parallel-size", advice=f"export {name}=1")
 
@@ -190,10 +190,10 @@ def _mask_is_not_read(options: MegatronOptions) -> Iterator[SettingProblem]:
         return
     if options.is_written("spec", "yaml-cfg"):
         return
-    message = "--reset-attention-mask under Transformer Engine: documents of a row attend to one another anyway"
+    message = "--reset-attention-mask under Transformer Engine: packed documents attend to each other anyway"
     source = (
         "0.15.0 megatron/core/models/gpt/gpt_layer_specs.py:145 (attn_mask_type causal); transformer-engine 2.5.0 "
         "dot_product_attention.py: attention_mask should be None for causal masks"
     )
-    advice = "--transformer-impl local reads the mask; or leave the option out"
+    advice = "use --transformer-impl local, which reads the mask, or remove the option"
     yield _problem(options, "ignores", message, source, "reset-attention-mask", advice=advice)

@@ -166,7 +166,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
 
 
 def _read_megatron_job(launch: Launch, version: str, location: SourceLocation) -> Job:
-    remark = "of megatron's arguments only the sizes are read, and its attention is not judged"
+    remark = "only the sizes among megatron's arguments are read; its attention is not judged"
     settings = read_settings(launch, MEGATRON, version)
     nodes = launch.nodes.value if isinstance(launch.nodes, Known) else _read_count(settings, "NNODES")
     model = read_model_name(launch)
@@ -183,7 +183,7 @@ def _read_world_size(settings: MsSwiftSettings) -> Fact[int]:
         return Known(launch.nodes.value * launch.processes.value)
     counts = [settings.environ.get(name) for name in ("NPROC_PER_NODE", "NNODES")]
     if any(text is not None and not text.isdecimal() for text in counts):
-        return Unreadable("NPROC_PER_NODE and NNODES are identified by running alone")
+        return Unreadable("NPROC_PER_NODE and NNODES are known only at run time")
     if launch.words and launch.words[0].text.rsplit("/", 1)[-1] in PROGRAMS:
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))
     if any(counts):
@@ -299,13 +299,15 @@ def _format_new_name(settings: MsSwiftSettings, setting: Setting) -> tuple[str, 
 def _format_remarks(settings: MsSwiftSettings) -> tuple[str, ...]:
     unresolved = [setting for setting in settings.by_field.values() if not setting.known]
     remarks = [
-        f"{setting.name} {setting.value}".strip() + ": only running can tell its value" for setting in unresolved
+        f"{setting.name} {setting.value}".strip() + ": its value is known only at run time" for setting in unresolved
     ]
     if settings.is_on("packing") and not settings.is_at_least(ms_swift.PACKED_POSITIONS_SINCE):
-        remarks.append(f"packing: before {ms_swift.PACKED_POSITIONS_SINCE} nothing keeps the documents of a row apart")
+        remarks.append(f"packing: before {ms_swift.PACKED_POSITIONS_SINCE} packed documents attend to each other")
     size = settings.sequence_parallel_size
     if size > 1 and settings.model is None and is_at_least(settings.version, ms_swift.DERIVED_RING_SINCE):
-        remarks.append(f"sequence_parallel_size {size} is taken as Ulysses alone: the model's heads are not known")
+        remarks.append(
+            f"sequence_parallel_size {size} is treated as Ulysses only, because the model's heads are unknown"
+        )
     return tuple(remarks)
 
 

@@ -109,16 +109,16 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
         )
         return
     if not settings.packed:
-        ranges, message = constraints.RING_WITHOUT_PACKING, f"{effect}, which asks for padding_free"
+        ranges, message = constraints.RING_WITHOUT_PACKING, f"{effect}, which requires padding_free"
         yield from _setting_problem(settings, "refuses", message, ranges, *fields, sets=sets_ulysses)
     elif settings.implementation == "sdpa":
-        ranges, message = constraints.RING_OF_SDPA, f"{effect}, which sdpa does not have"
+        ranges, message = constraints.RING_OF_SDPA, f"{effect}, which sdpa does not support"
         sets = {"attn_implementation": "flash_attention_2"}
         yield from _setting_problem(settings, "refuses", message, ranges, "attn_impl", *fields, sets=sets)
     if isinstance(settings.model.sliding_window, Known):
         window = settings.model.sliding_window.value
         ranges = constraints.RING_WITH_WINDOW
-        message = f"{effect}, which is given the model's window of {window} as a number: TypeError"
+        message = f"{effect}, which gets the model's window {window} as a number: TypeError"
         yield from _setting_problem(settings, "refuses", message, ranges, *fields, sets=sets_ulysses)
 
 
@@ -178,9 +178,7 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
             yield from _setting_problem(settings, "refuses", message, ranges, *fields, advice=advice)
         return
     cause = _packing_field(settings) if settings.packed else f"sequence_parallel_size {size}"
-    message = (
-        f"{cause} with {model_type}: its recurrent layers carry their state over from one document or part to the next"
-    )
+    message = f"{cause} with {model_type}: recurrent state leaks from one document or shard into the next"
     yield from _setting_problem(settings, "wrong", message, constraints.RECURRENT_LAYERS, *fields, sets=sets)
 
 
@@ -203,7 +201,8 @@ def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator
         "packing",
         "padding_free",
         installs=("transformers>=4.51,<4.53",),
-        advice="or ms-swift>=3.8.0 with transformers>=4.54,<4.57, where transformers keeps text positions apart itself",
+        advice="or ms-swift>=3.8.0 with transformers>=4.54,<4.57, in which transformers separates text "
+        "positions itself",
     )
 
 

@@ -62,6 +62,6 @@ def _format_remarks(plan: Plan) -> list[str]:
         lines.append("# Ulysses over gcd(kv heads, size) ranks, a zigzag ring over the rest")
         if implementation not in ("flash_attention_2", "sdpa", ""):
             lines.append(
-                f"# it is in flash_attention_2 and sdpa alone: {implementation} attends to each rank's part only"
+                f"# only flash_attention_2 and sdpa have it: {implementation} attends only to each rank's part"
             )
     return [*lines, *unsupported_remarks(plan, "compile", "padding_side", "ulysses")]

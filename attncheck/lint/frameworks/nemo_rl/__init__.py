@@ -95,7 +95,7 @@ def _count_gpus(settings: NemoSettings) -> Fact[int]:
     if settings.is_written("policy.generation.colocated.enabled") and not settings.is_on(
         "policy.generation.colocated.enabled"
     ):
-        return Absent("some of the cluster's GPUs generate alone")
+        return Absent("some of the cluster's GPUs only generate")
     return settings.count_cluster()
 
 

@@ -31,7 +31,7 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 
 def _format_comments(plan: Plan, packs: bool) -> list[str]:
     chosen = "flash_attention_2" if packs else "sdpa" if plan.ring_size > 1 else "transformers' default"
-    comments = [f"# {plan.attn_implementation or 'the default'}: no setting; {chosen} is taken"]
+    comments = [f"# {plan.attn_implementation or 'the default'}: no setting; {chosen} is used"]
     comments += packing_remarks(plan, "cu_seqlens", explanation="rows are packed with cu_seqlens")
     if plan.packed and not packs:
         comments.append("# packing with context parallelism: only with policy.megatron_cfg.enabled=true")

@@ -92,7 +92,7 @@ class NemoSettings:
         """Return a line for each of the settings whose value is known only when it runs."""
         rows = [(name, self.by_name[name]) for name in names if name in self.by_name and not self.by_name[name].known]
         unknown = [(name, setting) for name, setting in rows if not self.get_text(name)]
-        return tuple(f"{name} {setting.value}: only running can tell its value" for name, setting in unknown)
+        return tuple(f"{name} {setting.value}: its value is known only at run time" for name, setting in unknown)
 
 
 def parse_launch_settings(launch: Launch) -> NemoSettings:

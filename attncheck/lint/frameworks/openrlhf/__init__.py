@@ -120,7 +120,7 @@ def _count_processes(launch: Launch, values: Values) -> Fact[int]:
     """Return how many processes train: the actor's in PPO, else those that the launcher starts."""
     if values.trainer == "ppo":
         gpus = values.count_role_gpus("actor")
-        return Known(gpus) if gpus is not None else Absent("only running can tell how many GPUs the actor has")
+        return Known(gpus) if gpus is not None else Absent("the actor's GPU count is known only at run time")
     nodes, processes = launch.nodes, launch.processes
     devices = len(values.snapshot.visible_devices())
     if isinstance(processes, Absent) and processes.reason.endswith(EVERY_GPU) and devices:
@@ -143,7 +143,7 @@ def _count_gpus(values: Values) -> Fact[int]:
         vllm_gpus = 0
     sizes = [vllm_gpus, *(size for role, size in role_gpus.items() if role not in shared)]
     if any(size is None for size in sizes):
-        return Absent("only running can tell how many GPUs a role has")
+        return Absent("a role's GPU count is known only at run time")
     return Known(sum(size or 0 for size in sizes))
 
 
@@ -234,7 +234,8 @@ def _format_renamed_option(name: str, values: tuple[str, ...], old_values: tuple
 def _describe_hidden_values(launch: Launch, parsed_options: tuple[ParsedOption, ...]) -> tuple[str, ...]:
     hidden_settings = [option.setting for option in parsed_options if not option.setting.known]
     return tuple(
-        f"{setting.name} {setting.value}".strip() + ": only running can tell its value" for setting in hidden_settings
+        f"{setting.name} {setting.value}".strip() + ": its value is known only at run time"
+        for setting in hidden_settings
     )
 
 

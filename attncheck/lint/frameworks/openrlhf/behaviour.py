@@ -93,7 +93,7 @@ def reward_model_without_ring(values: Values) -> Iterator[SettingProblem]:
     """The reward model's trainer does not tell the model of the ring whose attention was put into it."""
     if values.trainer == "rm" and values.ring_size > 1:
         message = (
-            f"{values.option('ds.ring_attn_size')} {values.ring_size} does not reach the reward model: its first "
+            f"{values.option('ds.ring_attn_size')} {values.ring_size} does not reach the reward model, whose first "
             "ends in KeyError: 'cu_seqlens_q'"
         )
         yield from values.setting_problem(
@@ -123,7 +123,7 @@ def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
     yield from values.setting_problem(
         "replaces", f"{ring} turns {packing} on", ranges, located_at, sets=sets, mild=True
     )
-    message = f"{ring} without {packing}: nothing tells the ring where the rows begin"
+    message = f"{ring} without {packing}: the ring does not know where rows begin"
     ranges = constraints.PPO_RING_WITHOUT_PACKING
     yield from values.setting_problem("refuses", message, ranges, "ds.ring_attn_size", sets=sets)
 
@@ -152,7 +152,7 @@ def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
         and values.number(name) == 1
     ):
         size = f"{values.option(name)} 1"
-        message = f"packing with {size} packs nothing: each row is one sample without padding"
+        message = f"packing with {size} has no effect: each row is one sample without padding"
         ranges = constraints.PACKING_OF_ONE_ROW
         yield from values.setting_problem("ignores", message, ranges, "ds.packing_samples", name, mild=True)
 
@@ -163,7 +163,7 @@ def packing_of_recurrent_layers(values: Values) -> Iterator[SettingProblem]:
     if values.packed and recurrent and values.model is not None:
         layers = " and ".join(sorted(recurrent))
         message = f"packing {values.model.model_type}: its {layers} layers carry state from one sample into the next, "
-        message += "for OpenRLHF gives them position_ids alone"
+        message += "because OpenRLHF passes only position_ids to them"
         sets = {"packing": "off", **({"ring_size": "1"} if values.ring_size > 1 else {})}
         sets |= drop_dynamic_batches(values)
         located_at = ("ds.packing_samples", "ds.ring_attn_size", "train.dynamic_batch_enable")
@@ -174,7 +174,7 @@ def liger_on_vision_model(values: Values) -> Iterator[SettingProblem]:
     """Liger on a model with a vision_config, refused since 0.10.0."""
     has_vision = values.model is not None and any(tower.name == "vision_config" for tower in values.model.towers)
     if has_vision and values.is_on("ds.use_liger_kernel"):
-        message = f"{values.option('ds.use_liger_kernel')} on a model with a vision_config, text data or not"
+        message = f"{values.option('ds.use_liger_kernel')} on a model with a vision_config, even with text data"
         ranges = constraints.LIGER_ON_VISION
         yield from values.setting_problem("refuses", message, ranges, "ds.use_liger_kernel", sets={"liger": "off"})
 

@@ -150,7 +150,7 @@ def _is_editable(launch: Launch, option: ParsedOption) -> bool:
 
 
 def _find_name_span(launch: Launch, option: ParsedOption) -> Span:
-    """Return the span of an option's name, `NOWHERE` where it is put together from several places."""
+    """Return the span of an option's name, `NOWHERE` where it is assembled from several places."""
     start, end = option.words[0].span
     name = option.setting.name
     is_there = launch.source.text[start : start + len(name)] == name and start + len(name) <= end

@@ -65,7 +65,9 @@ def _format_precision(plan: Plan, since: VersionCheck) -> list[str]:
 def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
     """Return comment lines on what the flags do not express, or express only in part."""
     comments = list(
-        packing_remarks(plan, "position_ids", explanation="OpenRLHF gives position_ids that begin again, and no mask")
+        packing_remarks(
+            plan, "position_ids", explanation="OpenRLHF passes position_ids that restart in each document, and no mask"
+        )
     )
     implementation = plan.attn_implementation
     if plan.packed:
@@ -73,12 +75,10 @@ def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
         comments.append(f"# {batch_flag}: how many samples are packed into one row; with 1 nothing is packed")
     if plan.packed and implementation and "flash_attention" not in implementation:
         comments.append(
-            f"# {implementation}: with packing OpenRLHF puts flash_attention_2 in its place (cli/train_sft.py)"
+            f"# {implementation}: with packing OpenRLHF replaces it with flash_attention_2 (cli/train_sft.py)"
         )
     if plan.ring_size > 1 and plan.scheme == "llama3" and implementation != HOOKED:
-        comments.append(
-            f"# the ring is in {HOOKED} alone: any other attn_implementation attends to each rank's part only"
-        )
+        comments.append(f"# only {HOOKED} has the ring: any other attn_implementation attends only to each rank's part")
     if not implementation and since("0.8.10"):
         comments.append(f"# no attn_implementation in the plan: OpenRLHF's own default is {HOOKED}")
     if not since("0.8.10") and implementation not in (HOOKED, "eager"):
@@ -94,7 +94,7 @@ def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
     supported = ["llama3", "cross_entropy", *(["shims"] if since("0.10.2") else [])]
     if plan.cross_entropy != "flash_attn":
         comments.append(
-            f"# the cross-entropy is flash-attn's Triton kernel wherever it imports, not {plan.cross_entropy!r}"
+            f"# the cross-entropy is flash-attn's Triton kernel if it can be imported, not {plan.cross_entropy!r}"
         )
     if not plan.packed:
         comments.append("# the padding side is not a setting: right in SFT and DPO, left in RM and PPO")

@@ -46,30 +46,32 @@ GPU_SETTINGS = {  # that are left out if there is no GPU, and what they are
 # Below stage 3 deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 begins again at each batch of a step that
 # utils/deepspeed/deepspeed.py:451 gives gradient_accumulation_steps=1.
 DYNAMIC_CORRECTIONS = ({"ds.zero_stage": "3"}, {"train.dynamic_batch_enable": DROP})
-STANDS_FOR = "OpenRLHF's actor alone is updated, with made-up rollouts: no vLLM, no reward, no critic, no Ray"
+STANDS_FOR = "only OpenRLHF's actor is updated, with synthetic rollouts: no vLLM, reward, critic or Ray"
 
 
 def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `openrlhf.cli.train_ppo_ray`, or why there is none."""
     program = launch.words[0].text if launch.words else ""
     if program != PROGRAM:
-        return f"OpenRLHF's {job.trainer} is not rehearsed yet: sft is, and the actor of {PROGRAM}"
+        return f"OpenRLHF's {job.trainer} is not rehearsed yet; sft is, and the actor of {PROGRAM}"
     if not is_at_least(job.version, SINCE):
         return f"openrlhf {job.version}'s actor is not rehearsed: that of {SINCE} and later is"
     if not is_number(get_setting(job, "rollout.temperature") or "1"):
-        return "rollout.temperature is not known before the launch runs: what is optimised is rehearsed where it is"
+        return "rollout.temperature is known only at run time, so the loss cannot be rehearsed"
     aggregation = _read_aggregation(job)
     if aggregation not in AGGREGATIONS:
-        return f"actor.loss_agg_mode {aggregation} is not OpenRLHF's: {', '.join(AGGREGATIONS)} are"
+        return f"actor.loss_agg_mode {aggregation} is not one of OpenRLHF's: {', '.join(AGGREGATIONS)} are"
     attention = cut_attention(job, materials)
     left_out = [] if materials.uses_gpu else [name for name in GPU_SETTINGS if is_on(job, name.replace("-", "_"))]
     terms = [name for name in TERMS if get_setting(job, name) is not None]
     sets = {**dict.fromkeys((*LEFT_OUT, *terms, *left_out), DROP), **attention.sets, **_cut_sizes(job, materials)}
     remarks = [STANDS_FOR, *attention.remarks]
     remarks += [
-        f"the loss is judged without {TERMS[name]} ({name}), which is off here" for name in terms if TERMS[name]
+        f"the loss is judged without {TERMS[name]} ({name}), which is off in the rehearsal"
+        for name in terms
+        if TERMS[name]
     ]
-    remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and there is none: it is left out" for name in left_out]
+    remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and this machine has none: left out" for name in left_out]
     return JobCut(
         sets,
         "messages",

@@ -31,7 +31,7 @@ def missing_vllm_engines(values: Values) -> Iterator[SettingProblem]:
         )
     else:
         ranges = constraints.NOTHING_GENERATES
-        message = f"no {option}: nothing generates"
+        message = f"no {option}: nothing generates rollouts"
         yield from values.setting_problem("refuses", message, ranges, "vllm.num_engines", sets=sets, advice=advice)
 
 
@@ -93,7 +93,7 @@ def image_problems(values: Values) -> Iterator[SettingProblem]:
         cause = values.option("train.dynamic_batch_enable")
         if values.ring_size > 1:
             cause = f"{values.option('ds.ring_attn_size')} {values.ring_size}"
-        message = f"{cause} turns packing on after the check that refuses packing with images"
+        message = f"{cause} enables packing after the check that refuses packing with images"
         ranges = constraints.IMAGES_BEFORE_PACKING
         located_at = ("ds.ring_attn_size", "train.dynamic_batch_enable")
         yield from values.setting_problem("wrong", message, ranges, *located_at, sets=without_packing)
@@ -114,7 +114,7 @@ def unequal_colocated_models(values: Values) -> Iterator[SettingProblem]:
         tensor_parallel = values.number("vllm.tensor_parallel_size") or 1
         engines = str(actor_gpus // tensor_parallel)
         sets = {values.option("vllm.num_engines"): engines} if actor_gpus % tensor_parallel == 0 else {}
-        advice = "" if sets else "make engines × their tensor parallel size the actor's GPUs"
+        advice = "" if sets else "set engines × their tensor parallel size to the actor's GPUs"
         located_at = ("vllm.num_engines", "train.colocate_all")
         yield from values.setting_problem("refuses", message, ranges, *located_at, sets=sets, advice=advice)
     shares_all = colocate_all and values.is_at_least(constraints.COLOCATE_ALL_SINCE)
@@ -130,7 +130,7 @@ def _check_same_size(values: Values, first: str, second: str, ranges: Constraint
     if None in (*sizes[0], *sizes[1]) or sizes[0] == sizes[1]:
         return
     (nodes, gpus), (second_nodes, second_gpus) = sizes
-    message = f"{first} and {second} share GPUs and differ: {nodes} nodes of {gpus} GPUs, "
+    message = f"{first} and {second} share GPUs but differ: {nodes} nodes of {gpus} GPUs, "
     message += f"{second_nodes} of {second_gpus}"
     sets = {values.option(f"{second}.num_nodes"): str(nodes)}
     sets[values.option(f"{second}.num_gpus_per_node")] = str(gpus)
@@ -191,7 +191,7 @@ def sleep_and_async_problems(values: Values) -> Iterator[SettingProblem]:
         yield from values.setting_problem("refuses", message, ranges, "vllm.enable_sleep", sets={sleep: DROP})
     if colocate_all and is_async:
         ranges = constraints.COLOCATION_WITH_ASYNC
-        message = f"{values.option('train.colocate_all')} with {async_option}: vLLM gets GPUs of its own"
+        message = f"{values.option('train.colocate_all')} with {async_option}: vLLM gets separate GPUs"
         yield from values.setting_problem("replaces", message, ranges, "train.colocate_all", mild=True)
     if values.is_on("train.partial_rollout_enable") and not is_async:
         ranges = constraints.PARTIAL_WITHOUT_ASYNC

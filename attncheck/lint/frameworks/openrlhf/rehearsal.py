@@ -71,7 +71,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=not materials.uses_gpu,  # it is imported with any settings
         remarks=(
             *attention.remarks,
-            *(f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and there is none: it is left out" for name in left_out),
+            *(f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and this machine has none: left out" for name in left_out),
             *list_other_references(job, "ref.model_name_or_path"),
         ),
         corrections=CORRECTIONS,
@@ -95,7 +95,7 @@ def _read_pairs(job: Job) -> tuple[DataForm, dict[str, str], Objective] | str:
     """Return the data's form, the settings that read it, and the loss of a pair; or why it is not rehearsed."""
     nll = get_setting(job, "model.nll_loss_coef") or "0"
     if nll not in ("0", "0.0"):
-        return f"model.nll_loss_coef {nll} adds another loss to the preference loss: it is not rehearsed"
+        return f"model.nll_loss_coef {nll} adds a second loss to the preference loss; this is not rehearsed"
     loss = "ipo_of_sums" if is_on(job, "model.ipo_enable") else "sigmoid"
     smoothing = get_setting(job, "model.label_smoothing")
     preference = read_preference(loss, (get_setting(job, "model.beta"), 0.1), (smoothing, 0.0))

@@ -85,7 +85,7 @@ def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
         settings=options.all_settings,
         problems=tuple(find_problems(options, version, world_size)),
         world_size=world_size,
-        gpus=world_size if options.is_on("colocate") else Absent("the launch does not say how many nodes Ray has"),
+        gpus=world_size if options.is_on("colocate") else Absent("the launch does not state how many nodes Ray has"),
         nodes=options.get_int("actor-num-nodes") or 1,
         tensor_parallel=options.get_int("tensor-model-parallel-size") or 1,
         scheme="megatron" if (options.get_int("context-parallel-size") or 1) > 1 and not is_fsdp else "",
@@ -101,7 +101,7 @@ def _count_gpus(options: MegatronOptions) -> Fact[int]:
     for name, default in DEFAULT_GPUS.items():
         size = options.get_int(name) or (0 if options.is_written(name) else default)
         if not size:
-            return Absent(f"--{name} is known only when the launch runs")
+            return Absent(f"--{name} is known only at run time")
         count *= size
     return Known(count)
 
@@ -127,7 +127,7 @@ def _build_plan(options: MegatronOptions, is_fsdp: bool) -> Plan:
 def _format_remarks(options: MegatronOptions) -> tuple[str, ...]:
     decisive = {name for names in KEY_NAMES.values() for name in names}
     remarks = [
-        f"--{name} {setting.value}".strip() + ": only running can tell its value"
+        f"--{name} {setting.value}".strip() + ": its value is known only at run time"
         for name, setting in options.by_name.items()
         if name in decisive and not setting.known
     ]

@@ -59,7 +59,7 @@ def _check_dynamic_batch(options: MegatronOptions) -> Iterator[SettingProblem]:
         message = "--use-dynamic-batch-size without --max-tokens-per-gpu: AssertionError"
         yield _problem(options, "refuses", message, "1809", advice="--max-tokens-per-gpu 9216")
     elif options.is_written("micro-batch-size"):
-        message = "--micro-batch-size counts for nothing with --use-dynamic-batch-size: --max-tokens-per-gpu decides"
+        message = "--micro-batch-size has no effect with --use-dynamic-batch-size: --max-tokens-per-gpu decides"
         yield _problem(options, "ignores", message, "1808", "micro-batch-size", advice="leave it out")
 
 
@@ -111,7 +111,7 @@ def _check_gathered(options: MegatronOptions) -> Iterator[SettingProblem]:
     ranks = options.get_int("context-parallel-size") or 1
     if options.is_on("allgather-cp") and ranks > 1 and not _may_be_sparse(options):
         message = (
-            f"--allgather-cp with --context-parallel-size {ranks}: only models with sparse attention (DSA) take it"
+            f"--allgather-cp with --context-parallel-size {ranks}: only models with sparse attention (DSA) support it"
         )
         source = "slime 0.3.1 slime/backends/megatron_utils/arguments.py:36: would silently scramble token order"
         yield SettingProblem("refuses", message, (source,), options.locate("allgather-cp"), advice="leave it out")

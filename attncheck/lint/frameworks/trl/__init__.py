@@ -88,7 +88,7 @@ def _read_world_size(launch: Launch) -> Fact[int]:
         return Known(int(count[:7]))
     if options.get("accelerate_config") in tables.SHIPPED_PROCESSES:
         return Known(tables.SHIPPED_PROCESSES[options["accelerate_config"]])
-    return Absent("accelerate takes the GPUs that it finds, or those of its own configuration")
+    return Absent("accelerate uses all GPUs that it finds, or those of its configuration")
 
 
 def read(launch: Launch, version: str, snapshot: Snapshot) -> Job:
@@ -195,10 +195,10 @@ def _format_remarks(reading: LaunchReading) -> tuple[str, ...]:
         config = tables.TRAINER_CONFIGS[reading.trainer]
         return (
             *remarks,
-            f"trl {reading.version} has no {config}: its names are those of {release}, the nearest with it",
+            f"trl {reading.version} has no {config}: using the names of {release}, the nearest release that has it",
         )
     if tables.is_own_program(reading.launch):
-        return (*remarks, f"trl {reading.version} has no script {reading.trainer}; the nearest names were taken")
+        return (*remarks, f"trl {reading.version} has no script {reading.trainer}; using the nearest release's names")
     return remarks
 
 

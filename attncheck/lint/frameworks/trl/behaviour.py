@@ -137,7 +137,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
         strategy = "bfd" if reading.is_at_least(BFD_DEFAULT_SINCE) else "ffd"
         yield SettingProblem(
             "wrong",
-            "packing_strategy wrapped joins documents into rows without borders: they attend to each other",
+            "packing_strategy wrapped joins documents without borders, so they attend to each other",
             (chosen.evidence,),
             reading.find_location("packing_strategy", "packing"),
             {"packing_strategy": strategy},
@@ -146,7 +146,7 @@ def wrapped_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
     elif joined is not None:
         yield SettingProblem(
             "wrong",
-            f"packing of trl {reading.version} joins documents into rows without borders: they attend to each other",
+            f"packing of trl {reading.version} joins documents without borders, so they attend to each other",
             (joined.evidence,),
             reading.find_location("packing"),
             {"packing": "off"},
@@ -160,7 +160,7 @@ def requeued_packing(reading: LaunchReading) -> Iterator[SettingProblem]:
     if constraint and reading.packed and reading.packing_strategy == "bfd-requeue":
         yield SettingProblem(
             "wrong",
-            "packing_strategy bfd-requeue gives a mask of ones and no positions: documents attend to each other",
+            "packing_strategy bfd-requeue uses a mask of ones and no positions, so documents attend to each other",
             (constraint.evidence,),
             reading.find_location("packing_strategy"),
             {"packing_strategy": "bfd"},
@@ -180,7 +180,7 @@ def missing_positions(reading: LaunchReading) -> Iterator[SettingProblem]:
         is_missing = isinstance(reading.snapshot.package("flash-attn"), Absent)
         yield SettingProblem(
             "wrong",
-            f"trl {reading.version} packs without positions under {implementation}: documents attend to each other",
+            f"trl {reading.version} packs without positions under {implementation}, so documents attend to each other",
             (constraint.evidence,),
             reading.find_location("packing", "padding_free"),
             {} if is_missing else {"attn_implementation": "flash_attention_2"},
@@ -231,11 +231,11 @@ def padding_free_max_length(reading: LaunchReading) -> Iterator[SettingProblem]:
     ):
         yield SettingProblem(
             "refuses",
-            f"padding_free without packing takes no max_length, which is {max_length}: ValueError",
+            f"padding_free without packing does not allow max_length, which is {max_length}: ValueError",
             (constraint.evidence,),
             reading.find_location("padding_free"),
             {"padding_free": "false"},
-            "pad the batch; or pack (packing: true); or give truncated inputs with max_length: null",
+            "pad the batch, or pack (packing: true), or truncate the inputs and set max_length: null",
         )
 
 
@@ -320,7 +320,7 @@ def dpo_padding_free_ignored(reading: LaunchReading) -> Iterator[SettingProblem]
     if constraint and reading.trainer == "dpo" and reading.settings.is_on("padding_free"):
         yield SettingProblem(
             "ignores",
-            "padding_free does nothing in DPO: it falls back to padding with a warning",
+            "padding_free has no effect in DPO, which falls back to padding with a warning",
             (constraint.evidence,),
             reading.find_location("padding_free"),
             {"padding_free": "false"},
@@ -467,7 +467,7 @@ def liger_loss_replaced(reading: LaunchReading) -> Iterator[SettingProblem]:
     ):
         yield SettingProblem(
             "replaces",
-            "use_liger_kernel patches layers only: TRL's own chunked loss stays, and the setting goes in 2.0",
+            "use_liger_kernel patches only layers: TRL keeps its own chunked loss, and removes the setting in 2.0",
             (constraint.evidence,),
             reading.find_location("use_liger_kernel"),
             advice='model_init_kwargs={"use_kernels": True}',

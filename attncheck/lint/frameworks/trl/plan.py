@@ -47,7 +47,10 @@ def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:
 def _format_remarks(plan: Plan) -> list[str]:
     lines = list(
         packing_remarks(
-            plan, "position_ids", "cu_seqlens", explanation="TRL gives positions that begin again, and no mask"
+            plan,
+            "position_ids",
+            "cu_seqlens",
+            explanation="TRL passes positions that restart in each document, and no mask",
         )
     )
     if plan.packed and plan.batch > 1:

@@ -16,7 +16,7 @@ from attncheck.core.rehearsal import DataForm, Materials, Normalisation, Objecti
 from attncheck.lint.fields.rehearsing import get_setting, is_number
 from attncheck.lint.fields.releases import is_at_least
 
-STANDS_FOR = "TRL's policy alone is updated, with made-up completions and rewards: nothing is generated"
+STANDS_FOR = "only TRL's policy is updated, with synthetic completions and rewards; nothing is generated"
 COMPLETIONS = 2  # to a prompt
 MAX_COMPLETION = 64  # tokens: none that is made up has more
 NORMALISATIONS: dict[str, Normalisation] = {
@@ -62,7 +62,7 @@ def list_policy_remarks(job: Job) -> tuple[str, ...]:
     return (
         STANDS_FOR,
         *penalty,
-        *(f"the loss is judged without {TERMS[name]} ({name}), which is off here" for name in left_out),
+        *(f"the loss is judged without {TERMS[name]} ({name}), which is off in the rehearsal" for name in left_out),
     )
 
 
@@ -76,9 +76,7 @@ def read_policy(job: Job, is_own_script: bool) -> tuple[DataForm, Objective] | s
         return f"TRL's GRPO loss {loss} is not rehearsed yet: {', '.join(NORMALISATIONS)} are"
     for name in ("temperature", "epsilon", "epsilon_high"):
         if not is_number(get_setting(job, name) or "1"):
-            return (
-                f"{name} {get_setting(job, name)}: what is optimised is rehearsed if it is known before the launch runs"
-            )
+            return f"{name} {get_setting(job, name)}: known only at run time, so the loss cannot be rehearsed"
     divisor = float(MAX_COMPLETION) if loss == "dr_grpo" else 1.0
     if loss == "cispo":  # the weight of log p is the ratio, cut at epsilon_high
         divisor = 1 / min(1.0, float(get_setting(job, "epsilon_high") or get_setting(job, "epsilon") or "0.2"))

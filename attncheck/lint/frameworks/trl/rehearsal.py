@@ -157,7 +157,7 @@ def _read_dpo(job: Job) -> tuple[DataForm, Objective] | str:
     for name in CHANGED_LOSS:
         value = get_setting(job, name)
         if value is not None and (not value or value.lower() not in OFF_VALUES):  # a switch has no value
-            return f"{name} makes another loss of the preference loss: it is not rehearsed"
+            return f"{name} changes the preference loss into one that is not rehearsed"
     divergence = get_setting(job, "f_divergence_type") or "reverse_kl"
     if divergence != "reverse_kl":
         return f"f_divergence_type {divergence} is not rehearsed: reverse_kl is"

@@ -74,7 +74,7 @@ def _ambiguous_micro_batches(config: LaunchConfig) -> Iterator[SettingProblem]:
         if len(set_keys) == 1:
             continue
         yield from _refused_setting(
-            f"{total_key} and {per_gpu_key} are both {'set' if set_keys else 'unset'}: one is wanted",
+            f"{total_key} and {per_gpu_key} are both {'set' if set_keys else 'unset'}: set exactly one",
             constraints.AMBIGUOUS_MICRO_BATCH,
             config,
             *set_keys,
@@ -145,7 +145,7 @@ def _indivisible_mini_batch(
     batch = f"{owner}.ppo_mini_batch_size={mini_batch} × {ROLLOUT}.n={answers} over {ranks} data-parallel ranks"
     keys = (f"{owner}.ppo_mini_batch_size", f"{owner}.ppo_micro_batch_size_per_gpu", f"{ROLLOUT}.n")
     if rows == 0 or (remainder and is_new):
-        message = f"{batch}: not a whole number of rows on each"
+        message = f"{batch}: not a whole number of rows per rank"
         if is_new:
             yield from _refused_setting(message, constraints.UNEVEN_MINI_BATCH, config, *keys)
         elif owner == ACTOR:
@@ -185,8 +185,8 @@ def _token_budgets_too_small(config: LaunchConfig, job: Job) -> Iterator[Setting
         over_ranks = f" × {ranks} ranks of Ulysses" if ranks > 1 else ""
         is_late = not config.has_legacy_workers
         yield from _refused_setting(
-            f"{key}={budget}{over_ranks} holds no row of {length} tokens (prompt and response)"
-            + ("; it stops at the first one as long as that" if is_late else ""),
+            f"{key}={budget}{over_ranks} is too small for a row of {length} tokens (prompt and response)"
+            + ("; training stops at the first such row" if is_late else ""),
             constraints.TOKEN_BUDGET,
             config,
             key,
@@ -256,7 +256,7 @@ def _indivisible_sft_batch(config: LaunchConfig, job: Job, world_size: int) -> I
     batch = f"data.train_batch_size={train_batch} over {ranks} data-parallel ranks"
     if rows == 0 or (remainder and config.is_old_sft):
         ranges = constraints.OLD_SFT_RANKS if config.is_old_sft else constraints.EMPTY_SFT_BATCH
-        message = f"{batch}: not a whole number of rows on each"
+        message = f"{batch}: not a whole number of rows per rank"
         yield from _refused_setting(message, ranges, config, "data.train_batch_size")
     elif rows % micro_batch and (config.is_old_sft or not values.is_on("data.use_dynamic_bsz")):
         best = largest_divisor(rows, micro_batch)

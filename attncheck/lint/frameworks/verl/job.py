@@ -283,7 +283,7 @@ def _describe_unread_columns(unknown_settings: tuple[UnknownSetting, ...]) -> tu
 
 def _collect_remarks(config: LaunchConfig) -> tuple[str, ...]:
     inputs, values = config.inputs, config.values
-    remarks = [f"{word.text}: not known before the launch runs" for word in inputs.unresolved_words]
+    remarks = [f"{word.text}: known only at run time" for word in inputs.unresolved_words]
     unresolved_keys = [
         name
         for name, setting in values.written_settings.items()
@@ -293,10 +293,8 @@ def _collect_remarks(config: LaunchConfig) -> tuple[str, ...]:
         "trainer.nnodes",
         "trainer.n_gpus_per_node",
     }
-    remarks += [
-        f"{name}: its value is not known before the launch runs" for name in unresolved_keys if name in deciding_keys
-    ]
+    remarks += [f"{name}: its value is known only at run time" for name in unresolved_keys if name in deciding_keys]
     if inputs.is_foreign and inputs.module:
         name = inputs.config_name or inputs.module
-        remarks.append(f"{name} is none of verl's own configurations: only verl's keys are judged")
+        remarks.append(f"{name} is not one of verl's configurations, so only verl's keys are judged")
     return tuple(remarks)

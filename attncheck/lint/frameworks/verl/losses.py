@@ -28,7 +28,7 @@ def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProble
     if unbalanced and config.is_old_sft and config.values.is_on(BALANCE):
         yield SettingProblem(
             "refuses",
-            f"{BALANCE}=True with Ulysses over {size} ranks: the first step ends with an error",
+            f"{BALANCE}=True with Ulysses over {size} ranks: the first step raises an error",
             (unbalanced.evidence,),
             config.values.locate(BALANCE, *config.sequence_parallel_keys()),
             {BALANCE: "False"},
@@ -38,7 +38,7 @@ def find_loss_problems(config: LaunchConfig, job: Job) -> Iterator[SettingProble
         yield SettingProblem(
             "wrong",
             f"Ulysses over {size} ranks: the loss is the mean of the micro-batches' means, "
-            f"so that it changes with the number of ranks",
+            f"so it changes with the number of ranks",
             (weighted.evidence, "micro-batches with fewer tokens count as much as full ones"),
             config.values.locate(*config.sequence_parallel_keys()),
             advice=_advise(config),
@@ -56,13 +56,12 @@ def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[Setti
     if summed is None or not config.is_old_sft:
         return
     if count > 1:
-        message = (
-            f"{count} micro-batches a step: gradients are those of the sum of their means, {count} times too large"
-        )
+        message = f"{count} micro-batches per step: gradients are not divided by their number, so they "
+        f"are {count} times too large"
     elif size > 1 and not isinstance(job.world_size, Known):
         message = (
-            f"Ulysses over {size} ranks: gradients are those of the sum of the micro-batches' means, "
-            f"so that they grow with the number of ranks"
+            f"Ulysses over {size} ranks: gradients are not divided by the number of micro-batches, "
+            f"so they grow with the number of ranks"
         )
     else:
         return
@@ -72,7 +71,7 @@ def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[Setti
         message,
         (summed.evidence, "the loss that is logged is the mean anyway"),
         config.values.locate(*keys),
-        advice=f"{_advise(config)}; or as many rows to a micro-batch as a rank has of the batch",
+        advice=f"{_advise(config)}; or use one micro-batch per rank and step",
         mild=True,
     )
 
@@ -86,9 +85,11 @@ def _find_moved_targets(config: LaunchConfig) -> Iterator[SettingProblem]:
     if moved is None:
         return
     what = (
-        "conversations (data.multiturn.enable): the first token of each answer is not learnt, the one after its end is"
+        "conversations (data.multiturn.enable): the loss mask is off by one: the first token of each "
+        "answer is not learned, but the token after its end is"
         if has_conversations
-        else "rows of a prompt and a response: the end of each response is not learnt, the prompt's last token is"
+        else "rows of a prompt and a response: the loss mask is off by one: the end of each response is "
+        "not learned, but the prompt's last token is"
     )
     advice = "rows of a prompt and a response" if has_conversations else f"{CONVERSATIONS}=True, with data of messages"
     yield SettingProblem(

@@ -40,7 +40,7 @@ def _unread_implementation(config: LaunchConfig, job: Job) -> Iterator[SettingPr
             return
         yield SettingProblem(
             "ignores",
-            f"verl {job.version} trains with flash_attention_2 whatever {key} says: {requested} is not read",
+            f"verl {job.version} always trains with flash_attention_2: {key}={requested} is ignored",
             (constraint.evidence, "read since 0.6.1 (workers/fsdp_workers.py:318)"),
             config.values.locate(key),
             advice="verl 0.6.1 or newer, or a machine with flash-attn",
@@ -50,7 +50,7 @@ def _unread_implementation(config: LaunchConfig, job: Job) -> Iterator[SettingPr
     if constraint and config.is_fsdp and config.reads_attn_override and config.values.text(nested) and not requested:
         yield SettingProblem(
             "ignores",
-            f"{nested} is not read: verl takes attn_implementation from override_config itself",
+            f"{nested} is ignored: verl reads attn_implementation directly from override_config",
             (constraint.evidence,),
             config.values.locate(nested),
             {"attn_implementation": config.values.text(nested)},
@@ -72,11 +72,11 @@ def _critic_implementation(config: LaunchConfig, job: Job, snapshot: Snapshot) -
     yield SettingProblem(
         "replaces" if is_usable else "refuses",
         f"the critic (algorithm.adv_estimator=gae) is loaded with flash_attention_2, not with {implementation}",
-        (constraint.evidence, f"where flash-attn does not run it ends in {constraints.VALUE_HEAD}")
+        (constraint.evidence, f"without a working flash-attn it ends in {constraints.VALUE_HEAD}")
         if config.is_at_least("0.4.1")
         else (constraint.evidence,),
         config.values.locate(CRITIC_OVERRIDE, config.attn_implementation_key, "algorithm.adv_estimator"),
-        advice="an estimator without a critic (algorithm.adv_estimator=grpo), or a machine with flash-attn",
+        advice="use an estimator without a critic (algorithm.adv_estimator=grpo), or a machine with flash-attn",
         mild=is_usable,
     )
 
@@ -105,7 +105,7 @@ def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]
         yield SettingProblem(
             "ignores",
             f"the reference policy stays at sequence parallel 1: it follows {ACTOR}.{ULYSSES_SIZE}, "
-            f"and {fsdp_size} is set in fsdp_config alone",
+            f"and {fsdp_size} is set only in fsdp_config",
             (constraint.evidence,),
             config.values.locate(f"{ACTOR}.fsdp_config.{ULYSSES_SIZE}"),
             {f"{REF}.{ULYSSES_SIZE}": str(fsdp_size)},
@@ -167,7 +167,7 @@ def _unread_ulysses_size(config: LaunchConfig) -> Iterator[SettingProblem]:
     if constraint and config.has_legacy_workers and config.is_fsdp and size > 1 and actor_size == 1:
         yield SettingProblem(
             "ignores",
-            f"{key}={size} does nothing: the workers of verl {config.release.version} read {ACTOR}.{ULYSSES_SIZE}",
+            f"{key}={size} has no effect: the workers of verl {config.release.version} read {ACTOR}.{ULYSSES_SIZE}",
             (constraint.evidence,),
             config.values.locate(key),
             {f"{ACTOR}.{ULYSSES_SIZE}": str(size)},
@@ -186,7 +186,7 @@ def _models_broken_by_ulysses(
     if constraint and model.sinks and job.plan.attn_implementation in FLASH_IMPLEMENTATIONS:
         yield SettingProblem(
             "wrong",
-            f"Ulysses over {size} ranks gives each rank a part of the heads and all of {model.model_type}'s sinks",
+            f"Ulysses over {size} ranks gives each rank part of the heads, but all of {model.model_type}'s sinks",
             (constraint.evidence,),
             location,
             {"ring_size": "1"},
@@ -229,7 +229,7 @@ def _packing_without_effect(config: LaunchConfig, job: Job) -> Iterator[SettingP
     if constraint and config.values.is_on("use_remove_padding") and job.plan.ring_size == 1:
         yield SettingProblem(
             "ignores",
-            f"use_remove_padding=True does nothing without {ULYSSES_SIZE} above 1: rows stay padded",
+            f"use_remove_padding=True has no effect unless {ULYSSES_SIZE} is above 1: rows stay padded",
             (constraint.evidence,),
             config.values.locate("use_remove_padding"),
             advice="verl.trainer.sft_trainer, since 0.6.0, packs on its own",
@@ -262,10 +262,10 @@ def _switches_without_effect(config: LaunchConfig) -> Iterator[SettingProblem]:
     if constraint and config.is_fsdp and config.values.is_on(grouper):
         yield SettingProblem(
             "ignores",
-            "use_prefix_grouper shares no prefix in attention: the training engine never hands it to the model",
+            "use_prefix_grouper has no effect: the training engine never passes it to the model",
             (constraint.evidence,),
             config.values.locate(grouper),
-            advice="leave it out; in 0.7.1 it worked, with use_remove_padding=False",
+            advice="remove it; it worked in 0.7.1, with use_remove_padding=False",
             mild=True,
         )
     key = f"{config.engine_key}.full_determinism"
@@ -273,7 +273,7 @@ def _switches_without_effect(config: LaunchConfig) -> Iterator[SettingProblem]:
     if constraint and config.is_fsdp and config.values.is_on(key) and config.has_legacy_workers:
         yield SettingProblem(
             "ignores",
-            f"{key}=True does nothing: the workers of verl {config.release.version} never read it",
+            f"{key}=True has no effect: the workers of verl {config.release.version} never read it",
             (constraint.evidence,),
             config.values.locate(key),
             {"trainer.use_legacy_worker_impl": "disable"},

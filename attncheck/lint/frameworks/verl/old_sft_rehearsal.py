@@ -30,7 +30,7 @@ def is_old_sft(launch: Launch, job: Job) -> bool:
 def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `verl.trainer.fsdp_sft_trainer`, or why there is none."""
     if not is_at_least(job.version, SINCE):
-        return f"verl {job.version} is not rehearsed: {SINCE} and later are"
+        return f"verl {job.version} is not rehearsed; {SINCE} and later are"
     attention = cut_attention(job, materials, "flash_attention_2")  # written in the trainer
     groups = count_groups(job, materials)
     form, columns = _cut_columns(job)
@@ -50,7 +50,7 @@ def cut_old_sft(job: Job, materials: Materials) -> JobCut | str:
         sets |= {"trainer.device": "cpu", "model.strategy": "fsdp2"}
         off = [name for name in GPU_SETTINGS if is_on(job, name)]
         sets |= dict.fromkeys(off, "False")
-        remarks += tuple(f"{name} needs a GPU, and there is none: it is left out" for name in off)
+        remarks += tuple(f"{name} needs a GPU, and this machine has none: left out" for name in off)
         if get_setting(job, "model.strategy") == "fsdp":
             remarks += (remark_fsdp2("model.strategy"),)
     keys = find_release(job.version).schema(CONFIG_NAME)

@@ -51,14 +51,14 @@ def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
     elif not implementation:
         comments.append("# no attn_implementation in the plan: verl's own default is flash_attention_2")
     elif implementation != "flash_attention_2":
-        comments.append("# a critic stays with flash_attention_2, which is hard-coded: take an estimator without one")
+        comments.append("# a critic always uses flash_attention_2 (hard-coded): choose an estimator without a critic")
     comments.append(f"# rows of {plan.max_length} tokens: data.max_prompt_length + data.max_response_length")
     if plan.packed:
         comments.append(f"# {ACTOR}.ppo_micro_batch_size_per_gpu: how many samples are packed into one row")
     is_flash = not implementation or "flash" in implementation
     if plan.ring_size > 1 and plan.scheme == "ulysses" and not is_flash and since("0.6.1"):
-        scope = "Ulysses is in the flash implementations alone"
-        comments.append(f"# {scope}: {implementation} attends to each rank's part only")
+        scope = "only the flash implementations have Ulysses"
+        comments.append(f"# {scope}: {implementation} attends only to each rank's part")
     if plan.deterministic and not since("0.7.0"):
         comments.append("# torch.use_deterministic_algorithms(True): no setting before verl 0.7.0")
     if plan.accumulation > 1:
@@ -68,7 +68,7 @@ def _format_comments(plan: Plan, since: VersionCheck) -> list[str]:
         supported.append("cross_entropy")
     elif plan.cross_entropy == "torch":
         kernel = "flash-attn's Triton kernel"
-        comments.append(f"# the cross-entropy is {kernel} wherever it imports; no setting before 0.9.0")
+        comments.append(f"# the cross-entropy is {kernel} if it can be imported; no setting before 0.9.0")
     if not plan.packed:
         comments.append("# the padding side is not a setting")
     return [*comments, *unsupported_remarks(plan, *supported)]

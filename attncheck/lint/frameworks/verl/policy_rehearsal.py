@@ -50,7 +50,7 @@ GPU_SETTINGS = {  # that are off if there is no GPU, and what they are
     f"{ACTOR}.fsdp_config.offload_policy": "FSDP's offload",
 }
 MAIN = "verl.trainer.main_ppo"
-STANDS_FOR = "verl's actor alone is updated, with made-up rollouts: no rollout engine, no reward, no Ray"
+STANDS_FOR = "only verl's actor is updated, with synthetic rollouts: no rollout engine, reward or Ray"
 
 
 def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
@@ -72,14 +72,14 @@ def cut_policy(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     if not launch.words:
         defaults = get_setting(job, "defaults") or ""
         sets["defaults"] = defaults if "ppo_trainer" in defaults else '["ppo_trainer", "_self_"]'
-    other = f"{program} is not run: {MAIN} replaces it, with the settings that it knows"
+    other = f"{program} is not run; {MAIN} replaces it, with the settings that it supports"
     remarks = [STANDS_FOR, *([other] if program else []), *_list_terms_left_out(job), *attention.remarks]
-    remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and there is none: it is off" for name in off]
+    remarks += [f"{GPU_SETTINGS[name]} ({name}) needs a GPU, and this machine has none: switched off" for name in off]
     if not materials.uses_gpu:
         sets |= {"trainer.device": "cpu", f"{ACTOR}.strategy": "fsdp2", f"{ACTOR}.use_torch_compile": "False"}
         sets[f"{ACTOR}.fsdp_config.use_torch_compile"] = "False"  # of the entropy; it needs a compiler
         if get_setting(job, f"{ACTOR}.strategy") != "fsdp2":
-            remarks.append(f"FSDP's first version needs a GPU, and there is none: {ACTOR}.strategy=fsdp2 replaces it")
+            remarks.append(f"FSDP1 needs a GPU, and this machine has none: {ACTOR}.strategy=fsdp2 replaces it")
     return JobCut(
         sets,
         "messages",
@@ -107,10 +107,11 @@ def _refuse(job: Job) -> str:
         return "verl's bypass of old_log_probs and its distillation are not rehearsed yet"
     aggregation = _get(job, f"{ACTOR}.loss_agg_mode", "token-mean")
     if aggregation == "seq-mean-token-sum-norm" and not _get(job, f"{ACTOR}.loss_scale_factor", ""):
-        return "seq-mean-token-sum-norm is rehearsed with a loss_scale_factor: without one a batch's width decides"
+        return "seq-mean-token-sum-norm is rehearsed only with a loss_scale_factor: without one, the "
+        "loss depends on the batch's width"
     for name in (f"{ROLLOUT}.temperature", f"{ACTOR}.entropy_coeff", f"{ACTOR}.loss_scale_factor"):
         if not is_number(_get(job, name, "1")):
-            return f"{name}={_get(job, name, '')}: what is optimised is rehearsed if it is known before the launch runs"
+            return f"{name}={_get(job, name, '')}: known only at run time, so the loss cannot be rehearsed"
     return "" if aggregation in AGGREGATIONS else f"loss_agg_mode={aggregation} is not verl's"
 
 
@@ -150,11 +151,11 @@ def _list_terms_left_out(job: Job) -> list[str]:
     """Return the remarks on what else a step of this launch optimises."""
     remarks = []
     if is_on(job, f"{ACTOR}.use_kl_loss"):
-        remarks.append("the loss is judged without its KL term (use_kl_loss), which is off here")
+        remarks.append("the loss is judged without its KL term (use_kl_loss), which is off in the rehearsal")
     if float(_get(job, f"{ACTOR}.entropy_coeff", "0")):
-        remarks.append("the loss is judged without its entropy (entropy_coeff), which is off here")
+        remarks.append("the loss is judged without its entropy (entropy_coeff), which is off in the rehearsal")
     if _get(job, "algorithm.adv_estimator", "gae") == "gae":
-        remarks.append("the critic is not rehearsed: advantages are made up")
+        remarks.append("the critic is not rehearsed: advantages are synthetic")
     return remarks
 
 

@@ -40,4 +40,4 @@ def keep_hydra_in(materials: Materials) -> Mapping[str, str]:
 
 def remark_fsdp2(setting: str) -> str:
     """Return that FSDP 2 represents FSDP 1 on a CPU, in the name of the trainer's setting."""
-    return f"FSDP's first version needs a GPU, and there is none: {setting}=fsdp2 replaces it"
+    return f"FSDP1 needs a GPU, and this machine has none: {setting}=fsdp2 replaces it"

@@ -64,7 +64,7 @@ def _find_table_head(source: Source, entries: Sequence[Setting], table: str) -> 
     head = re.compile(rf"^(?P<indent> *){re.escape(table.rpartition('.')[2])}:[ \t]*(#.*)?\n", re.MULTILINE)
     heads = [match for match in head.finditer(text, 0, body_start) if len(match["indent"]) >= table.count(".")]
     if not heads:
-        raise ValueError(f"{table}: its head has no line of its own")
+        raise ValueError(f"{table}: its first line is shared with another key")
     body = re.compile(r"(?:[ \t]*(?:#.*)?\n)*(?P<indent> +)").match(text, heads[-1].end())
     return heads[-1].end(), body["indent"] if body else heads[-1]["indent"] + "  "
 

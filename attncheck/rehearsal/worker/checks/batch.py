@@ -17,7 +17,7 @@ from attncheck.rehearsal.worker.step import IGNORED, Piece
 MAX_CUT_SHARE = 0.02  # of documents: where a row is cut, a few words may look like another document's
 SPLIT_SHARE = 0.5  # of pieces without an end to those without a beginning, where rows are cut from a stream
 ORDERED_STEPS = 5  # in which the documents' numbers rise, if the data go in in order
-UNJUDGED = "not judged: whether labels belong where they are, or rows are left out or cut, for the data are your own"
+UNJUDGED = "not judged with your own data: whether labels are in the right places, and whether rows are dropped or cut"
 WHOLE_WORDS = 6  # a piece of fewer words says too little about which document it is of
 
 
@@ -60,7 +60,7 @@ def _tell_rows(evidence: Evidence) -> Iterator[str]:
     unknown = len(evidence.step.index.documents)
     known = sum(piece.segment.document < unknown for piece in evidence.step.pieces)
     if not known:
-        yield "not judged: whether rows of the data are mixed, for the text of none is found in the batches"
+        yield "not judged: whether data rows are mixed, because none of their text was found in the batches"
     yield f"of {len(evidence.step.pieces)} documents {known} were matched by their text to one of {unknown} data rows"
 
 
@@ -101,14 +101,15 @@ def _describe_layout(layout: Layout) -> str:
 def _note_labels(evidence: Evidence) -> tuple[str, ...]:
     if evidence.step.labels_enter:
         return ()
-    return ("labels do not go into the model: the loss and the gradients say whether they are right",)
+    return ("labels are not passed to the model; the loss and the gradients show whether they are right",)
 
 
 def _find_foreign_words(evidence: Evidence) -> Iterator[str]:
     foreign = [piece for piece in evidence.step.pieces if piece.segment.document < 0]
     if foreign:
         words = sum(piece.segment.words for piece in foreign)
-        yield f"{words} words of {foreign[0].place} are no document's: documents are mixed, or not the data's"
+        yield f"{words} words of {foreign[0].place} belong to no document: documents are mixed, or are "
+        "not from the data"
 
 
 def _find_repeats(evidence: Evidence) -> Iterator[str]:
@@ -122,8 +123,8 @@ def _find_repeats(evidence: Evidence) -> Iterator[str]:
     if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(seen) < len(evidence.step.index.documents) * 0.9:
         total = sum(seen.values())
         yield (
-            f"{len(repeated)} documents went in more than once among the first {total}, "
-            f"while {len(evidence.step.index.documents) - len(seen)} had not gone in at all"
+            f"{len(repeated)} documents were used more than once among the first {total}, "
+            f"while {len(evidence.step.index.documents) - len(seen)} had not been used at all"
         )
 
 
@@ -148,7 +149,7 @@ def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
     if len(mixed) > max(2, MAX_CUT_SHARE * len(words)):
         first, second = mixed[0]
         yield (
-            f"{len(mixed)} documents go on with another's words in the middle of a row, the first document "
+            f"{len(mixed)} documents continue with another document's words in the middle of a row, the first document "
             f"{first.document} with those of {second.document}: documents are mixed"
         )
 
@@ -200,12 +201,12 @@ def _find_cuts(evidence: Evidence) -> tuple[list[str], list[str]]:
     allowed = max(2, MAX_CUT_SHARE * len(pieces))
     fewer, more = sorted((len(cut), len(headless)))
     if fewer > allowed and fewer > SPLIT_SHARE * more:
-        return [], [f"{len(cut)} documents are split over rows, and {len(headless)} pieces go on in another"]
+        return [], [f"{len(cut)} documents are split across rows, and {len(headless)} pieces continue in another row"]
     if len(cut) > max(allowed, len(headless)):
         lost = sum(len(words[segment.document]) - segment.words for segment in cut)
-        return [f"{len(cut)} of {len(heads)} documents are cut before their end: {lost} words go in nowhere"], []
+        return [f"{len(cut)} of {len(heads)} documents are cut before their end: {lost} words are never used"], []
     if len(headless) > allowed:
-        return [f"{len(headless)} of {len(pieces)} documents go in without their beginning"], []
+        return [f"{len(headless)} of {len(pieces)} documents are used without their beginning"], []
     return [], []
 
 
@@ -225,11 +226,11 @@ def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
             padded += int((scored & (evidence.step.mark_padding(call) == evidence.step.padding)).sum())
     if shifted > 0.5 * total:
         yield (
-            f"labels are shifted before they go into the model, which shifts them again: {shifted} of {total} are "
-            "the token after their own"
+            f"labels are shifted before they reach the model, which shifts them again: {shifted} of {total} are "
+            "one token off"
         )
     elif wrong:
-        yield f"{wrong} of {total} labels are not the token at their place"
+        yield f"{wrong} of {total} labels differ from the token at their position"
     if padded:
         yield f"{padded} of {total} labels are on padding"
     if not wrong and evidence.step.objective.targets != "labelled":
@@ -250,10 +251,10 @@ def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
             where_extra = where_extra or (piece.place if scored else "")
     total = sum(int(piece.is_target.sum()) for piece in evidence.judged_pieces)
     if missing:
-        yield f"{missing} words that are to be learnt have no label, the first in {where_missing} ({total} have one)"
+        yield f"{missing} words that should be learned have no label, the first in {where_missing} ({total} have one)"
     if extra:
         who = "the user's words" if evidence.step.objective.targets == "assistant" else "words"
-        yield f"{extra} labels are on {who}, which are not to be learnt, the first in {where_extra}"
+        yield f"{extra} labels are on {who}, which should not be learned, the first in {where_extra}"
     yield from _find_unlabelled_ends(evidence)
 
 
@@ -268,7 +269,7 @@ def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
     if counts["user", True] and counts["assistant", False] and not counts["assistant", True]:
         yield (
             f"none of the {counts['assistant', False]} words of answers has a label, {counts['user', True]} of the "
-            "user's have one: prompts are learnt instead of answers"
+            "user's have one: prompts are learned instead of answers"
         )
 
 

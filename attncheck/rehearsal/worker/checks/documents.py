@@ -24,8 +24,8 @@ SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, 
 MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
 SEES = ("its tokens see", "its tokens attend to earlier documents")  # which explain what differs
 MEANT = re.compile(r"lora_dropout|neftune")  # what launches alone set, of adapters or of noise
-ALONE = "not asked: documents share rows in the launch, and here each has its own row"
-UNJUDGED = "the hidden states of the step were not seen"
+ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
+UNJUDGED = "the hidden states of the step were not recorded"
 
 
 def run(evidence: Evidence) -> CheckResult:
@@ -39,7 +39,7 @@ def run(evidence: Evidence) -> CheckResult:
     worst, (error, token) = max(errors, key=lambda item: item[1][0])
     limit = evidence.hidden_limit
     where = f"worst in token {token + 1} of {evidence.step.index.name_document(worst.segment.document)}, {worst.place}"
-    measure = Measure("hidden state of a token against its document alone", error, limit, where)
+    measure = Measure("hidden state of a token compared with its document in isolation", error, limit, where)
     beyond = [piece for piece, (value, _) in errors if not value <= limit]
     notes = [f"{len(errors)} documents compared, {len(beyond)} of them differ"]
     violations = tuple(_explain(evidence, beyond)) if beyond else ()
@@ -61,7 +61,7 @@ def _tell_inferred(evidence: Evidence) -> Iterator[str]:
         piece = inferred[0]
         name = evidence.step.index.name_document(piece.segment.document)
         yield (
-            f"{len(inferred)} documents begin where neither position_ids, cu_seqlens nor a mask says so: the text of "
+            f"{len(inferred)} documents begin without a border in position_ids, cu_seqlens or a mask: the text of "
             f"{name} follows that of another row of the data, {piece.place}"
         )
 
@@ -70,7 +70,7 @@ def _tell_whole_rows(evidence: Evidence) -> Iterator[str]:
     """Yield that there is nothing to isolate, if the data are the user's own and may be too long."""
     rows = {(id(piece.call), piece.row) for piece in evidence.judged_pieces}
     if evidence.step.index.is_own and len(rows) == len(evidence.judged_pieces):
-        yield "not judged: isolation, for no row of the batch holds two documents"
+        yield "isolation not judged: no row of the batch holds two documents"
 
 
 def _tell_weights(evidence: Evidence) -> Iterator[str]:
@@ -78,8 +78,8 @@ def _tell_weights(evidence: Evidence) -> Iterator[str]:
     if evidence.changed_weights:
         count = len(evidence.step.ranks[0].weights)
         yield (
-            f"{len(evidence.changed_weights)} of {count} parameters are not the checkpoint's when training starts, "
-            f"the first {evidence.changed_weights[0]}: it starts from other weights"
+            f"{len(evidence.changed_weights)} of {count} parameters differ from the checkpoint when training starts, "
+            f"the first {evidence.changed_weights[0]}: it starts from different weights"
         )
 
 
@@ -91,7 +91,7 @@ def _list_random(evidence: Evidence) -> tuple[list[str], list[str]]:
     for own in ({name: rate for name, rate in rates.items() if name not in unmeant}, unmeant):
         name, rate = next(iter(own.items()), ("", 0.0))
         more = " and others" if len(own) > 1 else ""
-        text = f"random in training: {name} {rate:g}{more}; switched off for the steps that are compared"
+        text = f"random in training: {name} {rate:g}{more}; switched off for the compared steps"
         texts.append([text] if own else [])
     return texts[0], texts[1]
 
@@ -129,14 +129,14 @@ def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
     yield from name_first_module(evidence, shown)
     if piece.call.places is not None and not attention_communicates(evidence.step.ranks):
         yield (
-            "no attention layer communicates with the ranks that share its rows: its tokens do not attend to the "
+            "no attention layer communicates with the ranks that share its rows, so tokens do not attend to the "
             "row's parts on other ranks"
         )
     count = len(evidence.judged_pieces)
     name = evidence.step.index.name_document(piece.segment.document)
     is_given = distance < MATCH or "attention_mask" in piece.call.tensors
     positions = _tell_positions(piece, name) if is_given else ""
-    yield f"{len(beyond)} of {count} documents differ from themselves alone{positions}"
+    yield f"{len(beyond)} of {count} documents differ from the same documents in isolation{positions}"
 
 
 def _iter_computable(*hypotheses: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
@@ -168,20 +168,20 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
         yield "its tokens attend to earlier documents in the row", hidden(row, given, everything & inside)
     if follows_others and reset != given:
         yield (
-            "its tokens attend to earlier documents in the row (positions begin again in each)",
+            "its tokens attend to earlier documents in the row (positions restart in each)",
             hidden(row, reset, everything & inside),
         )
     if bool((own < 0).any()):
-        yield "its tokens see padding", hidden(row, given, everything)
-    yield "its tokens see the ones that follow them: attention is not causal", hidden(row, reset, same)
+        yield "its tokens attend to padding", hidden(row, given, everything)
+    yield "its tokens attend to later tokens: attention is not causal", hidden(row, reset, same)
     yield (
-        "its tokens see the whole row, what follows included: attention is not causal",
+        "its tokens attend to the whole row, later tokens included: attention is not causal",
         hidden(row, given, torch.ones(length, length, dtype=torch.bool)),
     )
     if given != reset:
         begun = call.places is not None and all(given[place] == 0 for place in call.places[:, 0].tolist())
-        anew = "positions begin again on each rank, and nothing else is wrong"
-        yield anew if begun else "its positions are wrong, and nothing else", hidden(row, given, everything & same)
+        anew = "positions restart on each rank; nothing else is wrong"
+        yield anew if begun else "its positions are wrong; nothing else is", hidden(row, given, everything & same)
     if call.places is not None:
         for text, visible in iter_slice_faults(call.places, own, evidence.step.layout.order):
             yield text, hidden(row, given, visible & inside)
@@ -208,18 +208,18 @@ def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, 
     positions = [max(place - start, 0) for place in range(length)]
     for scale in SCALES:
         yield (
-            f"its scores are {scale:.3g} times what they must be: attention's softmax_scale is another",
+            f"its scores are {scale:.3g} times what they should be: attention uses a different softmax_scale",
             evidence.truth.hidden_of_row(row, positions, visible, scale),
         )
     if evidence.truth.has_softcap:
         uncapped = evidence.truth.hidden_of_row(row, positions, visible, without_softcap=True)
-        yield "its scores are not capped: attention takes no notice of the model's softcap", uncapped
+        yield "its scores are not capped: attention ignores the model's softcap", uncapped
     actual = _hidden(piece)
     assert actual is not None
     wrong = token_errors(actual, evidence.describe(piece).hidden) > evidence.hidden_limit
     window = int(wrong.nonzero()[0]) if bool(wrong.any()) else 0
     if window:
-        text = f"its tokens see the last {window} tokens alone: a window that the model does not have"
+        text = f"its tokens attend only to the last {window} tokens: a window that the model does not have"
         yield text, evidence.truth.hidden_of_row(row, positions, visible & ~causal(length).tril(-window))
 
 
@@ -240,7 +240,7 @@ def _row_positions(call: ModelCall, row: int, length: int) -> list[int] | None:
 def _tell_positions(piece: Piece, name: str) -> str:
     positions = list_positions(piece)
     if positions is None:
-        return "; the model was given no position_ids"
+        return "; the model got no position_ids"
     mask = piece.call.tensors.get("attention_mask")
     text = f"; the positions of {name} are {positions[0]} … {positions[-1]}"
     text += f", alongside a mask of shape {tuple(mask.shape)}" if mask is not None else ", without a mask"

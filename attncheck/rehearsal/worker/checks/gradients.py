@@ -34,7 +34,7 @@ OWN_SHARE = 0.5  # of the worst parameter's error: those above it are named
 NEARER = 0.7  # rounding is the same whatever the targets: of two losses the one that was taken is nearer
 NAMED = 3  # parameters in a message
 NEGLIGIBLE = 1e-4  # of the whole gradient: what rounds to nothing, as that of a bias of keys, is not named
-NO_GRADIENTS = "the gradients were not seen: they are sharded across ranks"
+NO_GRADIENTS = "the gradients were not recorded, because they are sharded across ranks"
 
 Gradients = Mapping[str, Tensor]
 
@@ -51,11 +51,11 @@ def run(evidence: Evidence) -> CheckResult:
     shared = {name: expected[name] for name in actual}
     fit = fit_gradients(evidence, definition)
     if fit is None:
-        reason = "only parameters that the model alone does not have are trained"
+        reason = "only parameters outside the base model are trained"
         return CheckResult("gradients", "skipped", reason) if not missing else _fail_missing(evidence, missing)
     objective = evidence.step.objective
     if explanation.fault == "unexplained" and (evidence.is_own_script or not objective.is_documented):
-        reason = "what the loss is of is not known"
+        reason = "unknown: which tokens the loss covers"
         violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
         return CheckResult("gradients", "ok" if violations else "skipped", reason, violations=violations)
     scaled = {name: gradient * fit.scale for name, gradient in shared.items()}
@@ -64,7 +64,7 @@ def run(evidence: Evidence) -> CheckResult:
     measures = [Measure("gradients of the first step, direction", gradient_error(actual, scaled), limit, where)]
     if not explanation.fault:
         measures.append(
-            Measure("gradients of the first step, factor less 1", abs(fit.scale - 1.0), max(SCALE_LIMIT, limit))
+            Measure("gradients of the first step, factor minus 1", abs(fit.scale - 1.0), max(SCALE_LIMIT, limit))
         )
     violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
     if not violations and any(measure.beyond for measure in measures):
@@ -75,7 +75,7 @@ def run(evidence: Evidence) -> CheckResult:
         reason = "after the last backward the gradients are right; other code changes them, and what for is not known"
         return CheckResult("gradients", "skipped", reason)
     unkept = evidence.step.ranks[0].unkept
-    left_out = f"; those of {unkept} others are too large to keep" if unkept else ""
+    left_out = f"; {unkept} others are too large to record" if unkept else ""
     notes = (f"norm {gradient_norm(actual):.4g}, {len(shared)} parameters compared{left_out}",)
     return CheckResult("gradients", measures=tuple(measures), violations=violations, notes=notes)
 
@@ -108,7 +108,8 @@ def _explain(
     for batch in range(evidence.batches if evidence.batches > 1 else 0):
         fit = fit_gradients(evidence, replace(definition, batch=batch))
         if fit is not None and fit.error <= limit:
-            yield f"the gradients are those of batch {batch + 1} of {evidence.batches} alone: the others' are lost"
+            yield f"the gradients are those of batch {batch + 1} of {evidence.batches} only: the others' "
+            "gradients are lost"
             return
     if gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}) <= limit:
         yield f"the gradients are {scale:.4g} times those of the loss{_name_scale(evidence, scale)}"
@@ -223,6 +224,7 @@ def _compare_ranks(evidence: Evidence) -> Iterator[str]:
                 shares_row = any({first.rank, record.rank} <= set(group) for group in evidence.step.layout.groups)
                 where = "reduced over the ranks that share a row" if shares_row else "averaged across ranks"
                 yield (
-                    f"rank {record.rank} steps with other gradients than rank 0: {name} differs; they are not {where}"
+                    f"rank {record.rank} steps with different gradients from rank 0: {name} differs; "
+                    f"they are not {where}"
                 )
                 return

@@ -19,8 +19,8 @@ LAST_STEPS = 5
 FALL = 0.9  # the last losses must be below this share of the first
 GROWTH = 1.0  # nats a token between rewarded responses and others, by which it is learnt which is which
 NEAR_ONE = 0.01  # the loss is a mean in nats a token, and no multiple of one
-UNJUDGED = "not judged: whether it learns, for the weights are trained ones, at the launch's own rate"
-UNKNOWN = "not judged: whether the loss is below what can be known, for the entropy of your data is not known"
+UNJUDGED = "not judged: whether it learns, because the weights are already trained, at the launch's learning rate"
+UNKNOWN = "not judged: whether the loss is impossibly low, because the entropy of your data is unknown"
 CERTAIN = 10.0  # times the fall that is wanted: first updates promise more than later ones keep (Adagrad)
 LEARNING_RATE = 1e-3  # at which a small model of random weights learns by any optimiser of Adam's kind
 MARGIN = 0.12  # nats below the floor that chance explains
@@ -52,11 +52,11 @@ def run(evidence: Evidence) -> CheckResult:
     judged = _find_impossible(losses, floor) if slow else _find_violations(losses, floor, bound, counts, failure)
     violations = tuple(judged)
     if evidence.unstepped:
-        violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
+        violations = (f"{evidence.unstepped} losses were differentiated, but no optimiser took a step",)
     if slow and not violations:
         return CheckResult("learning", "skipped", slow, steps=steps)
     if len(losses) < MIN_STEPS and not violations:
-        return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
+        return CheckResult("learning", "skipped", f"{len(losses)} steps were taken, too few to judge", steps=steps)
     notes = (UNKNOWN,) if evidence.step.index.is_own else ()
     return CheckResult("learning", violations=violations, notes=notes, steps=steps, floor=floor, bound=bound)
 
@@ -100,7 +100,7 @@ def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> Che
     steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
     violations = tuple(_find_impossible(losses, floor))
     if evidence.unstepped:
-        violations = (f"{evidence.unstepped} losses were differentiated, and no optimiser took a step",)
+        violations = (f"{evidence.unstepped} losses were differentiated, but no optimiser took a step",)
     elif not losses:
         return CheckResult("learning", "skipped", "no step was taken")
     notes = (UNJUDGED, *([UNKNOWN] if evidence.step.index.is_own else []))
@@ -119,10 +119,10 @@ def _judge_rewarded(evidence: Evidence) -> CheckResult:
     if sum(margins[-LAST_STEPS:]) / LAST_STEPS > margins[0] + GROWTH:
         faults = _find_impossible(losses, floor)
     else:
-        faults = _find_violations(losses, floor, bound, [1] * len(losses), "they become no likelier")
+        faults = _find_violations(losses, floor, bound, [1] * len(losses), "they do not become more likely")
     violations = tuple(text.replace("the loss", "-log p of the rewarded responses", 1) for text in faults)
     if len(losses) < MIN_STEPS and not violations:
-        return CheckResult("learning", "skipped", f"{len(losses)} steps were taken: too few to tell", steps=steps)
+        return CheckResult("learning", "skipped", f"{len(losses)} steps were taken, too few to judge", steps=steps)
     return CheckResult("learning", violations=violations, steps=steps, floor=floor, bound=bound)
 
 
@@ -147,7 +147,8 @@ def _find_impossible(losses: list[float], floor: float) -> Iterator[str]:
         return
     last = sum(losses[-LAST_STEPS:]) / LAST_STEPS
     if floor and len(losses) >= LAST_STEPS and last < floor - MARGIN:
-        yield f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows: it looks ahead"
+        yield f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows, "
+        "so it sees future tokens"
 
 
 def _find_violations(losses: list[float], floor: float, bound: float, tokens: list[int], failure: str) -> Iterator[str]:

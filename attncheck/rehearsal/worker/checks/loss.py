@@ -31,7 +31,7 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
     expected, definition = min(means, key=lambda item: abs(item[0] - observed))
     magnitude = abs(expected) if evidence.step.objective.policy is None else measure_magnitude(evidence, definition)
     error = abs(observed - expected) / max(magnitude, 1e-12)
-    name = f"loss of the first step, {observed:.5g}, against {definition.text}, {expected:.5g}"
+    name = f"loss of the first step: {observed:.5g}, against {definition.text}, {expected:.5g}"
     if explanation is not None and not explanation.fault:
         notes = [f"the loss is {explanation.definition.text}"]
         if abs(explanation.factor - 1) > NEAR_ONE:
@@ -41,12 +41,12 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
             ]
             return CheckResult("loss", notes=tuple(notes))
         if explanation.scale is not None and evidence.has_own_loss and error > loss_limit(evidence):
-            notes += [f"{observed - expected:+.2g} is added to it, of which no gradient is seen"]
+            notes += [f"{observed - expected:+.2g} is added to it without any effect on the gradients"]
             return CheckResult("loss", notes=tuple(notes))
         return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=tuple(notes))
     measure = Measure(name, error, loss_limit(evidence))
     if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:
-        reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added: what that is is not known"
+        reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added from an unknown source"
         return CheckResult("loss", "skipped", reason)
     if not evidence.step.objective.is_documented and (explanation is None or _has_its_targets(explanation.definition)):
         return _tell_own_loss(observed, explanation)
@@ -60,8 +60,8 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         return CheckResult("loss", measures=(measure,), violations=(violation,))
     if evidence.is_own_script and not evidence.step.labels_enter:
         reason = (
-            f"labels do not go into the model, and the loss, {observed:.5g}, is no mean over whole documents or "
-            "answers: what the script learns is its own"
+            f"labels are not passed to the model, and the loss, {observed:.5g}, is not a mean over whole documents or "
+            "answers: the script chooses the tokens that it learns"
         )
         return CheckResult("loss", "skipped", reason)
     return CheckResult("loss", measures=(measure,))
@@ -75,5 +75,7 @@ def _has_its_targets(definition: Definition) -> bool:
 def _tell_own_loss(observed: float, explanation: Explanation | None) -> CheckResult:
     """Return what a loss is that nothing documents: its author may mean a factor, or another loss."""
     if explanation is None:
-        return CheckResult("loss", "skipped", f"the loss, {observed:.5g}, is no mean over target tokens, but its own")
+        return CheckResult(
+            "loss", "skipped", f"the loss, {observed:.5g}, is not a mean over target tokens, but the script's own"
+        )
     return CheckResult("loss", warnings=(f"the loss is {observed:.5g}: {explanation.fault}",))

@@ -44,7 +44,7 @@ def run(evidence: Evidence) -> CheckResult:
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
     if not violations and not seen:
-        reason = "the optimiser's parameters are not the model's own: they are sharded, flat or copies"
+        reason = "the optimiser's parameters are not the model's: they are sharded, flat or copies"
         return CheckResult("update", "skipped", reason, notes=tuple(notes))
     notes = [*_describe(taken, seen), *notes]
     return CheckResult("update", violations=tuple(violations), warnings=tuple(warnings), notes=tuple(notes))
@@ -93,11 +93,11 @@ def _find_misplaced_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
         early = [clip for clip in record.clips if 0 < clip["losses"] < batches]
         if early:
             place = early[0]["losses"]
-            yield f"gradients are clipped after batch {place} of the {batches} of a step, before they are whole"
+            yield f"gradients are clipped after batch {place} of the {batches} of a step, before they are complete"
             return
     late = [clip for record in taken[1:] for clip in record.clips if not clip["losses"]]
     if late and all(not clip["losses"] for record in taken for clip in record.clips):
-        yield "gradients are clipped after the optimiser's step, which takes them unclipped"
+        yield "gradients are clipped after the optimiser's step, which uses them unclipped"
 
 
 def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
@@ -141,7 +141,7 @@ def _find_wrong_updates(record: RankRecord) -> Iterator[str]:
     for update in record.updates:
         kind = update["classes"][0].rpartition(".")[2]
         if any(group["options"].get("maximize") for group in update["groups"]):
-            yield f"{kind} goes up the gradient (maximize): the loss is made larger"
+            yield f"{kind} follows the gradient upwards (maximize), so the loss grows"
         expected = step_again(update)
         if expected is None or "after" not in update:
             continue
@@ -156,10 +156,10 @@ def _find_wrong_updates(record: RankRecord) -> Iterator[str]:
             if float((after.double() - right.double()).norm()) > UPDATE_LIMIT * change + rounding:
                 (still if torch.equal(after, before) else wrong).append(parameter)
         if still:
-            yield f"{kind} leaves {len(still)} of {len(expected)} parameters as they are: {name(still)}"
+            yield f"{kind} leaves {len(still)} of {len(expected)} parameters unchanged: {name(still)}"
         if wrong:
             count = f"{len(wrong)} of {len(expected)} parameters"
-            yield f"{kind} changes {count} otherwise than by its rule, gradients and state: {name(wrong)}"
+            yield f"{kind} changes {count} differently from its rule, gradients and state: {name(wrong)}"
 
 
 def _list_rates(record: RankRecord) -> list[float]:
@@ -188,7 +188,7 @@ def _find_unchanged(taken: Sequence[RankRecord]) -> Iterator[str]:
     still = [parameter for parameter in known if torch.equal(first.weights[parameter], last.weights[parameter])]
     if still:
         held = {parameter for record in taken for update in record.updates for parameter in update["weights"]}
-        why = "" if held else ": what the optimiser holds is not this model's"
+        why = "" if held else ": the optimiser holds another model's parameters"
         yield f"{len(still)} of {len(known)} parameters that get gradients never change{why}: {name(still)}"
 
 
@@ -221,7 +221,7 @@ def _judge_frozen(evidence: Evidence) -> tuple[list[str], list[str], list[str]]:
     if evidence.freezes:
         return [], [], [text]
     if len(record.frozen) > MOST * total:
-        return [f"{text}; nothing in the launch says that the others are frozen"], [], []
+        return [f"{text}; the launch does not freeze the others"], [], []
     return [], [text] if len(record.frozen) > total / 2 else [], [text]
 
 
@@ -232,9 +232,9 @@ def _find_wrong_logs(evidence: Evidence) -> Iterator[str]:
     if "grad_norm" in logged and not record.unkept and record.gradients:
         norm = math.sqrt(sum(float(value.double().square().sum()) for value in record.gradients.values()))
         if abs(logged["grad_norm"] - norm) > LOGGED_LIMIT * norm:
-            yield f"the gradient norm that is logged for the first step is {logged['grad_norm']:.5g}; it is {norm:.5g}"
+            yield f"the logged gradient norm of the first step is {logged['grad_norm']:.5g}; it is {norm:.5g}"
     explanation = explain_loss(evidence) if "loss" in logged else None
     if explanation is not None and not explanation.fault and evidence.step.objective.policy is None:
         loss = compute_loss(evidence, explanation.definition)
         if abs(logged["loss"] - loss) > LOGGED_LIMIT * abs(loss):
-            yield f"the loss that is logged for the first step is {logged['loss']:.5g}; it is {loss:.5g}"
+            yield f"the logged loss of the first step is {logged['loss']:.5g}; it is {loss:.5g}"

@@ -57,7 +57,7 @@ class LayerPasses:
     def find_violations(self) -> Iterator[str]:
         """Yield which layers were not run again in backward, and in which ones random numbers differed."""
         if not self.layers:
-            yield "no decoder layer was found that checkpointing could run again"
+            yield "found no decoder layer that checkpointing could recompute"
         idle = [name for name in self.layers if not self.backward_draws[name]]
         if idle:
             layers = _name_layers(idle, self.layers)
@@ -110,7 +110,7 @@ def run_checkpointed(testbed: Testbed, plan: Plan, violations: list[str]) -> Mod
 def describe_equality(measures: tuple[Measure, ...]) -> str:
     """Return a note on whether on and off were equal bit for bit."""
     equal = all(measure.value == 0 for measure in measures)
-    return "on and off are equal bit for bit" if equal else "on and off are not equal bit for bit"
+    return "on and off are bitwise identical" if equal else "on and off are not bitwise identical"
 
 
 def _name_layers(names: list[str], layers: dict[str, nn.Module]) -> str:

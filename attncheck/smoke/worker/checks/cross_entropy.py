@@ -136,7 +136,7 @@ def find_loss_of_nothing(case: LossCase, loss_function: LossFunction) -> Iterato
     """Yield that a batch whose labels are all ignored has a loss or a gradient other than 0."""
     value, gradient = LossCase("", case.logits, torch.full_like(case.labels, IGNORE_INDEX)).evaluate(loss_function)
     if float(value) != 0 or bool(gradient.ne(0).any()):
-        yield f"if every label is ignored the loss is {float(value):.3g} in place of 0"
+        yield f"with every label ignored, the loss is {float(value):.3g} instead of 0"
 
 
 def find_varying_bits(case: LossCase, loss_function: LossFunction) -> Iterator[str]:
@@ -145,7 +145,7 @@ def find_varying_bits(case: LossCase, loss_function: LossFunction) -> Iterator[s
     repeats = [case.evaluate(loss_function) for _ in range(REPEATS)]
     count = sum(not (torch.equal(v, value) and torch.equal(g, gradient)) for v, g in repeats)
     if count:
-        yield f"{count} of {REPEATS} repeats differ in their bits ({case.name})"
+        yield f"{count} of {REPEATS} repeats are not bitwise identical ({case.name})"
 
 
 def _describe_cpu_refusal(loss_function: LossFunction) -> str:
@@ -155,4 +155,4 @@ def _describe_cpu_refusal(loss_function: LossFunction) -> str:
         case.evaluate(loss_function)
     except Exception as error:
         return f"flash-attn's cross-entropy does not run on a CPU: {describe_exception(error)}"
-    return "flash-attn's cross-entropy is for a GPU"
+    return "flash-attn's cross-entropy needs a GPU"

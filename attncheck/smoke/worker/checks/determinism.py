@@ -55,15 +55,15 @@ def run(testbed: Testbed) -> CheckResult:
         digest_run(testbed)  # compilers and allocators settle
         digests = [digest_run(testbed) for _ in range(RUNS.get(testbed.device.type, 2))]
     if any(loss in ("nan", "inf", "-inf") for digest in digests for loss in digest.losses):
-        return CheckResult("reproducible", "skipped", "the loss is not finite, so that its bits say nothing")
+        return CheckResult("reproducible", "skipped", "the loss is not finite, so its bits cannot be compared")
     difference = describe_first_difference(digests)
     if not difference:
-        return CheckResult("reproducible", notes=(f"{len(digests)} runs of {STEPS} steps have the same bits",))
+        return CheckResult("reproducible", notes=(f"{len(digests)} runs of {STEPS} steps are bitwise identical",))
     description = f"runs part {difference}"
     notes = tuple(_try_switches(testbed, digests))
     if testbed.plan.deterministic:
         return CheckResult("reproducible", violations=(description,), notes=notes)
-    return CheckResult("reproducible", notes=(f"{description}; the plan does not ask for the same bits", *notes))
+    return CheckResult("reproducible", notes=(f"{description}; the plan does not require identical runs", *notes))
 
 
 def digest_run(testbed: Testbed) -> RunDigest:
@@ -141,10 +141,10 @@ def _try_switches(testbed: Testbed, before: Sequence[RunDigest]) -> Iterator[str
         difference = describe_first_difference(digests)
         if not difference:
             cost = _median_seconds(digests) / max(_median_seconds(before), 1e-9)
-            baseline_note = " of torch's deterministic algorithms alone" if testbed.plan.deterministic else ""
+            baseline_note = " of torch's deterministic algorithms" if testbed.plan.deterministic else ""
             yield f"{title} fixes it, at {cost:.2f} × the time{baseline_note}"
             return
-        yield f"{title} does not fix it: runs part {difference}"
+        yield f"{title} does not fix it: runs diverge {difference}"
 
 
 def _median_seconds(digests: Sequence[RunDigest]) -> float:

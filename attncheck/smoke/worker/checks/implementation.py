@@ -29,12 +29,14 @@ def run(testbed: Testbed) -> CheckResult:
     if testbed.random_always:
         return CheckResult("implementation", "skipped", testbed.random_always)
     look_ahead = _measure_look_ahead(testbed, replace(testbed.plan, precision="fp32"), "eager")
-    eager_fault = [f"the model itself sees ahead, under eager attention too: {look_ahead}"] if look_ahead else []
+    eager_fault = (
+        [f"the model itself sees future tokens, also with eager attention: {look_ahead}"] if look_ahead else []
+    )
     if testbed.plan.attn_implementation == "eager":
         return CheckResult(
             "implementation",
             warnings=(*controls.mode_warnings(testbed), *eager_fault),
-            notes=("eager attention is what others are compared with",),
+            notes=("eager attention is the reference",),
         )
     measures: list[Measure] = []
     notes: list[str] = []
@@ -73,7 +75,7 @@ def find_fault(testbed: Testbed) -> str:
         return ""
     if judge_result(result) != "fail":
         return ""
-    return f"a document alone is wrong already under {_name(testbed)}: {deciding_reason(result)}"
+    return f"even a single document is wrong under {_name(testbed)}: {deciding_reason(result)}"
 
 
 def _name(testbed: Testbed) -> str:
@@ -93,7 +95,9 @@ def _measure_look_ahead(testbed: Testbed, plan: Plan, implementation: str | None
     error = relative_error([after[:half]], [before[:half]])
     if error <= testbed.error_limits(plan.precision)[0]:
         return ""
-    return f"replacing the tokens from {half} on changes the logits before them by {error:.2g}, in {plan.precision}"
+    return (
+        f"replacing the tokens from {half} onwards changes the logits before them by {error:.2g}, in {plan.precision}"
+    )
 
 
 def _compare_with_eager(testbed: Testbed, plan: Plan) -> Comparison:

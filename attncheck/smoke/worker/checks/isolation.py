@@ -122,7 +122,7 @@ def poison_neighbours(testbed: Testbed, is_varlen: bool) -> tuple[list[str], lis
         try:
             logits = testbed.run_batch(model, Batch(inputs, batch.labels, batch.spans), backward=False).logits
         except (*UNSUPPORTED_ERRORS, AttributeError) as error:  # a router may want the tokens: deepseek_v4's
-            return [], [f"not poisoned: the model takes no embeddings: {_describe_error(error)}"]
+            return [], [f"not tested with NaN: the model does not accept embeddings: {_describe_error(error)}"]
         if not bool(torch.isfinite(logits[batch.spans.index(kept_span)]).all()):
             spreading.append(name)
     if not spreading:
@@ -130,7 +130,7 @@ def poison_neighbours(testbed: Testbed, is_varlen: bool) -> tuple[list[str], lis
     description = f"{' and '.join(spreading)} in neighbours spreads to a document between them"
     if is_varlen:
         return [description], []
-    return [], [f"{description}: 0 × NaN under a mask, which is no leak"]
+    return [], [f"{description}: 0 × NaN under a mask, which is not a leak"]
 
 
 def describe_blindness(testbed: Testbed, measures: Sequence[Measure]) -> str:
@@ -146,7 +146,7 @@ def describe_blindness(testbed: Testbed, measures: Sequence[Measure]) -> str:
     limit = max((m.limit for m in measures if m.what.startswith("logits")), default=FP32_LIMIT)
     if change > min(LEAK_MULTIPLE * FP32_LIMIT, limit):
         return ""
-    return f"documents that see each other change logits by {change:.1g} only: this model cannot show a leak"
+    return f"documents that attend to each other change logits by only {change:.1g} only: this model cannot show a leak"
 
 
 def _describe_error(error: BaseException) -> str:

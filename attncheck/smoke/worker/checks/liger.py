@@ -49,7 +49,9 @@ def run(testbed: Testbed) -> CheckResult:
         return CheckResult(CHECK_NAME, "refused", f"liger-kernel cannot be imported: {describe_exception(error)}")
     if patches is None:
         model_type = model.config.model_type
-        return CheckResult(CHECK_NAME, violations=(f"liger-kernel has no patches for {model_type}: it does nothing",))
+        return CheckResult(
+            CHECK_NAME, violations=(f"liger-kernel has no patches for {model_type}, so it has no effect",)
+        )
     notes = [*agreement.omission_notes(testbed)]
     violations, warnings = (tuple(find_idle_patches(testbed, mode, patches, notes)) for mode in MODES)
     measures: list[Measure] = []
@@ -87,7 +89,7 @@ def find_idle_patches(testbed: Testbed, mode: str, patches: tuple[str, ...], not
             counts = ", ".join(f"{count} × {name}" for name, count in sorted(calls.items()))
             notes.append(f"{name}{MODES[mode]}: {counts}")
         else:
-            yield f"liger's patch {name} does nothing{MODES[mode]}: what it replaces is not run by this model"
+            yield f"liger's patch {name} has no effect{MODES[mode]}: this model does not run the code that it replaces"
 
 
 def run_patched(testbed: Testbed, mode: str, plan: Plan) -> ModelRun:
@@ -117,7 +119,7 @@ def find_unfused_loss(testbed: Testbed, patches: tuple[str, ...]) -> Iterator[st
     with liger_patches.undo_on_exit(), testbed.autocast_context(plan), torch.no_grad():
         model = liger_patches.build_patched("model", partial(testbed.build_model, plan))
         if FUSED_LOSS in patches and model(**batch.inputs, labels=unshifted_labels(batch)).logits is not None:
-            yield f"liger's patch {FUSED_LOSS} does nothing: logits are made in training, with labels"
+            yield f"liger's patch {FUSED_LOSS} has no effect: logits are computed in training, with labels"
 
 
 def is_triton_without_gpu(error: BaseException, testbed: Testbed) -> bool:

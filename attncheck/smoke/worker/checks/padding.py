@@ -85,9 +85,9 @@ def _find_nan_from_empty_row(testbed: Testbed, plan: Plan, side: str) -> str:
     model = testbed.build_model(plan)
     result = testbed.run_batch(model, batch, plan, backward=not testbed.no_backward_reason)
     if not all(bool(torch.isfinite(x).all()) for x in result.logits):
-        return f"a row of padding only ({side}, {plan.precision}) makes NaN in the logits of real documents"
+        return f"a row of padding only ({side}, {plan.precision}) gives NaN in the logits of real documents"
     if not all(bool(torch.isfinite(x).all()) for x in result.gradients.values()):
-        return f"a row of padding only ({side}, {plan.precision}) makes NaN in gradients"
+        return f"a row of padding only ({side}, {plan.precision}) gives NaN in gradients"
     return ""
 
 

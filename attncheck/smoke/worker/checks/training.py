@@ -68,9 +68,9 @@ def find_violations(testbed: Testbed, steps: list[Step]) -> list[str]:
         return [f"the gradients' norm is not finite at step {first_bad_norm + 1}"]
     last, bounds = trainer.mean_last_loss(losses), trainer.loss_bounds(testbed, losses)
     if last < bounds.floor - trainer.FLOOR_MARGIN:
-        return [f"the loss falls to {last:.3f}, below the entropy of {bounds.floor:.3f}: something looks ahead"]
+        return [f"the loss falls to {last:.3f}, below the entropy of {bounds.floor:.3f}: the model sees future tokens"]
     if trainer.is_above_bound(testbed, losses) and len(losses) >= trainer.MIN_CONCLUSIVE_STEPS:
-        return [f"the loss is {last:.2f} after {len(losses)} steps; it must fall below {bounds.bound:.2f}"]
+        return [f"the loss is {last:.2f} after {len(losses)} steps; it should fall below {bounds.bound:.2f}"]
     return []
 
 
@@ -85,7 +85,7 @@ def note_too_few_steps(testbed: Testbed, steps: list[Step]) -> tuple[str, ...]:
     """Return a note if the loss is above the bound after too few steps to judge that."""
     minimum = trainer.MIN_CONCLUSIVE_STEPS
     if len(steps) < minimum and trainer.is_above_bound(testbed, [step.loss for step in steps]):
-        return (f"{len(steps)} steps are too few to tell whether it learns; take {minimum}",)
+        return (f"{len(steps)} steps are too few to judge whether it learns; use {minimum}",)
     return ()
 
 
@@ -104,7 +104,7 @@ def measure_first_step(testbed: Testbed) -> Comparison:
     flips = count_rounding_flips(testbed, first_step.documents, sharp_weights=False)
     if not flips or not sum(flips):
         return comparison
-    note = f"{testbed.plan.precision}: rounding chooses other experts at {sum(flips)} of the first step's tokens"
+    note = f"{testbed.plan.precision}: rounding selects different experts at {sum(flips)} of the first step's tokens"
     exact = _compare_in_float32(testbed, first_step.documents, expected)
     return replace(exact, notes=(*exact.notes, f"{note}; it was judged in float32"))
 
@@ -134,7 +134,7 @@ def _compare_first_step(testbed: Testbed, first_step: FirstStep, expected: Gradi
     ratio_limit = max(MAX_NORM_RATIO - 1.0, limit)
     measures = (
         Measure(f"gradients of the first step, {precision}", error, limit, where),
-        Measure("norm of the gradients of the first step, ratio less 1", abs(ratio - 1.0), ratio_limit),
+        Measure("norm of the gradients of the first step, ratio minus 1", abs(ratio - 1.0), ratio_limit),
     )
     comparison = Comparison(measures)
     if comparison.beyond and first_step.loss_fault > MAX_LOSS_ERROR:

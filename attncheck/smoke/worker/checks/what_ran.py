@@ -19,7 +19,7 @@ def run(testbed: Testbed) -> CheckResult:
     kernels = collect_attention_kernels(lambda: testbed.run_batch(model, batch, backward=backward), testbed.device)
     notes = [line for line in (_summarize_layers(layers), f"kernels: {', '.join(kernels)}" if kernels else "") if line]
     if not layers:
-        return CheckResult("what_ran", "skipped", "no attention layer could be told apart in this model")
+        return CheckResult("what_ran", "skipped", "could not identify this model's attention layers")
     requested = testbed.plan.attn_implementation
     return replace(judge_layers(layers, requested, _find_replacement(requested)), notes=tuple(notes))
 
@@ -27,7 +27,7 @@ def run(testbed: Testbed) -> CheckResult:
 def judge_layers(layers: tuple[Layer, ...], requested: str, replacement: str) -> CheckResult:
     """Return whether each layer ran what was requested; its `replacement` from the Hub, "" for none, will do."""
     replaced = [layer for layer in layers if replacement and layer.dispatched == replacement and _may_be_flash(layer)]
-    text = f"{requested} is not installed here, and {replacement} of the Hub runs for it"
+    text = f"{requested} is not installed, so {replacement} from the Hub runs instead"
     return CheckResult(
         "what_ran",
         violations=tuple(_find_violations([layer for layer in layers if layer not in replaced], requested)),
@@ -61,17 +61,17 @@ def _find_violations(layers: Sequence[Layer], requested: str) -> Iterator[str]:
         if layer.kind == "linear_attention" or not requested:
             continue
         if layer.dispatched and layer.dispatched != requested:
-            yield f"{layer.name} was requested {requested}, and its configuration says {layer.dispatched}"
+            yield f"{layer.name} should use {requested}, but its configuration says {layer.dispatched}"
         elif pattern and layer.ran and not any(re.search(pattern, ran) for ran in layer.ran):
-            yield f"{layer.name} was requested {requested} and ran {', '.join(layer.ran)}"
+            yield f"{layer.name} should use {requested}, but used {', '.join(layer.ran)}"
         elif pattern and not layer.ran:
-            yield f"{layer.name} was requested {requested}, and no attention was seen to run in it"
+            yield f"{layer.name} should use {requested}, but no attention was observed in it"
 
 
 def _summarize_layers(layers: Sequence[Layer]) -> str:
     """Return in a line how many layers ran which operators."""
     counts: dict[str, int] = {}
     for layer in layers:
-        title = " and ".join(layer.ran) or "nothing that is known"
+        title = " and ".join(layer.ran) or "no known attention"
         counts[title] = counts.get(title, 0) + 1
     return "; ".join(f"{title} in {count} of {len(layers)} layers" for title, count in counts.items())

@@ -185,7 +185,8 @@ def _run_uncut(source: Architecture) -> Exception | None:
             return error
         repair = "install it" if isinstance(error, ImportError) else "correct its config.json"
         raise Unbuildable(
-            f"transformers {transformers.__version__} makes no language model of {source.name} as it is configured: "
+            f"transformers {transformers.__version__} cannot build a language model from {source.name} "
+            "as it is configured: "
             f"{describe_error(error)}; {repair}, or name another model"
         ) from None
     try:

@@ -60,7 +60,7 @@ def _shrink(source: Architecture, full_config: Any, buildable: Any, max_tokens: 
         return buildable
     layer_overrides = _take_layer_overrides(decoder)
     if not hasattr(decoder, "hidden_size"):
-        raise Unbuildable(f"smoke cannot cut a {type(decoder).__name__} small: it has no decoder's sizes")
+        raise Unbuildable(f"smoke cannot cut a {type(decoder).__name__} small: it has no decoder sizes")
     kept_layers = _cut_layers(decoder)
     routing = {name: value for name in EXPERTS_PER_TOKEN_FIELDS if (value := getattr(decoder, name, None))}
     for part in iter_parts(decoder):

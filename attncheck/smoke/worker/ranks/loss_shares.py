@@ -27,7 +27,7 @@ def measure_loss(step: ShardedStep, rows: Sequence[PackedRow]) -> Iterator[Measu
         expected_gradient = _logit_gradient(logits, row) / predicted_tokens
         squared_error += float((actual_gradient - expected_gradient).double().square().sum())
         squared_norm += float(expected_gradient.double().square().sum())
-    where = "against the mean over the tokens of what the ranks' logits say"
+    where = "compared with the mean over the tokens, computed from the ranks' logits"
     yield Measure("loss on its own", clamp_error(abs(step.loss / loss - 1)), FP32_LIMIT, where)
     yield Measure(
         "the loss's gradient at the logits", clamp_error((squared_error / max(squared_norm, TINY)) ** 0.5), FP32_LIMIT
@@ -73,7 +73,7 @@ def find_violations(step: ShardedStep, rows: Sequence[PackedRow], driver: Driver
         trained_label = torch.where(actual_norm > threshold, actual_gradient.argmin(-1), -1)
         learnable = expected_norm > threshold  # else the model is so sure of the label that its gradient vanishes
         for problem, tokens in (
-            ("trained on another label", (trained_label >= 0) & learnable & (trained_label != targets)),
+            ("trained on a wrong label", (trained_label >= 0) & learnable & (trained_label != targets)),
             ("trained on with nothing to predict", (trained_label >= 0) & (targets < 0)),
             ("not trained on", (trained_label < 0) & learnable),
         ):
@@ -113,7 +113,7 @@ def _find_weight_violations(weights: Sequence[Sequence[float]], ranks: int) -> I
         by_row = "; ".join(
             f"row {number}: {_format_weights(row_weights)}" for number, row_weights in enumerate(weights, 1)
         )
-        yield f"tokens do not weigh alike in the loss, which is not one mean over all of them; by rank, {by_row}"
+        yield f"tokens have different weights in the loss, which is not one mean over all of them; by rank, {by_row}"
 
 
 def _format_weights(weights: Sequence[float]) -> str:

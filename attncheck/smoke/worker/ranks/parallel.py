@@ -155,13 +155,13 @@ def _find_missed_layers(layers: Sequence[Layer], title: str) -> Iterator[str]:
     """Yield that the attention across ranks was not entered, and in which layers."""
     recurrent = [layer.name for layer in layers if layer.kind == "linear_attention"]
     if recurrent:
-        yield f"{', '.join(recurrent)}: a state along the row, which {title} does not hand from rank to rank"
+        yield f"{', '.join(recurrent)}: a state along the row, which {title} does not pass from rank to rank"
     missed = [layer for layer in layers if not layer.ran and layer.name not in recurrent]
     if not missed:
         return
     implementation = missed[0].dispatched or missed[0].requested
     if len(missed) + len(recurrent) == len(layers):
-        yield f"{title} is never entered under {implementation}: the ring is off, silently"
+        yield f"{title} is never entered under {implementation}: the ring is silently off"
     else:
         yield f"{title} is not entered in {', '.join(layer.name for layer in missed)}, under {implementation}"
 

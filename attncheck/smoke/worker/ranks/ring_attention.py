@@ -147,7 +147,7 @@ class RingAttention(RankAttention):
         """Yield notes on names that were put back into transformers, and on emulated kernels."""
         names = ring_package.shimmed_names()
         if names:
-            yield f"put back into transformers for this run, as OpenRLHF does: {', '.join(names)}"
+            yield f"restored in transformers for this run, as OpenRLHF does: {', '.join(names)}"
         if self.emulated:
             yield "flash-attn's kernels were emulated in plain torch"
 
@@ -159,7 +159,9 @@ class RingAttention(RankAttention):
 def _import_unshimmed() -> Any:
     """Return ring_flash_attn as a script imports it, without shims. Raises what that raises."""
     if ring_package.shimmed_names():
-        raise Refused("names were put back into transformers in this process before: the plain import cannot be tried")
+        raise Refused(
+            "names were already restored in transformers in this process, so the plain import cannot be tested"
+        )
     return importlib.import_module("ring_flash_attn")
 
 
@@ -184,7 +186,7 @@ class Ulysses(RankAttention):
         heads = int(config.num_attention_heads)
         kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
         if heads % n:
-            raise Refused(f"Ulysses spreads heads across ranks: {heads} heads do not divide by {n} ranks")
+            raise Refused(f"Ulysses spreads heads across ranks: {heads} heads are not divisible by {n} ranks")
         if kv_heads % n and n % kv_heads:
             raise Refused(f"{kv_heads} kv heads neither divide by {n} ranks nor {n} ranks by them")
         config._attn_implementation = ULYSSES_NAME

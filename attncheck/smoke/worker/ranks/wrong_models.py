@@ -58,7 +58,7 @@ def _wrong_models(model: Any, rows: Sequence[PackedRow], driver: Driver) -> Iter
         indices = torch.arange(row.total_tokens, device=row.ids.device)
         return torch.minimum(positions(row), indices % shard_tokens(row))
 
-    yield "each shard on its own", lambda row: _span_logits(model, row, shard_spans(row), positions(row))
+    yield "each shard in isolation", lambda row: _span_logits(model, row, shard_spans(row), positions(row))
     yield "all documents as one", lambda row: _span_logits(model, row, [(0, row.total_tokens)], positions(row))
     for offset, when in ((1, "late"), (-1, "early")):
         yield (
@@ -70,7 +70,7 @@ def _wrong_models(model: Any, rows: Sequence[PackedRow], driver: Driver) -> Iter
         lambda row: _span_logits(model, row, document_spans(row), first_shard_positions(row)),
     )
     yield (
-        "positions that begin again on each shard",
+        "positions that restart on each shard",
         lambda row: _span_logits(model, row, document_spans(row), restarted_positions(row)),
     )
     yield from _shard_orders(model, rows, driver)

@@ -27,4 +27,4 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text gives both amounts."""
-    return "17.5 GiB" in finding and "in place of 3.5" in finding
+    return "17.5 GiB" in finding and "instead of 3.5" in finding

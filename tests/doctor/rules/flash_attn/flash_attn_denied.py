@@ -31,4 +31,4 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names what the user must know."""
-    return "calls flash-attn missing" in finding and "flash-attn" in finding
+    return "reports flash-attn as missing" in finding

@@ -33,5 +33,5 @@ SILENT = {
 def says(finding: str) -> bool:
     """Return whether the finding's text names what the user must know."""
     install = "--index-url https://download.pytorch.org/whl/cu126" in finding or "cu128" in finding or "470." in finding
-    followers = "cu126" not in finding or "install again what was built for the other: flash-attn" in finding
+    followers = "cu126" not in finding or "reinstall the packages built for the old one: flash-attn" in finding
     return ("580" in finding or "525" in finding) and install and followers

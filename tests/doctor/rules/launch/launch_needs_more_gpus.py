@@ -21,4 +21,4 @@ SILENT = {
 
 def says(findings: str) -> bool:
     """Return whether both numbers' consequence is named."""
-    return "takes " in findings and "GPU" in findings
+    return "needs " in findings and "GPU" in findings

@@ -17,7 +17,7 @@ def with_kernels(transformers: str, kernels: str) -> Snapshot:
 
 
 FIRES = {
-    "imported with any settings": s.with_job(NOT_IMPORTED, {"attn_implementation": "sdpa"}),
+    "always imported": s.with_job(NOT_IMPORTED, {"attn_implementation": "sdpa"}),
     "requested": s.with_job(NOT_IMPORTED, **NO_IMPORTS),
     "flash_attention_3": s.with_job(NOT_IMPORTED, {"attn_implementation": "flash_attention_3"}, **NO_IMPORTS),
     "the ring": s.with_job(s.with_package(NOT_IMPORTED, "flash-attn", "2.8.3"), {"ring_size": 2}),

@@ -5,7 +5,7 @@ from attncheck.core.launch import SourceLocation
 from tests import snapshots as s
 
 LOCATION = SourceLocation("run.sh", 4, 3)
-PROOF = "train.py: the parser of this program takes no such name"
+PROOF = "train.py: the program's parser does not define it"
 SETTINGS = {
     "renamed": (UnknownSetting("--max_len", LOCATION, ("--data.max_len",), "0.10.2", proof=PROOF),),
     "several renamed at once": (

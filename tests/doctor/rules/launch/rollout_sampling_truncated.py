@@ -26,10 +26,10 @@ SILENT = {
     "the whole distribution": sampling("--top_p", "1.0"),
     "no top_k": sampling("actor_rollout_ref.rollout.top_k", "-1"),
     "of validation": sampling("actor_rollout_ref.rollout.val_kwargs.top_p", "0.7"),
-    "a value that only running tells": sampling("--top_p", "$TOP_P"),
+    "a value that is known only at run time": sampling("--top_p", "$TOP_P"),
 }
 
 
 def says(text: str) -> bool:
     """Return whether the finding names the setting and its whole value."""
-    return "scores over all words" in text and "sample what is trained on" in text
+    return "scores over the whole vocabulary" in text and "sample from the distribution that is trained" in text

@@ -18,4 +18,4 @@ SILENT = {
 
 def says(findings: str) -> bool:
     """Return whether the implementation that works is named."""
-    return "'attn_implementation': 'flash_attention_2'" in findings and "its own part only" in findings
+    return "'attn_implementation': 'flash_attention_2'" in findings and "only to its own part" in findings

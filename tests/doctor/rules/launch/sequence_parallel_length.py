@@ -13,5 +13,5 @@ SILENT = {
 
 
 def says(findings: str) -> bool:
-    """Return whether a length that divides is set."""
+    """Return whether use a length that is divisible is set."""
     return "'max_length': '2048'" in findings

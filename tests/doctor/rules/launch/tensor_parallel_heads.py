@@ -17,5 +17,5 @@ SILENT = {
 
 
 def says(text: str) -> bool:
-    """Return whether the finding names the heads and a size that divides them."""
+    """Return whether the finding names the heads and use a size that divides both."""
     return "28 query heads" in text and ("'tensor_parallel': '4'" in text or "'tensor_parallel': '2'" in text)

@@ -42,7 +42,7 @@ SILENT = {
     ),
     "transformers was not asked": s.with_model(s.h200(), accepts=s.Unreadable("the import lane did not run")),
     "transformers could not be imported": s.with_model(
-        s.h200(), accepts=s.Unreadable("asking transformers failed: ImportError: no torch")
+        s.h200(), accepts=s.Unreadable("querying transformers failed: ImportError: no torch")
     ),
 }
 
@@ -50,7 +50,7 @@ SILENT = {
 def says(text: str) -> bool:
     """Return whether the finding names the exception and what to do if a field is to blame."""
     return (
-        ("Padding_idx" in text and "take out" in text)
+        ("Padding_idx" in text and "remove" in text)
         or ("llama9" in text and "complete" in text)
         or ("unsupported operand" in text)
     )

@@ -21,4 +21,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding names the cause and a fix."""
-    return "refuses sdpa" in text and "flash_attention_2" in text
+    return "does not support sdpa" in text and "flash_attention_2" in text

@@ -63,4 +63,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding names the id, the rows and a fix."""
-    return "32000 rows" in text and ("resize_token_embeddings" in text or "take out" in text)
+    return "32000 rows" in text and ("resize_token_embeddings" in text or "remove" in text)

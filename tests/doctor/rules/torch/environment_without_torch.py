@@ -28,4 +28,4 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names what the user must know."""
-    return "there is no torch" in finding and "--python PATH" in finding
+    return "torch is not installed" in finding and "--python PATH" in finding

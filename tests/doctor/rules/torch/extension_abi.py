@@ -41,4 +41,4 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names what the user must know."""
-    return "was built for another torch than 2.11.0+cu130" in finding and "install" in finding
+    return "was not built for torch 2.11.0+cu130" in finding and "install" in finding

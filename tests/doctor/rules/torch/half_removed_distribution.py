@@ -20,7 +20,7 @@ def with_remains(name: str, base: Snapshot) -> Snapshot:
 FIRES = {
     "METADATA no longer exists": s.with_package(s.h200(), "flash-attn", "", problem="METADATA is missing"),
     "the files no longer exist": s.with_package(
-        s.h200(), "transformers", "5.17.0", problem="its files no longer exist, only its metadata is left"
+        s.h200(), "transformers", "5.17.0", problem="its files no longer exist; only its metadata is left"
     ),
     "torch was half removed": with_remains("~orch", s.without_packages(s.h200(), "torch")),
 }

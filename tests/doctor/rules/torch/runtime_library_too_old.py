@@ -63,4 +63,4 @@ SILENT = {
 def says(finding: str) -> bool:
     """Return whether the finding's text names what is missing, and where."""
     builds = "build flash-attn" not in finding or "FLASH_ATTENTION_FORCE_BUILD=TRUE" in finding
-    return builds and "3.4.32" in finding and "libstdc++.so.6 that is loaded lacks" in finding
+    return builds and "3.4.32" in finding and "loaded libstdc++.so.6 lacks" in finding

@@ -66,4 +66,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding says how often it divides, and the way out."""
-    return "twice" in text and ("transformers>=5.5.4" in text or "accumulate nothing" in text)
+    return "twice" in text and ("transformers>=5.5.4" in text or "do not accumulate" in text)

@@ -31,7 +31,7 @@ def collect_torch_build(site_dirs: list[str]) -> dict[str, object]:
     text = files.read_text(os.path.join(path, "version.py"))
     version = _assigned_string(text, "__version__")
     if not version:
-        return unreadable("torch/version.py does not tell a version")
+        return unreadable("torch/version.py has no version")
     return known(
         {
             "version": version,

@@ -94,14 +94,14 @@ def _query_command(program: str, fields: Tuple[str, ...]) -> List[str]:
 def _driver_fact(version: str, header: Dict[str, Any], run: ProgramRun) -> Dict[str, object]:
     version = nvidia_text.field_value(version) or _read_proc_version()
     if not re.match(r"\d+(\.\d+)*\Z", version):
-        return unreadable("nvidia-smi does not tell the driver's version")
-    reason = run.problem or "nvidia-smi -q does not tell it"
+        return unreadable("nvidia-smi does not report the driver's version")
+    reason = run.problem or "nvidia-smi -q does not report it"
     cuda, fabric = str(header["cuda"]), str(header["fabric"])
     return known(
         {
             "version": version,
             "cuda": known(cuda) if cuda else unreadable(reason),
-            "fabric": known(fabric) if fabric else absent("not told: this machine has no NVSwitch fabric"),
+            "fabric": known(fabric) if fabric else absent("not reported: this machine has no NVSwitch fabric"),
         }
     )
 
@@ -133,7 +133,7 @@ def _diagnose_failure(run: ProgramRun) -> Tuple[bool, str]:
         lines = [line.strip() for line in run.text[:10000].splitlines() if line.strip().isprintable()]
         last_lines = [line for line in lines if line][-1:]
         return True, run.problem + (": " + last_lines[0][:160] if last_lines else "")
-    return True, "it prints nothing" if not run.text.strip() else "what it prints cannot be read"
+    return True, "it prints nothing" if not run.text.strip() else "its output cannot be parsed"
 
 
 def _gpu_warnings(run: ProgramRun) -> List[str]:
@@ -149,7 +149,7 @@ def _topology_fact(run: ProgramRun, count: int) -> Dict[str, object]:
         return known(topology)
     if count == 1:
         return known({"links": [], "numa_nodes": [-1]})
-    return unreadable("nvidia-smi topo -m: " + (run.problem or "what it prints cannot be read"))
+    return unreadable("nvidia-smi topo -m: " + (run.problem or "its output cannot be parsed"))
 
 
 def _read_proc_version() -> str:
@@ -194,7 +194,7 @@ def _collect_without_nvidia_smi() -> Dict[str, Any]:
     if not answer:
         answer = {"driver": _proc_driver_fact(), "devices": _proc_devices_fact()}
     several = len(answer["devices"].get("known", ())) > 1
-    answer["topology"] = unreadable("there is no nvidia-smi to ask") if several else absent("no pair of GPUs")
+    answer["topology"] = unreadable("nvidia-smi was not found") if several else absent("no pair of GPUs")
     answer["problems"] = []
     return answer
 
@@ -202,8 +202,8 @@ def _collect_without_nvidia_smi() -> Dict[str, Any]:
 def _proc_driver_fact() -> Dict[str, object]:
     version = _read_proc_version()
     if not version:
-        return absent("there is no nvidia-smi, no libnvidia-ml.so.1 and no " + PROC_FOLDER)
-    reason = unreadable("there is no nvidia-smi to ask")
+        return absent("not found: nvidia-smi, libnvidia-ml.so.1 and " + PROC_FOLDER)
+    reason = unreadable("nvidia-smi was not found")
     return known({"version": version, "cuda": reason, "fabric": reason})
 
 
@@ -212,7 +212,7 @@ def _proc_devices_fact() -> Dict[str, object]:
     if not names:
         count = _count_pci_gpus()
         return absent("%d NVIDIA GPUs on the PCI bus, but no driver" % count if count else "no GPU")
-    reason = unreadable("there is no nvidia-smi to ask")
+    reason = unreadable("nvidia-smi was not found")
     fields = ("compute_capability", "memory_total_bytes", "memory_free_bytes", "mig", "ecc", "kernel")
     blank: Dict[str, Any] = dict.fromkeys(fields, reason)
     return known(

@@ -81,7 +81,7 @@ def field_value(text: str) -> str:
 def parse_capability(text: object) -> Dict[str, object]:
     """Return the compute capability in "9.0" as a fact."""
     if not isinstance(text, str):
-        return unreadable("this driver's nvidia-smi does not tell compute_cap")
+        return unreadable("this driver's nvidia-smi does not report compute_cap")
     match = re.match(r"(\d{1,2})\.(\d{1,2})\Z", field_value(text))
     if not match:
         return unreadable("nvidia-smi says %r" % text[:40])
@@ -97,7 +97,7 @@ def _parse_memory(text: str) -> Dict[str, object]:
 
 def _parse_switch(text: object) -> Dict[str, object]:
     if not isinstance(text, str):
-        return unreadable("this driver's nvidia-smi does not tell")
+        return unreadable("this driver's nvidia-smi does not report")
     value = field_value(text).lower()
     if value in ("enabled", "disabled"):
         return known(value == "enabled")

@@ -127,7 +127,7 @@ def _read_cuda_init_error(torch: Any) -> str:
         torch.cuda.init()
     except Exception as error:
         return str(error) or type(error).__name__
-    return "torch counts no GPU"
+    return "torch finds no GPU"
 
 
 def collect_transformers_facts() -> Facts:

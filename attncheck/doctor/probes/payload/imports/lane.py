@@ -257,7 +257,7 @@ def _missing_reason(record: Optional[Message], outcome: Optional[Mapping[str, An
         if "failed" in answer:
             return str(answer["failed"])
     ending = str((record or {}).get("end", ""))
-    return "the process that was queried " + {"died": "died", "hung": "did not answer before its deadline"}.get(
+    return "the probing process " + {"died": "died", "hung": "did not answer before its deadline"}.get(
         ending, "gave no answer"
     )
 

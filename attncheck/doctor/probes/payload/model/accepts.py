@@ -41,7 +41,7 @@ def query_attention_support(source: Any, documents: dict[str, str] | None = None
             return {"accepts": unreadable("the model's config.json was not read"), "resolved": {}}
         return _query_transformers(as_object(document["known"]))
     except Exception as error:  # transformers may raise anything for a configuration that it cannot handle
-        return {"accepts": unreadable("asking transformers failed: " + describe_error(error)), "resolved": {}}
+        return {"accepts": unreadable("querying transformers failed: " + describe_error(error)), "resolved": {}}
 
 
 def merge_resolved(answer: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:

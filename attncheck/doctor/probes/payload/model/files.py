@@ -24,13 +24,13 @@ def find_model_folder(source: str, cache_dirs: list[str] | None = None) -> dict[
     """Return the folder that holds the files of `source`, or why there is none, as a fact."""
     path = os.path.join(os.environ.get(FOLDER_VARIABLE, ""), os.path.expanduser(source))
     if "\0" in source or not source.strip():
-        return unreadable("that is not a name of a model")
+        return unreadable("that is not a model's name")
     if os.path.isdir(path):
         return known(path)
     if os.path.exists(path):
         if os.path.basename(path).endswith(".json"):
             return known(os.path.dirname(path) or ".")
-        return unreadable("it is a file, and neither a folder nor a config.json")
+        return unreadable("it is a file, but not a config.json")
     name = source.strip("/")
     if source.startswith(("/", ".", "~")) or name.count("/") > 1 or "--" in name or ".." in name:
         return unreadable("there is no such folder")
@@ -49,7 +49,7 @@ def _find_in_cache(name: str, cache_dirs: list[str] | None) -> dict[str, Any]:
             if os.path.basename(candidate) == candidate and os.path.isfile(os.path.join(folder, "config.json")):
                 return known(folder)
         return unreadable("the Hugging Face cache holds {}, but not its config.json".format(name))
-    return unreadable("there is no folder {0} here, and no {0} in the Hugging Face cache".format(name))
+    return unreadable("{0} is neither a local folder nor in the Hugging Face cache".format(name))
 
 
 def _cache_folders() -> list[str]:

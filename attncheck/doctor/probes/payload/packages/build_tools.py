@@ -29,7 +29,7 @@ def find_c_compiler() -> dict[str, object]:
     named = os.environ.get("CC", "")
     if named:
         program = named.split()[0] if named.split() else ""
-        return known(named) if files.find_program(program) else absent("CC names %s, which is not there" % named)
+        return known(named) if files.find_program(program) else absent("CC names %s, which does not exist" % named)
     program = files.find_program("gcc") or files.find_program("clang")
     return known(program) if program else absent("CC is not set, and neither gcc nor clang is on PATH")
 
@@ -158,7 +158,7 @@ def _run_for_version(program: str, option: str, pattern: str) -> dict[str, objec
     if run.problem and not run.text:
         return unreadable(f"running {program} {option} failed: {run.problem}")
     match = re.search(pattern, run.text[:10000])
-    return known(match.group(1)) if match else unreadable(f"{program} {option} does not tell a version")
+    return known(match.group(1)) if match else unreadable(f"{program} {option} does not report a version")
 
 
 def _read_installed_versions(site_dirs: list[str], names: tuple[str, ...]) -> dict[str, str]:

@@ -215,7 +215,7 @@ def _mark_egg_links(sites: list[tuple[str, list[str]]], installed: list[Distribu
             if not linked:
                 distribution = _blank_record(site, name, metadata.normalise_name(name[:-9]), "")
                 distribution.update(
-                    editable=True, problem="its egg-link names a directory that is not on sys.path: " + target
+                    editable=True, problem="its egg-link points to a directory that is not on sys.path: " + target
                 )
                 installed.append(distribution)
 

@@ -50,7 +50,7 @@ def check_files(distribution: dict[str, Any], records: Records, names: frozenset
         top_names = top_level_names(distribution, records)
         gone = bool(top_names) and not any(_is_present(top_name, names) for top_name in top_names)
         if gone:
-            _add_problem(distribution, "its files no longer exist, only its metadata is left")
+            _add_problem(distribution, "its files no longer exist; only its metadata is left")
 
 
 def top_level_names(distribution: dict[str, Any], records: Records) -> set[str]:
@@ -136,7 +136,7 @@ def _compare_sizes(distribution: dict[str, Any], record: bytes) -> None:
         if size >= 0 and actual != size and len(distribution["files_altered"]) < _MAX_FILES:
             distribution["files_altered"].append(path)
     if rows and missing == len(rows):
-        _add_problem(distribution, "its files no longer exist, only its metadata is left")
+        _add_problem(distribution, "its files no longer exist; only its metadata is left")
 
 
 def _hash_differs(path: str, digest: str) -> bool:

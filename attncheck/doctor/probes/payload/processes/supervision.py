@@ -45,10 +45,10 @@ def _wait_for_records(descriptor: int, seconds: float) -> Dict[str, Message]:
     while True:
         remaining = end_time - time.monotonic()
         if remaining <= 0 or not forking.is_readable(descriptor, remaining):
-            raise OSError("the process that keeps the imports did not answer")
+            raise OSError("the import server did not answer")
         chunk = os.read(descriptor, 1 << 16)
         if not chunk:
-            raise OSError("the process that keeps the imports died")
+            raise OSError("the import server died")
         for message in decoder.feed(chunk):
             if FAILURE in message:
                 raise OSError(str(message[FAILURE]))

@@ -223,7 +223,7 @@ class Supervisor:
                 continue
             if not self._retry(job):
                 had_enough_time = job.allowed_seconds >= 0.5 * self.deadline * job.deadline_share
-                reason = "stopped after %.1f s, for the %.0f s of all imports were used up"
+                reason = "stopped after %.1f s, because the %.0f s for all imports were used up"
                 self._finish_job(
                     job,
                     "hung" if had_enough_time else "lost",
