@@ -89,7 +89,7 @@ def read_trl(job: Job) -> ReadJob:
 
 
 def read_openrlhf(job: Job) -> ReadJob:
-    """Return both sides of a launch of OpenRLHF's PPO and its kin; its engine is always vLLM, in bfloat16."""
+    """Return both sides of a launch of OpenRLHF's PPO or a similar algorithm; its engine is vLLM, in bfloat16."""
     temperature = _number(job, 1.0, "rollout.temperature", "temperature")
     rollout = Rollout(
         precision="bf16",

@@ -160,13 +160,13 @@ def _compare(
             "rollout": codec.to_plain(rollout),
             "scoring": codec.to_plain(pair.read.scoring),
         }
-        ask = _Worker(pair.name, target, report_progress)
-        ask.answer("generate", message, "making a small model" if small else "starting the engine")
+        worker = _Worker(pair.name, target, report_progress)
+        worker.answer("generate", message, "making a small model" if small else "starting the engine")
         extra_path = target.extra_path
         if "flash" in pair.read.scoring.attn_implementation and not target.uses_gpu:
             extra_path = os.path.join(stage, "packages")
             lay_flash_attn(Path(extra_path))
-        event = ask.answer("judge", message, "comparing", extra_path)
+        event = worker.answer("judge", message, "comparing", extra_path)
     result = codec.read(AgreedModel, event.answer)
     return replace(
         result,
@@ -182,15 +182,15 @@ def _find_folder(name: str) -> str:
     """Return the folder of a model by its path or its name in the cache, "" for "". Raises `Unanswered`."""
     if not name:
         return ""
-    found = files.find_model_folder(name).get("known")
-    if not found:
+    path = files.find_model_folder(name).get("known")
+    if not path:
         raise Unanswered(f"{name}: no such folder, and no model of this name in the cache")
-    return os.path.abspath(str(found))
+    return os.path.abspath(str(path))
 
 
 @dataclass(frozen=True)
 class _Worker:
-    """Asks workers of the target, with progress."""
+    """Runs a task in a worker of the target, with progress."""
 
     name: str
     target: ExecutionTarget

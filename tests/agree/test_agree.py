@@ -239,6 +239,17 @@ def test_packed_documents_that_attend_to_each_other(small: Callable[[str], Path]
     assert codes(result) == ["ATN461"]
 
 
+@pytest.mark.nightly
+def test_padding_that_positions_count(tmp_path: Path) -> None:
+    """TRL passes no position_ids with prompts padded on the left: gpt2's positions are absolute."""
+    config = {"model_type": "gpt2", "n_embd": 128, "n_layer": 2, "n_head": 4, "n_positions": 1024, "vocab_size": 512}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "architectures": ["GPT2LMHeadModel"]}))
+    model = make_model(tmp_path / "small", str(tmp_path))
+    result = compare(model, Rollout(), Scoring(layout="left", passes_positions=False))
+    assert names(result) == [("trainer", "padding-counted-as-positions")]
+    assert codes(compare(model, Rollout(), Scoring(layout="left"))) == []
+
+
 def test_a_16_bit_engine_and_a_float32_trainer_are_a_note(small: Callable[[str], Path]) -> None:
     result = compare(small("llama"), Rollout(), Scoring("fp32"))
     assert not result.differs

@@ -165,10 +165,10 @@ def list_transforms(context: Context) -> list[Transform]:
         return lambda logits, sample: gather(logits / divisor, sample.response)
 
     right = scale(temperature)
-    found = [Transform("", "", "", right)]
+    transforms = [Transform("", "", "", right)]
     if temperature != 1.0:
         remedy = "let the engine return processed log-probabilities (vLLM: logprobs_mode=processed_logprobs)"
-        found += [
+        transforms += [
             Transform(
                 "raw-log-probabilities",
                 f"its log-probabilities are raw: the temperature of {temperature:g} is not applied",
@@ -190,10 +190,10 @@ def list_transforms(context: Context) -> list[Transform]:
                 scale(temperature**2),
             ),
         ]
-    found += _list_truncations(context)
+    transforms += _list_truncations(context)
     size = context.exact[0].shape[-1]
     for extra in sorted({-size % multiple for multiple in PADDED_TO} - {0}):
-        found.append(
+        transforms.append(
             Transform(
                 "vocabulary-padding",
                 f"{extra} rows that pad the vocabulary of {size} take part in the softmax",
@@ -204,7 +204,7 @@ def list_transforms(context: Context) -> list[Transform]:
             )
         )
     for shift, text in ((1, "the token after it"), (-1, "the token before it")):
-        found.append(
+        transforms.append(
             Transform(
                 "one-token-off",
                 f"each token has the log-probability of {text}",
@@ -212,7 +212,7 @@ def list_transforms(context: Context) -> list[Transform]:
                 lambda logits, sample, shift=shift: right(logits, sample).roll(-shift),  # type: ignore[misc]
             )
         )
-    return found
+    return transforms
 
 
 def _list_truncations(context: Context) -> list[Transform]:
@@ -238,7 +238,7 @@ def _list_truncations(context: Context) -> list[Transform]:
         for temperature in dict.fromkeys((rollout.temperature, own_temperature))
         for penalty in dict.fromkeys((own_penalty, 1.0))
     ]
-    found, seen = [], set()
+    transforms, seen = [], set()
     for name, values, temperature, penalty in choices:
         words = [f"{key} {value:g}" for key, value in values.items() if value and not (key == "top_p" and value >= 1)]
         words += [f"temperature {temperature:g}"] if temperature != rollout.temperature else []
@@ -247,7 +247,7 @@ def _list_truncations(context: Context) -> list[Transform]:
             continue
         seen.add(tuple(words))
         whose, remedy = sources[name]
-        found.append(
+        transforms.append(
             Transform(
                 name,
                 f"it applies {', '.join(words)} of {whose}; the trainer scores the whole distribution",
@@ -258,7 +258,7 @@ def _list_truncations(context: Context) -> list[Transform]:
                 ("engine",),
             )
         )
-    return found
+    return transforms
 
 
 def _truncate(logits: Tensor, sample: Sample, values: dict[str, float], temperature: float, penalty: float) -> Tensor:

@@ -161,7 +161,7 @@ def _collect_hidden(steps: Any, row: int, count: int) -> tuple[Tensor, ...]:
 
 
 class VllmEngine:
-    """vLLM in this process: no process of its own is left if this one ends."""
+    """vLLM inside this process: it starts no other one that could be left behind."""
 
     def __init__(self, folder: str, rollout: Rollout, device: str) -> None:
         """Start the engine. Raises whatever vLLM raises if it cannot."""
@@ -203,7 +203,7 @@ class VllmEngine:
             logprobs=0,
             detokenize=False,
         )
-        outputs = self._ask(prompts, parameters)
+        outputs = self._request(prompts, parameters)
         samples = []
         for prompt, request in zip(prompts, outputs, strict=True):
             output = request.outputs[0]
@@ -216,7 +216,7 @@ class VllmEngine:
 
         return vllm.SamplingParams(seed=self.seed, **options)
 
-    def _ask(self, prompts: Sequence[list[int]], parameters: Any) -> Any:
+    def _request(self, prompts: Sequence[list[int]], parameters: Any) -> Any:
         return self.llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], parameters, use_tqdm=False)
 
 

@@ -179,15 +179,15 @@ def _explain(
     limits = [ROUNDING_MULTIPLE * rounding for rounding in roundings]
     off = [index for index in (0, 1) if not errors[index] <= limits[index]]
     off = off or [max((0, 1), key=lambda index: errors[index] / max(roundings[index], 1e-12))]
-    found: list[Cause] = []
+    named: list[Cause] = []
     notes: list[str] = []
     for index in off:
         cause, tried = causes.find_cause(context, SIDES[index], observed[index], limits[index])
         if cause is not None:
-            found.append(cause)
+            named.append(cause)
         else:
             notes.append(f"none of {tried} computed hypotheses explains the {SIDES[index]}")
-    return replace(result, causes=tuple(found), notes=(*result.notes, *notes))
+    return replace(result, causes=tuple(named), notes=(*result.notes, *notes))
 
 
 def _list_common_errors(result: AgreedModel) -> list[str]:
