@@ -339,7 +339,9 @@ def test_a_transcript_is_what_the_command_says(snippet: Snippet, attncheck: Run,
         assert find_findings(output) == find_findings(done.stdout), done.stdout
         assert done.stdout.partition("Corrected train.sh:")[2] == output.partition("Corrected train.sh:")[2]
     else:
-        assert words[:2] in (["attncheck", "smoke"], ["attncheck", "labels"]), f"{snippet}: say here what replays it"
+        assert words[:2] in (["attncheck", "smoke"], ["attncheck", "labels"], ["attncheck", "agree"]), (
+            f"{snippet}: say here what replays it"
+        )
         assert not find_argument_error(words[1:])
 
 

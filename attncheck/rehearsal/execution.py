@@ -80,7 +80,7 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
     environment |= {"ATTNCHECK_WATCH": watch, "ATTNCHECK_FOLDER": job}
     environment["TORCH_EXTENSIONS_DIR"] = os.path.join(job, FOLDER)  # a killed build leaves a lock for ever
     if request.emulates_flash_attn:
-        _lay_flash_attn(Path(folder) / "entry")
+        lay_flash_attn(Path(folder) / "entry")
         environment["ATTNCHECK_EMULATED"] = "flash_attn"
     environment["PYTHONPATH"] = _join_paths(os.path.join(folder, "entry"), os.environ.get("PYTHONPATH", ""))
     environment["PATH"] = _join_paths(os.path.dirname(os.path.abspath(python)), os.environ.get("PATH", os.defpath))
@@ -207,7 +207,7 @@ def _read_denied(watch: str) -> tuple[str, ...]:
     return tuple(paths)[:MAX_DENIED]
 
 
-def _lay_flash_attn(entry: Path) -> None:
+def lay_flash_attn(entry: Path) -> None:
     """Put an emulated flash-attn where the processes find it first."""
     package, distribution = entry / "flash_attn", entry / "flash_attn-2.8.3.dist-info"
     ignored = shutil.ignore_patterns("__pycache__")

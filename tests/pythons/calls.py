@@ -68,6 +68,7 @@ CALLS = (
     Call("trust --list"),
     Call("trust --revoke"),
     Call("labels train.sh", 3),
+    Call("agree train.sh", 3),
     Call("lint train.sh --model model"),
     Call("lint train.sh --format json --select ATN4 --framework trl"),
     Call("lock lock.json --facts facts.json", 0, True),

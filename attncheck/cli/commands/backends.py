@@ -30,4 +30,4 @@ def backends(
     write_text(available.format_json(states) if format == "json" else available.format_text(states), format)
 
 
-COMMAND = Command(backends, MEASURING, 11, examples=("backends", "backends --format json"))
+COMMAND = Command(backends, MEASURING, 12, examples=("backends", "backends --format json"))

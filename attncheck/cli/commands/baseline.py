@@ -73,4 +73,4 @@ def describe_reading(path: str, policy: Policy) -> str:
     return f"with this line in {file}, or by --baseline: baseline = {json.dumps(path, ensure_ascii=False)}"
 
 
-COMMAND = Command(baseline, GATING, 15, examples=("baseline", "baseline --level 1"))
+COMMAND = Command(baseline, GATING, 16, examples=("baseline", "baseline --level 1"))

@@ -28,4 +28,4 @@ def explain(code: Code) -> None:
     write_text(engine.render_rule_page(code))
 
 
-COMMAND = Command(explain, ABOUT, 19, examples=("explain ATN140", "explain ATN444"))
+COMMAND = Command(explain, ABOUT, 20, examples=("explain ATN140", "explain ATN444"))

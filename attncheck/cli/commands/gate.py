@@ -45,7 +45,7 @@ def gate(
 COMMAND = Command(
     gate,
     GATING,
-    12,
+    13,
     examples=("gate", "gate --level 1 --launch train.sh", "gate --output html=gate.html"),
     most_used=("--level", "--launch", "--model", "--budget", "--fail-on"),
 )

@@ -44,4 +44,4 @@ def init(write: Write = False, python: Python = None) -> None:
         write_text(text)
 
 
-COMMAND = Command(init, GATING, 17, examples=("init", "init --write"))
+COMMAND = Command(init, GATING, 18, examples=("init", "init --write"))

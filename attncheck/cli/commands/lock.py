@@ -131,4 +131,4 @@ def describe_lock(lock: Lock, path: str) -> str:
     )
 
 
-COMMAND = Command(lock, GATING, 16, examples=("lock", "lock --check"))
+COMMAND = Command(lock, GATING, 17, examples=("lock", "lock --check"))

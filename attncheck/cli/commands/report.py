@@ -58,6 +58,6 @@ def report(files: Files, output: OutputOptions, bug: Bug = None, verbose: Verbos
 COMMAND = Command(
     report,
     ABOUT,
-    22,
+    23,
     examples=("report parity.json --format html > report.html", "report doctor.json --bug ring-flash-attn"),
 )

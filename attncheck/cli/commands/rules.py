@@ -33,4 +33,4 @@ def rules(code: Prefix = "", format: ListFormat = "text") -> None:
     write_text(render([rule for rule in engine.all_rules()[0] if rule.code.startswith(code.upper())]), format)
 
 
-COMMAND = Command(rules, ABOUT, 20, examples=("rules", "rules ATN4", "rules --format json"))
+COMMAND = Command(rules, ABOUT, 21, examples=("rules", "rules ATN4", "rules --format json"))

@@ -84,7 +84,7 @@ def run(
 COMMAND = Command(
     run,
     GATING,
-    13,
+    14,
     passes_through=True,
     examples=("run -- torchrun --nproc-per-node 8 train.py", "run --level 1 -- python train.py"),
     most_used=("--level", "--launch", "--baseline", "--budget", "--quiet"),

@@ -39,4 +39,4 @@ def schema(document: Document = "report") -> None:
     write_stdout(json.dumps(make_schema(), indent=2) + "\n", "json")
 
 
-COMMAND = Command(schema, ABOUT, 21, examples=("schema", "schema policy"))
+COMMAND = Command(schema, ABOUT, 22, examples=("schema", "schema policy"))

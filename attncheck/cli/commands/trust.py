@@ -102,4 +102,4 @@ def _read_code(policy: Policy, python: str | None) -> LaunchCode:
     return CodeReader(Inputs(sources)).read_code(snapshot, sources, own_loops=True)
 
 
-COMMAND = Command(trust, GATING, 14, examples=("trust", "trust --list", "trust --revoke"))
+COMMAND = Command(trust, GATING, 15, examples=("trust", "trust --list", "trust --revoke"))

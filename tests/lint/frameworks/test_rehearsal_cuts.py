@@ -533,7 +533,7 @@ def test_the_emulated_flash_attn_is_laid_as_a_package(tmp_path: Path) -> None:
     """Its files are where an installed flash-attn's do, its distribution next to it."""
     from attncheck.rehearsal import execution
 
-    execution._lay_flash_attn(tmp_path)
+    execution.lay_flash_attn(tmp_path)
     for name in (
         "__init__",
         "flash_attn_interface",

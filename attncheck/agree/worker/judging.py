@@ -1,0 +1,328 @@
+"""Compares an engine's log-probabilities with the trainer's: how far apart, beyond what, and by what.
+
+Both are compared with the exact values, those of the same weights in float64, one document at a time, by transformers'
+eager attention. What rounding explains is measured: the same weights in each side's precision. The floor is each side
+against itself in another batch shape.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from attncheck.agree.worker import causes, scoring
+from attncheck.agree.worker.engines import Generated
+from attncheck.agree.worker.models import DTYPES, Sample, computing, gather, load_model
+from attncheck.agree.worker.scoring import Scored
+from attncheck.core.agreement import Rollout, Scoring
+from attncheck.core.plan import Precision
+from attncheck.core.results.agree import AgreedModel, Cause, Distance, Side
+
+FLOOR_MULTIPLE = 3.0  # times the floors of both sides and the difference of their precisions
+ROUNDING_MULTIPLE = 2.0  # times what the coarser precision costs eager attention
+EXACT_PARAMETERS = 300_000_000  # above which the exact values are float32's: float64 takes twice the memory
+SIDES: tuple[Side, Side] = ("engine", "trainer")
+KL_TOKENS = 256
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The exact logits and hidden states of each sample, and the same in each side's precision."""
+
+    logits: list[Tensor]
+    hidden: list[tuple[Tensor, ...]]
+    rounded: dict[Precision, list[Scored]]
+    dtype: torch.dtype
+
+
+def measure_distance(
+    actual: Tensor, expected: Tensor, clip: tuple[float, float], of: Literal["both", "engine", "trainer"] = "both"
+) -> Distance:
+    """Return how far log-probabilities are apart; `clip` is the loss's range below and above a ratio of 1."""
+    difference = (actual.double() - expected.double()).nan_to_num(math.inf)
+    size = difference.abs()
+    ratio = difference.exp()
+
+    def share(low: float, high: float) -> float:
+        return float(((ratio < low) | (ratio > high)).double().mean())
+
+    return Distance(
+        of,
+        len(size),
+        float(difference.mean()),
+        float(size.mean()),
+        float(size.square().mean().sqrt()),
+        float(size.quantile(0.99)),
+        float(size.max()),
+        share(0.9, 1.1),
+        share(1 - clip[0], 1 + clip[1]),
+        bool((difference == 0).all()),
+    )
+
+
+def judge(
+    folder: str,
+    engine_folder: str,
+    generated: Generated,
+    rollout: Rollout,
+    scoring_plan: Scoring,
+    device: str,
+    progress: Callable[[str], None],
+) -> AgreedModel:
+    """Return the comparison of what an engine generated with what the trainer's scoring computes."""
+    progress("scoring as the trainer does")
+    trainer, notes = load_trainer(folder, scoring_plan, device)
+    generated = _cut_unknown_tokens(generated, trainer.get_input_embeddings().weight.shape[0])
+    samples = generated.samples
+    scoring_plan = notes.scoring
+    scored = scoring.score(trainer, samples, scoring_plan, with_hidden=True)
+    alone = scoring.score(trainer, samples, _reshape(scoring_plan))
+    by_trainer = _join(scored, samples, scoring_plan)
+    trainer_floor = _join(alone, samples, scoring_plan)
+    del trainer
+    by_engine = torch.cat([torch.tensor(sample.log_probabilities) for sample in samples]).double()
+    progress("computing the exact values")
+    precisions: list[Precision] = [rollout.precision, scoring_plan.precision]
+    exact = _compute_exact(folder, generated, scoring_plan, precisions, device)
+    truth = _score_exactly(exact.logits, samples, rollout.temperature)
+    rounded = [
+        torch.cat(
+            [
+                scoring.log_probabilities(own, sample, replace(scoring_plan, temperature=rollout.temperature))
+                for own, sample in zip(exact.rounded[precision], samples, strict=True)
+            ]
+        ).double()
+        for precision in precisions
+    ]
+    roundings = [_rms(values - truth) for values in rounded]
+    clip = scoring_plan.clip
+    distances = [measure_distance(by_engine, by_trainer, clip)]
+    if generated.first:
+        distances.append(measure_distance(torch.cat(generated.first), torch.cat(generated.again), clip, "engine"))
+    distances.append(measure_distance(trainer_floor, by_trainer, clip, "trainer"))
+    # Beyond rounding the batch shape is at fault, and excuses nothing.
+    noise = [
+        min(floor.rms, ROUNDING_MULTIPLE * roundings[SIDES.index(floor.of)])
+        for floor in distances
+        if floor.of != "both"
+    ]
+    gap = _rms(rounded[0] - rounded[1])
+    limit = max(FLOOR_MULTIPLE * math.hypot(*noise, gap), ROUNDING_MULTIPLE * max(roundings))
+    errors = [_rms(by_engine - truth), _rms(by_trainer - truth)]
+    result = AgreedModel(
+        name="",
+        model="",
+        rollout=rollout,
+        scoring=scoring_plan,
+        distances=tuple(distances),
+        limit=limit,
+        engine_error=_bound(errors[0]),
+        trainer_error=_bound(errors[1]),
+        engine_rounding=roundings[0],
+        trainer_rounding=roundings[1],
+        precision_gap=gap,
+        engine_version=generated.version,
+        notes=(*notes.texts, *generated.notes),
+    )
+    result = _add_kl(result, generated, scored)
+    result = _add_first_layer(result, generated, scored, exact)
+    if not result.differs:
+        return replace(result, notes=(*result.notes, *_list_common_errors(result)))
+    context = causes.Context(
+        folder, engine_folder, samples, rollout, scoring_plan, exact.dtype, device, exact.logits, progress
+    )
+    return _explain(result, context, (by_engine, by_trainer), errors, roundings)
+
+
+def _cut_unknown_tokens(generated: Generated, size: int) -> Generated:
+    """Return what was generated, each response up to the first token that the trainer's embedding does not have."""
+    lengths = [
+        next((index for index, token in enumerate(sample.response) if token >= size), len(sample.response))
+        for sample in generated.samples
+    ]
+    lost = sum(length < len(sample.response) for length, sample in zip(lengths, generated.samples, strict=True))
+    if not lost:
+        return generated
+    kept = [index for index, length in enumerate(lengths) if length]
+    if not kept:
+        raise ValueError(f"every response begins with a token beyond the trainer's vocabulary of {size}")
+
+    def cut(sample: Sample, length: int) -> Sample:
+        return Sample(sample.prompt, sample.response[:length], sample.log_probabilities[:length])
+
+    text = f"{lost} of {len(lengths)} responses have tokens beyond the trainer's vocabulary of {size}: cut before them"
+    return replace(
+        generated,
+        samples=tuple(cut(generated.samples[index], lengths[index]) for index in kept),
+        logits=tuple(generated.logits[index][: lengths[index]] for index in kept if generated.logits),
+        hidden=tuple(
+            tuple(states[: lengths[index]] for states in generated.hidden[index]) for index in kept if generated.hidden
+        ),
+        notes=(*generated.notes, text),
+    )
+
+
+def _explain(
+    result: AgreedModel,
+    context: causes.Context,
+    observed: tuple[Tensor, Tensor],
+    errors: Sequence[float],
+    roundings: Sequence[float],
+) -> AgreedModel:
+    """Return the result with what explains each side that is off."""
+    limits = [ROUNDING_MULTIPLE * rounding for rounding in roundings]
+    off = [index for index in (0, 1) if not errors[index] <= limits[index]]
+    off = off or [max((0, 1), key=lambda index: errors[index] / max(roundings[index], 1e-12))]
+    named: list[Cause] = []
+    notes: list[str] = []
+    for index in off:
+        cause, tried = causes.find_cause(context, SIDES[index], observed[index], limits[index])
+        if cause is not None:
+            named.append(cause)
+        else:
+            notes.append(f"none of {tried} computed hypotheses explains the {SIDES[index]}")
+    return replace(result, causes=tuple(named), notes=(*result.notes, *notes))
+
+
+def _list_common_errors(result: AgreedModel) -> list[str]:
+    """Return that both sides differ from eager attention in the same way, if they do."""
+    is_common = (
+        result.engine_error > FLOOR_MULTIPLE * result.engine_rounding
+        and result.trainer_error > FLOOR_MULTIPLE * result.trainer_rounding
+    )
+    if not is_common:
+        return []
+    error = f"{result.trainer_error:.2g} nats against {result.trainer_rounding:.2g} of rounding"
+    return [f"both sides compute the same, and something else than eager attention does ({error})"]
+
+
+@dataclass(frozen=True)
+class LoadedTrainer:
+    """What the trainer's scoring had to be changed to here, and the notes on it."""
+
+    scoring: Scoring
+    texts: tuple[str, ...] = ()
+
+
+def load_trainer(folder: str, plan: Scoring, device: str) -> tuple[Any, LoadedTrainer]:
+    """Return the trainer's model, and the scoring as it can be done here.
+
+    Without a GPU flash-attn is emulated; if the model refuses that, rows hold one document. Raises what transformers
+    raises for an implementation that it refuses.
+    """
+    dtype = DTYPES[plan.precision]
+    if "flash" not in plan.attn_implementation or device != "cpu":
+        return load_model(folder, dtype, plan.attn_implementation, plan.overrides, device), LoadedTrainer(plan)
+    name = plan.attn_implementation
+    try:
+        _emulate_flash_attn()
+        model = load_model(folder, dtype, "flash_attention_2", plan.overrides, device)
+        tokens = torch.tensor([[1, 2, 3, 1, 2]])
+        positions = torch.tensor([[0, 1, 2, 0, 1]])
+        with computing(plan.precision):
+            model(input_ids=tokens, position_ids=positions, use_cache=False)
+        return model, LoadedTrainer(plan, (f"{name} needs a GPU: flash-attn emulated in torch replaces it",))
+    except Exception as error:  # a class may refuse an implementation with any exception
+        own = replace(plan, attn_implementation="", batch=1 if plan.layout == "packed" else plan.batch)
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        text = f"{name} needs a GPU, and its emulation does not run ({reason}): transformers' own choice replaces it"
+        packing = " and rows hold one document: packing is not checked" if plan.layout == "packed" else ""
+        return load_model(folder, dtype, "", plan.overrides, device), LoadedTrainer(own, (f"{text}{packing}",))
+
+
+def _emulate_flash_attn() -> None:
+    """Let transformers take the emulated flash-attn, which this process finds first, on a CPU."""
+    from transformers import modeling_flash_attention_utils, modeling_utils
+    from transformers.utils import import_utils
+
+    from attncheck.rehearsal.watcher import emulation
+
+    os.environ["ATTNCHECK_EMULATED"] = "1"
+    emulation.allow_in_import_utils(import_utils)
+    emulation.allow_in_modeling_utils(modeling_utils)
+    vars(modeling_flash_attention_utils)["is_flash_attn_2_available"] = import_utils.is_flash_attn_2_available
+
+
+def _reshape(plan: Scoring) -> Scoring:
+    """Return the same scoring in another batch shape."""
+    return replace(plan, batch=1 if plan.batch != 1 else 3, layout="left" if plan.batch == 1 else plan.layout)
+
+
+def _compute_exact(
+    folder: str, generated: Generated, plan: Scoring, precisions: Sequence[Precision], device: str
+) -> Exact:
+    model = load_model(folder, torch.float32, "eager", plan.overrides, device)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    dtype = torch.float64 if parameters <= EXACT_PARAMETERS else torch.float32
+    if dtype == torch.float64:
+        model = load_model(folder, dtype, "eager", plan.overrides, device)
+    results = scoring.score_each(model, generated.samples, Scoring("fp32"), with_hidden=True)
+    del model
+    rounded = {}
+    for precision in dict.fromkeys(precisions):
+        model = load_model(folder, DTYPES[precision], "eager", plan.overrides, device)
+        rounded[precision] = scoring.score_each(model, generated.samples, Scoring(precision), with_hidden=True)
+        del model
+    return Exact([own.logits.double() for own in results], [own.hidden for own in results], rounded, dtype)
+
+
+def _score_exactly(logits: Sequence[Tensor], samples: Sequence[Any], temperature: float) -> Tensor:
+    return torch.cat(
+        [gather(own / temperature, sample.response) for own, sample in zip(logits, samples, strict=True)]
+    ).double()
+
+
+def _join(results: Sequence[Scored], samples: Sequence[Any], plan: Scoring) -> Tensor:
+    pairs = zip(results, samples, strict=True)
+    return torch.cat([scoring.log_probabilities(own, sample, plan) for own, sample in pairs]).double()
+
+
+def _rms(difference: Tensor) -> float:
+    return float(difference.square().mean().sqrt().nan_to_num(math.inf))
+
+
+def _bound(number: float) -> float:
+    return min(number, 1e30)
+
+
+def _add_kl(result: AgreedModel, generated: Generated, scored: Sequence[Scored]) -> AgreedModel:
+    """Return the result with KL(engine || trainer) over the whole vocabulary, on the first tokens."""
+    if not generated.logits:
+        return result
+    ours = torch.cat(list(generated.logits))[:KL_TOKENS].double() / result.rollout.temperature
+    theirs = torch.cat([own.logits for own in scored])[:KL_TOKENS].double() / result.scoring.temperature
+    if ours.shape != theirs.shape:
+        return result
+    first, second = ours.log_softmax(-1), theirs.log_softmax(-1)
+    value = float((first.exp() * (first - second)).sum(-1).mean())
+    return replace(result, kl=max(value, 0.0), kl_tokens=len(ours))
+
+
+def _add_first_layer(result: AgreedModel, generated: Generated, scored: Sequence[Scored], exact: Exact) -> AgreedModel:
+    """Return the result with the first layer whose hidden states differ by more than rounding explains."""
+    if not generated.hidden or not generated.hidden[0] or len(generated.hidden[0]) != len(exact.hidden[0]):
+        return result
+    names = ["the embedding", *(f"layer {index}" for index in range(len(exact.hidden[0]) - 2)), "the last layer"]
+    if len(exact.hidden[0]) < 2:
+        return result
+    first = ""
+    for index, name in enumerate(names):
+        truth = torch.cat([states[index] for states in exact.hidden])
+        size = float(truth.norm()) or 1.0
+        rounding = max(
+            float((torch.cat([own.hidden[index] for own in runs]) - truth).norm()) / size
+            for runs in exact.rounded.values()
+        )
+        ours = torch.cat([states[index] for states in generated.hidden])
+        theirs = torch.cat([own.hidden[index] for own in scored])
+        error = float((ours - theirs).norm()) / size
+        if error > FLOOR_MULTIPLE * max(rounding, torch.finfo(torch.float32).eps):
+            first = name
+            break
+    return replace(result, first_layer=first, layers=len(names))

@@ -1,0 +1,139 @@
+"""Makes and loads the models: a small one of the job's architecture, or the user's own, in a precision."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attncheck.core.agreement import Overrides
+from attncheck.core.plan import Precision
+from attncheck.rehearsal.worker import materials, own_model
+from attncheck.rehearsal.worker.vocabulary import WordsNotFound
+from attncheck.smoke.worker.data.language import Language
+from attncheck.smoke.worker.models.build import Unbuildable
+
+PROMPTS = 10
+PROMPT_TOKENS = (4, 56)  # the longest is beyond the window of small models
+NEW_TOKENS = 40
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "autocast": torch.float32}
+GENERATION = "generation_config.json"
+SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # of the user's generation config
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prompt and what the engine wrote, as token ids; `log_probabilities` are the engine's, one for each token."""
+
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    log_probabilities: tuple[float, ...] = ()
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The whole document."""
+        return self.prompt + self.response
+
+
+def prepare_small(name: str, folder: Path, seed: int) -> int:
+    """Make a small model and its tokenizer in `folder`; return its number of parameters. Raises `Unbuildable`."""
+    parameters, _, _ = materials.make_small_model(
+        {"model": name, "has_padding_token": True, "dtype": "float32", "seed": seed}, folder.parent
+    )
+    if folder.name != "model":
+        shutil.move(str(folder.parent / "model"), folder)
+    _copy_sampling(name, folder)
+    return parameters
+
+
+def _copy_sampling(name: str, folder: Path) -> None:
+    """Give a small model the sampling fields of the user's generation_config.json: engines take them as defaults."""
+    with contextlib.suppress(Unbuildable, OSError, ValueError):
+        fields = json.loads((own_model.find_folder(name) / GENERATION).read_text())
+        kept = {key: fields[key] for key in SAMPLING_FIELDS if key in fields}
+        path = folder / GENERATION
+        own = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**own, **kept}))
+
+
+def make_prompts(folder: Path, is_small: bool, seed: int) -> list[list[int]]:
+    """Return prompts of unlike lengths as token ids, each with the BOS token in front if the model has one."""
+    chance = random.Random(seed)
+    language = Language(seed)
+    lengths = [chance.randint(*PROMPT_TOKENS) for _ in range(PROMPTS - 2)] + list(PROMPT_TOKENS)
+    documents = [language.next_document(max(length, 16)).tolist()[:length] for length in lengths]
+    if is_small:
+        return [[materials_begin(folder), *document] for document in documents]
+    try:
+        vocabulary, _ = own_model.read_vocabulary(str(folder), folder)
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return [tokenizer(vocabulary.write(document))["input_ids"] for document in documents]
+    except (Unbuildable, WordsNotFound, OSError, ValueError):  # without a tokenizer any tokens will do
+        size = read_config(folder).vocab_size
+        return [[word * 7919 % size for word in document] for document in documents]
+
+
+def materials_begin(folder: Path) -> int:
+    """Return the id of the made tokenizer's BOS token."""
+    return int(read_config(folder).bos_token_id)
+
+
+def read_config(folder: str | Path) -> Any:
+    """Return a folder's configuration; of a multimodal model that of its decoder."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    return config.get_text_config() if hasattr(config, "get_text_config") else config
+
+
+def load_model(
+    folder: str | Path, dtype: torch.dtype, implementation: str = "", overrides: Overrides = (), device: str = "cpu"
+) -> Any:
+    """Return a folder's model in eval mode, with keys of its configuration overridden."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    for key, text in overrides:
+        apply_override(config, key, json.loads(text))
+    options = {"attn_implementation": implementation} if implementation else {}
+    if dtype == torch.float64 and hasattr(config, "_experts_implementation"):
+        options["experts_implementation"] = "eager"  # torch's grouped product takes no float64
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        folder, config=config, local_files_only=True, trust_remote_code=False, dtype=dtype, **options
+    )
+    return model.to(device).eval()
+
+
+def apply_override(config: Any, key: str, value: Any) -> None:
+    """Set a key of a configuration, by dots in its parts; `rope_scaling` is merged with what newer releases hold."""
+    *parents, name = key.split(".")
+    for parent in parents:
+        config = getattr(config, parent)
+    if name == "rope_scaling" and hasattr(config, "rope_parameters"):  # transformers 5 holds theta in the same table
+        name, held = "rope_parameters", config.rope_parameters or {}
+        value = {**{k: v for k, v in held.items() if k == "rope_theta"}, "rope_type": "default", **(value or {})}
+        value["rope_type"] = value.pop("type", value["rope_type"])
+    setattr(config, name, value)
+
+
+@contextlib.contextmanager
+def computing(precision: Precision, device: str = "cpu") -> Iterator[None]:
+    """Compute without gradients, under autocast to bfloat16 if that is the precision."""
+    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=precision == "autocast"):
+        yield
+
+
+def gather(logits: Tensor, tokens: tuple[int, ...]) -> Tensor:
+    """Return log p of each token, shape (tokens,), from logits (tokens, vocabulary), in their dtype or better."""
+    scores = logits if logits.dtype == torch.float64 else logits.float()
+    return scores.log_softmax(-1).gather(-1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0]

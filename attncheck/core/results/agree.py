@@ -1,0 +1,125 @@
+"""How far the log-probabilities of a rollout engine and a trainer are apart, and what explains it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from attncheck.core.agreement import Rollout, Scoring
+from attncheck.core.report import OpenQuestion, Section, deduplicate
+
+Side = Literal["engine", "trainer"]
+BIAS_MULTIPLE = 3.0  # of what a mean of independent errors is
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far two lists of log-probabilities of the same tokens are apart, in nats.
+
+    `beyond_tenth` and `beyond_clip` are the shares of tokens whose ratio is outside [0.9, 1.1] and outside the clip
+    range; `mean`, `rms`, `p99` and `largest` are of the absolute difference, `bias` is the mean difference. Those `of`
+    one side are of this side against itself in another batch shape.
+    """
+
+    of: Literal["both", "engine", "trainer"]
+    tokens: int
+    bias: float
+    mean: float
+    rms: float
+    p99: float
+    largest: float
+    beyond_tenth: float
+    beyond_clip: float
+    bitwise: bool
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A computed explanation: which side is off, what it computes instead, and the share of the difference explained.
+
+    `remedy` says what closes it, in the launch's own words if there is a launch.
+    """
+
+    side: Side
+    name: str  # "temperature-not-applied"
+    text: str
+    explained: float
+    remedy: str = ""
+    closes: bool = True  # whether what is left is within the limit
+
+
+@dataclass(frozen=True)
+class AgreedModel:
+    """One model or launch: both sides' log-probabilities compared with one another, and each with the exact ones.
+
+    `limit` is the largest root mean square that rounding and the floor explain. `reason` says why nothing was
+    measured; it is "" if it was.
+    """
+
+    name: str  # "train.sh:3:1" or "llama"
+    model: str
+    job: str = ""  # "verl 0.9.1 grpo"
+    rollout: Rollout = Rollout()
+    scoring: Scoring = Scoring()
+    distances: tuple[Distance, ...] = ()  # () if nothing was measured
+    limit: float = 0.0
+    engine_error: float = 0.0  # root mean square of each side against the exact values
+    trainer_error: float = 0.0
+    engine_rounding: float = 0.0  # the same of the same model in each side's precision
+    trainer_rounding: float = 0.0
+    precision_gap: float = 0.0  # root mean square between the same model in the two precisions
+    kl: float = 0.0  # nats a token, over the whole vocabulary
+    kl_tokens: int = 0  # 0 if the engine does not show its logits
+    first_layer: str = ""  # whose hidden states differ beyond rounding; "" if none does
+    layers: int = 0  # that were compared
+    causes: tuple[Cause, ...] = ()
+    notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    engine_version: str = ""
+    seconds: float = 0.0
+    reason: str = ""
+
+    def find_distance(self, of: Literal["both", "engine", "trainer"]) -> Distance | None:
+        """Return the distance of both sides, or of one from itself; None if it was not measured."""
+        return next((distance for distance in self.distances if distance.of == of), None)
+
+    @property
+    def distance(self) -> Distance | None:
+        """The distance of both sides."""
+        return self.find_distance("both")
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two sides are farther apart than rounding and the floor explain."""
+        distance = self.distance
+        return distance is not None and not (distance.rms <= self.limit and abs(distance.bias) <= self.bias_limit)
+
+    @property
+    def bias_limit(self) -> float:
+        """The largest mean difference that rounding explains: errors of many tokens cancel."""
+        tokens = self.distance.tokens if self.distance is not None else 1
+        return float(BIAS_MULTIPLE * self.limit / max(tokens, 1) ** 0.5)
+
+
+@dataclass(frozen=True)
+class AgreeSection(Section):
+    """What `attncheck agree` measured."""
+
+    name: ClassVar[str] = "agree"
+    models: tuple[AgreedModel, ...] = field(default=())
+
+    @property
+    def unanswered(self) -> tuple[OpenQuestion, ...]:
+        """The models and launches that could not be measured."""
+        return tuple(
+            OpenQuestion(self.name, "unanswered", f"{model.name}: {model.reason}")
+            for model in self.models
+            if model.reason
+        )
+
+    def merge(self, later: AgreeSection) -> AgreeSection:
+        """Return both, as of two runs."""
+        return AgreeSection(deduplicate((*self.models, *later.models)))
+
+
+SECTION = AgreeSection

@@ -1,0 +1,104 @@
+"""What `agree` reads from launches: the engine's sampling and the trainer's scoring, in each framework's names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from attncheck.agree.reading import ReadJob, read_job
+from attncheck.core.agreement import Rollout
+from attncheck.core.io.errors import Unanswered
+from attncheck.lint import inputs
+from attncheck.lint.rewriting import read_launches
+from tests import snapshots as s
+from tests.conftest import Run
+
+VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen2-7B "
+OPENRLHF = "python3 -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path Qwen/Qwen3-4B --vllm.num_engines 4 "
+TRL = "trl grpo --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name d/x --reward_funcs accuracy_reward "
+
+
+def read(folder: Path, text: str) -> ReadJob:
+    path = folder / "train.sh"
+    path.write_text(f"{text}\n")
+    given = inputs.read_inputs((str(path),), None)
+    source = given.sources[0]
+    reader = inputs.make_readers(given)(source)
+    (launch,) = read_launches(s.h200(), source, inputs.make_model_reader(False), reader, False)
+    return read_job(launch.job)
+
+
+def test_verl(tmp_path: Path) -> None:
+    rollout = "actor_rollout_ref.rollout"
+    job = read(
+        tmp_path,
+        f"{VERL}{rollout}.name=vllm {rollout}.temperature=0.8 {rollout}.top_k=-1 {rollout}.top_p=0.9 "
+        f"{rollout}.dtype=float16 {rollout}.logprobs_mode=raw_logprobs actor_rollout_ref.actor.clip_ratio_high=0.28 "
+        f"+{rollout}.engine_kwargs.vllm.hf_overrides.rope_scaling.factor=2.0 "
+        "+actor_rollout_ref.model.override_config.sliding_window=512",
+    )
+    assert job.engine == "vllm"
+    assert job.rollout == Rollout(
+        precision="fp16",
+        temperature=0.8,
+        top_p=0.9,
+        log_probabilities="raw",
+        overrides=(("rope_scaling", '{"factor": 2.0}'),),
+    )
+    assert (job.scoring.layout, job.scoring.precision, job.scoring.temperature) == ("packed", "autocast", 0.8)
+    assert job.scoring.clip == (0.2, 0.28)
+    assert job.scoring.overrides == (("sliding_window", "512"),)
+    assert not job.scoring.divides_float32
+
+
+def test_openrlhf(tmp_path: Path) -> None:
+    packed = read(
+        tmp_path, f"{OPENRLHF}--rollout.temperature 0.7 --ds.packing_samples --actor.eps_clip_low_high 0.2 0.3"
+    )
+    assert (packed.engine, packed.rollout.precision, packed.rollout.temperature) == ("vllm", "bf16", 0.7)
+    assert (packed.scoring.layout, packed.scoring.precision, packed.scoring.clip) == ("packed", "bf16", (0.2, 0.3))
+    padded = read(tmp_path, f"{OPENRLHF}--rollout.top_p 0.95")
+    assert (padded.scoring.layout, padded.scoring.passes_positions) == ("left", True)
+    assert padded.rollout.top_p == 0.95
+
+
+def test_trl(tmp_path: Path) -> None:
+    job = read(tmp_path, f"{TRL}--use_vllm --temperature 0.9 --top_k 20 --epsilon_high 0.28 --bf16")
+    assert (job.engine, job.rollout.top_k, job.rollout.temperature) == ("vllm", 20, 0.9)
+    assert (job.scoring.layout, job.scoring.passes_positions, job.scoring.clip) == ("left", False, (0.2, 0.28))
+    own = read(tmp_path, f"{TRL}--bf16")
+    assert (own.engine, own.rollout.precision, own.scoring.precision) == ("transformers", "autocast", "autocast")
+
+
+def test_a_launch_without_rollouts_is_not_compared(tmp_path: Path) -> None:
+    with pytest.raises(Unanswered, match="without rollouts"):
+        read(tmp_path, "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name d/x")
+
+
+def test_a_temperature_that_only_running_tells(tmp_path: Path) -> None:
+    with pytest.raises(Unanswered, match="temperature"):
+        read(tmp_path, f"{VERL}actor_rollout_ref.rollout.temperature=$(cat t)")
+
+
+def test_bad_usage(attncheck: Run) -> None:
+    assert attncheck("agree", "llama", "--engine", "tgi").returncode == 2
+    assert attncheck("agree").returncode == 2
+
+
+@pytest.mark.nightly
+def test_an_engine_that_is_not_installed_is_exit_3_with_its_own_error(attncheck: Run) -> None:
+    pytest.importorskip("transformers")
+    done = attncheck("agree", "llama", "--engine", "vllm")
+    assert done.returncode == 3
+    assert "vllm" in done.stderr
+
+
+@pytest.mark.nightly
+def test_a_launch_whose_sampling_truncates(attncheck: Run, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    (tmp_path / "train.sh").write_text(f"{TRL}--bf16 --top_p 0.8\n")
+    done = attncheck("agree", str(tmp_path / "train.sh"), "--engine", "transformers")
+    assert done.returncode == 1, done.stderr
+    assert "ATN463" in done.stdout
+    assert "--top_p 1.0" in done.stdout
