@@ -163,7 +163,7 @@ def test_a_prompt_that_counts_in_sums_changes_nothing(
 
 @pytest.mark.parametrize("loss", PREFERENCE_LOSSES)
 def test_slopes_are_those_of_the_loss(loss: PreferenceLoss) -> None:
-    """The table against autograd, on the losses as trl 1.16.0 trainer/dpo_trainer.py writes them."""
+    """The table against autograd, on the losses as trl 1.16.0 dpo_trainer.py and kto_trainer.py write them."""
     import torch
     from torch.nn.functional import logsigmoid
 
@@ -187,6 +187,8 @@ def test_slopes_are_those_of_the_loss(loss: PreferenceLoss) -> None:
         "aot": smoothed,
         "aot_unpaired": smoothed,
         "apo_zero": 1 - torch.sigmoid(beta * chosen) + torch.sigmoid(beta * rejected),
+        "kto": (1 - torch.sigmoid(beta * chosen)) / 2 + (1 - torch.sigmoid(-beta * rejected)) / 2,
+        "apo_zero_unpaired": (1 - torch.sigmoid(beta * chosen) + torch.sigmoid(beta * rejected)) / 2,
         "apo_down": torch.sigmoid(beta * chosen) + 1 - torch.sigmoid(beta * margin),
     }[loss]
     value.backward()

@@ -67,7 +67,8 @@ def replace_generation(module: Any) -> None:
         answers = torch.nn.utils.rnn.pad_sequence(
             rows, batch_first=True, padding_value=int(end if pad is None else pad)
         )
-        return torch.cat([prompts, answers.to(prompts.device)], dim=1)
+        sequences = torch.cat([prompts, answers.to(prompts.device)], dim=1)
+        return {"sequences": sequences} if getattr(config, "return_dict_in_generate", False) else sequences
 
     module.GenerationMixin.generate = generate
 

@@ -29,8 +29,10 @@ def run(evidence: Evidence) -> CheckResult:
     preference = evidence.step.objective.preference
     pairs = tuple(find_wrong_pairs(evidence)) if preference is not None and preference.is_paired else ()
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
-    violations = [*_find_foreign_words(evidence), *pairs, *lost, *_find_repeats(evidence), *cuts]
-    violations += [*find_lost_rollouts(evidence), *_find_doubled_beginnings(evidence)]
+    # Of so many generations as a script itself chooses, several are the same made-up answer.
+    chooses = bool(evidence.rollouts) and evidence.step.objective.policy is None
+    repeats = () if chooses else (*_find_repeats(evidence), *find_lost_rollouts(evidence))
+    violations = [*_find_foreign_words(evidence), *pairs, *lost, *repeats, *cuts, *_find_doubled_beginnings(evidence)]
     warnings: list[str] = []
     if evidence.step.labels_enter:
         violations += _find_wrong_labels(evidence)
