@@ -70,12 +70,12 @@ FAULTS = [
         "",
         "--reset-attention-mask ",
         "0.15.0",
-        "attend to one another",
+        "attend to each other",
         "--reset-attention-mask --transformer-impl local",
     ),
     ("", "--deterministic-mode --use-flash-attn ", "0.15.0", "--use-flash-attn with", "--use-flash-attn"),
     ("", "--deterministic-mode --cross-entropy-loss-fusion ", "0.9.0", "--cross-entropy-loss-fusion with", "--bf16"),
-    ("", "--deterministic-mode ", "0.15.0", "nothing in the launch sets NCCL_ALGO", "--bf16"),
+    ("", "--deterministic-mode ", "0.15.0", "the launch does not set NCCL_ALGO", "--bf16"),
 ]
 
 

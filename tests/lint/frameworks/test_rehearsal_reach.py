@@ -79,7 +79,7 @@ def test_what_only_the_script_knows_is_left_out(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     _, launch = cut_text(text)
     assert left_out not in launch.command and kept in launch.command, launch.command
-    assert left_out == "nothing" or any("not known here" in remark for remark in launch.cut.remarks)
+    assert left_out == "nothing" or any("the value is unknown" in remark for remark in launch.cut.remarks)
 
 
 @pytest.mark.parametrize("text", [f"{TRL} --config $CONFIG\n", f"{TRL} --config $(find . -name x.yaml)\n"])
