@@ -104,7 +104,7 @@ OWN_CHECK = checks.SmokeCheck(
 
 def test_every_check_names_a_function_that_exists() -> None:
     named = [check.worker for check in checks.load()[0].values() if isinstance(check.worker, str)]
-    assert len(named) == 10 and all(callable(pkgutil.resolve_name(name)) for name in named)
+    assert len(named) == 11 and all(callable(pkgutil.resolve_name(name)) for name in named)
 
 
 def test_a_check_is_run_by_a_function_or_by_the_name_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
