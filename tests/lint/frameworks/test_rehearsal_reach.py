@@ -164,8 +164,8 @@ def test_a_file_of_another_machine_is_found_near_the_launch(tmp_path: Path, monk
             "the sum over each document's target tokens, averaged over documents, of -advantage × ratio",
         ),
         ("kto", "preference", "the preference loss kto with beta 0.1, the mean over answers"),
-        ("kto --desirable_weight 2.0", "preference", "a mean over target tokens, of whatever its author says"),
-        ("reward", "preference", "a mean over target tokens, of whatever its author says"),
+        ("kto --desirable_weight 2.0", "preference", "a mean over target tokens, as its author defines it"),
+        ("reward", "preference", "a mean over target tokens, as its author defines it"),
     ],
 )
 def test_trainers_of_trl_are_cut(trainer: str, form: str, text: str) -> None:
