@@ -103,14 +103,14 @@ def _read_pair(read: ReadLaunch, request: AgreeRequest) -> _Pair:
     """Return what is compared for a launch. Raises `Unanswered`."""
     job = read.job
     name = job.model or read.recognised.framework.model(read.recognised.launch)
-    remarks: tuple[str, ...] = ()
+    described = " ".join(filter(None, (job.framework, job.version, job.trainer)))
+    remarks: tuple[str, ...] = (f"scored as {described} does by its source: neither the launch nor the framework runs",)
     if request.full_model and not name:
         raise Unanswered(f"{job.location}: the launch names no model: leave out --full-model")
     if not request.full_model and not (isinstance(read.snapshot.model, Known) and name):
         shape = find_shape(name) or "llama"
-        remarks = (f"{name or 'the model'} is not available locally: using a small {shape} instead",)
+        remarks += (f"{name or 'the model'} is not available locally: using a small {shape} instead",)
         name = shape
-    described = " ".join(filter(None, (job.framework, job.version, job.trainer)))
     return _Pair(str(job.location), described, name, read_job(job), remarks)
 
 
