@@ -189,7 +189,7 @@ class _CommandCollector(ScriptInterpreter):
         self._parse_nested(carried.segments, scope, (*self.prefix, *carried.prefix), shell)
 
     def _parse_substitution(self, word: tuple[int, int]) -> None:
-        """Parse the job that `ID=$(sbatch --parsable train.sh)` starts, in a shell of its own."""
+        """Parse the job that `ID=$(sbatch --parsable train.sh)` starts, in its own shell."""
         match = STARTED_JOB.fullmatch(self.raw, *word)
         if match is None:
             return
