@@ -203,7 +203,7 @@ MODES = [
         "mla-head-dims",
         judge(s.with_model(s.h200(), **MLA)),
         ("ATN507",),
-        "do without ring attention",
+        "substitute_hf_flash_attn",
         "read: transformers 5.17.0 pads V in the function that ring attention replaces; without the ring it does",
     ),
     Mode(
@@ -468,7 +468,7 @@ MODES = [
         "zero-dim-query-tp",
         judge(s.with_job(s.with_model(s.h200()), tensor_parallel=8)),
         ("ATN427",),
-        "use a size that divides both",
+        "use a size that divides them",
         "the size named divides both counts of heads: tests/doctor/rules/launch/tensor_parallel_heads.py",
     ),
 ]

@@ -75,8 +75,8 @@ def test_rope_at_these_positions_makes_a_sharded_row_the_whole_one() -> None:
 
 
 def test_lengths_that_do_not_divide_are_said() -> None:
-    assert explain_indivisible("contiguous", make_case(10, ranks=4)) == "the length 10 does not divide by 4 (4 ranks)"
-    assert explain_indivisible("zigzag", make_case(12, ranks=4)) == "the length 12 does not divide by 8 (4 ranks)"
+    assert explain_indivisible("contiguous", make_case(10, ranks=4)) == "the length 10 is not divisible by 4 (4 ranks)"
+    assert explain_indivisible("zigzag", make_case(12, ranks=4)) == "the length 12 is not divisible by 8 (4 ranks)"
     assert not explain_indivisible("zigzag", make_case(16, ranks=4))
     assert "every document must be divisible by 4" in explain_indivisible(
         "contiguous_documents", make_case(8, 6, 2, ranks=4)

@@ -164,7 +164,7 @@ def test_probes_and_impostors_fail_whatever_the_scores() -> None:
         ("y", "z"),
     )
     impostor = judge_run(replace(run, foreign_kernels="sdpa_math", violations=("x",)))
-    assert (impostor.answer, impostor.reason) == ("fail", "not flash_attention_2 but sdpa_math ran")
+    assert (impostor.answer, impostor.reason) == ("fail", "sdpa_math ran instead of flash_attention_2")
     assert impostor.budget_ratio == HUGE
     expected = judge_run(Run("planted", CASE, "ok"))
     assert (expected.answer, expected.reason, expected.budget_ratio, expected.evidence) == (

@@ -234,7 +234,7 @@ def test_doctor_and_lint_take_files(attncheck: Run, tmp_path: Path) -> None:
         command = () if arguments == ("doctor",) else ("--", "torchrun", "train.py")
         refused = attncheck(*arguments, "--target", "requirements.txt", *command)
         assert refused.returncode == 2 and refused.stderr.count("\n") == 1 and not refused.stdout
-        assert "requirements.txt:1: 'torch = 2' is no requirement" in refused.stderr
+        assert "requirements.txt:1: 'torch = 2' is not a requirement" in refused.stderr
 
 
 SAMPLES = {

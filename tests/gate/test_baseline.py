@@ -94,7 +94,7 @@ def test_a_damaged_baseline_is_one_line(tmp_path: Path, data: bytes, message: st
 def test_the_command_says_how_the_gate_reads_the_file(attncheck: Run, tmp_path: Path) -> None:
     argv = ("baseline", "--checks", "doctor", "--target", "cpu,torch=none", "--select", "ATN101")
     first = attncheck(*argv).stderr.splitlines()
-    assert first[0] == "attncheck-baseline.json: 1 finding, 1 of them new; 0 gone"
+    assert first[0] == "attncheck-baseline.json: 1 finding, 1 of them new; 0 removed"
     line = re.fullmatch(r"attncheck gate reads it: with this line in attncheck\.toml, or by --baseline: (.*)", first[1])
     assert line is not None
     (tmp_path / "attncheck.toml").write_text(line[1] + "\n")

@@ -83,7 +83,7 @@ def test_the_suite_and_the_budget_that_a_level_leaves(policy: Policy, suite: str
 
 
 def test_a_level_that_leaves_no_check_is_an_error_and_so_is_one_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(BadUsage, match="level 1 runs doctor, lint, and the policy requests smoke, bench: nothing"):
+    with pytest.raises(BadUsage, match="level 1 runs doctor, lint, and the policy requests smoke, bench: no check"):
         levels.apply_level(Policy(level=1, checks=("smoke", "bench")))
     for text in ("level = 4", "level = 0", "level = true", "level = '1'"):
         (tmp_path / "attncheck.toml").write_text(text)

@@ -121,7 +121,7 @@ def test_own_file_wins_over_pyproject(tmp_path: Path) -> None:
         ("ignore = [1]", "ignore: 1 is not a table such as"),
         ("ignore = [{code = 'ATN1', reason = 'x'}]", 'ignore: ATN1: until is missing; write {code = "ATN1"'),
         ("ignore = [{reason = 'x', until = '2027-01-01'}]", "ignore: code is missing; write {code ="),
-        ("ignore = [{code = 'ATN1', reason = ' ', until = '2027-01-01'}]", "ATN1: reason: ' ' says nothing"),
+        ("ignore = [{code = 'ATN1', reason = ' ', until = '2027-01-01'}]", "ATN1: reason: ' ' is not a reason"),
         ("ignore = [{code = 'ATN1', reason = 'x', until = 'soon'}]", "ATN1: until: soon is not a date such as 20"),
         ("ignore = [{code = 'ATN1', reason = 'x', until = '2027-W10-1'}]", "is not a date such as"),
         ("ignore = [{code = 'ATN1', reason = 'x', until = 2027-01-01T10:00:00}]", "is not a date such as"),

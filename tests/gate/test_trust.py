@@ -218,8 +218,8 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a new file next to the script": (lambda folder: write(folder / "json.py", ""), "json.py changed after "),
     "nobody's": (lambda folder: (folder / "run.sh").chmod(0o666), "every user can write it (mode 666)"),
     "a policy that all can write": (lambda folder: (folder / "attncheck.toml").chmod(0o602), "every user can write it"),
-    "revoked": (lambda folder: run_entry("trust", "--revoke"), "is not trusted; look at it"),
-    "revoked by its file": (lambda folder: run_entry("trust", "--revoke", "attncheck.toml"), "is not trusted; look"),
+    "revoked": (lambda folder: run_entry("trust", "--revoke"), "is not trusted"),
+    "revoked by its file": (lambda folder: run_entry("trust", "--revoke", "attncheck.toml"), "is not trusted"),
 }
 
 

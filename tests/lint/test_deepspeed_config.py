@@ -86,11 +86,11 @@ def deepspeed_messages(report: Report, severity: str = "error") -> list[str]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"bf16": {"enabled": False}}, "bf16.enabled false against bf16 true"),
-        ({"fp16": {"enabled": True}}, "fp16.enabled true against fp16 false"),
-        ({"train_micro_batch_size_per_gpu": 4}, "train_micro_batch_size_per_gpu 4 against"),
-        ({"gradient_accumulation_steps": 1}, "gradient_accumulation_steps 1 against gradient_accumulation_steps 2"),
-        ({"optimizer": {"type": "AdamW", "params": {"lr": 3e-5}}}, "optimizer.params.lr 3e-05 against learning_rate"),
+        ({"bf16": {"enabled": False}}, "bf16.enabled is false but bf16 is true"),
+        ({"fp16": {"enabled": True}}, "fp16.enabled is true but fp16 is false"),
+        ({"train_micro_batch_size_per_gpu": 4}, "train_micro_batch_size_per_gpu is 4 but"),
+        ({"gradient_accumulation_steps": 1}, "gradient_accumulation_steps is 1 but gradient_accumulation_steps is 2"),
+        ({"optimizer": {"type": "AdamW", "params": {"lr": 3e-5}}}, "optimizer.params.lr is 3e-05 but learning_rate"),
         ({"bf16": {"enabled": True}, "fp16": {"enabled": True}}, "enables bf16 and fp16"),
     ],
 )
@@ -125,7 +125,7 @@ def test_a_script_of_ones_own_is_warned_of_only() -> None:
     files = {"./ds.json": {**AUTO, "train_batch_size": 64}}
     _, report = lint(SCRIPT, "shell", files)
     assert not deepspeed_messages(report)
-    assert "16 rows × 1 steps × 8 ranks = 128" in deepspeed_messages(report, "warning")[0]
+    assert "16 rows × 1 step × 8 ranks is 128" in deepspeed_messages(report, "warning")[0]
     assert not deepspeed_messages(lint(SCRIPT, "shell", {"./ds.json": {**AUTO, "train_batch_size": 128}})[1], "warning")
 
 
@@ -146,7 +146,7 @@ def test_a_value_that_only_running_tells_contradicts_nothing() -> None:
 def test_the_folder_that_a_script_changes_into_comes_first() -> None:
     files = {"finetune/ds.json": {**AUTO, "train_micro_batch_size_per_gpu": 2}, "ds.json": AUTO}
     _, report = lint(f"cd finetune\n{SCRIPT}", "shell", files)
-    assert "train_micro_batch_size_per_gpu 2" in deepspeed_messages(report, "warning")[0]
+    assert "train_micro_batch_size_per_gpu is 2" in deepspeed_messages(report, "warning")[0]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def lint(name: str, script: str) -> list[Finding]:
 
 def test_an_attention_without_masks_is_named_with_its_line() -> None:
     [finding] = lint("own", REGISTERS)
-    assert finding.severity == "error" and "no mask function" in finding.message
+    assert finding.severity == "error" and "without a mask function" in finding.message
     assert (finding.locations[0].source, finding.locations[0].line) == ("train.py", 2)
     assert 'ALL_MASK_ATTENTION_FUNCTIONS.register("own"' in finding.fixes[0].text
 

@@ -130,7 +130,7 @@ def test_the_heredoc_of_openrlhf_is_edited_where_it_stands() -> None:
     command = parse_last(text)
     assert [word.text for word in command.words][2:5] == ["openrlhf.cli.train_sft", "--data.max_len", "2048"]
     assert source_texts(text)[2:5] == ["openrlhf.cli.train_sft", "--data.max_len", "$LEN"]
-    assert command.notes == ("it is under a condition: `if` of line 12",)
+    assert command.notes == ("it depends on a condition: `if` of line 12",)
     assert str(command.location) == "run.sh:13:5"
     assert not parse_last(OPENRLHF).words[4].known
 
@@ -172,8 +172,8 @@ def test_defaults_that_are_taken_are_said() -> None:
             "A=(b); if [ -f x ]; then A=(c); fi; a",
             "A differs between branches, and the branch is known only at run time",
         ),
-        ("while read x; do a; done", "it is under a loop: `while` of line 1"),
-        ("b\nif [ $1 ]; then a; fi", "it is under a condition: `if` of line 2"),
+        ("while read x; do a; done", "it depends on a loop: `while` of line 1"),
+        ("b\nif [ $1 ]; then a; fi", "it depends on a condition: `if` of line 2"),
     ],
 )
 def test_notes(script: str, note: str) -> None:

@@ -133,7 +133,7 @@ def test_what_the_fork_takes_is_known(tmp_path: Path, tree: dict[str, str]) -> N
     findings, report = lint(write_tree(tmp_path, tree))
     [launch] = launches_of(report)
     assert findings == [] and launch.diff == ""
-    assert any("names as" in remark for remark in launch.job.remarks)
+    assert any("names were read from" in remark for remark in launch.job.remarks)
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,7 @@ def test_seeds_repeat_and_differ(attncheck: Run) -> None:
     assert first[0]["scores"] != first[1]["scores"]
 
 
+@pytest.mark.nightly
 def test_a_budget_ends_the_run_and_says_what_is_left(attncheck: Run, marker: str) -> None:
     for budget in ("8", "40"):  # on a busy machine the first case takes longer
         done = attncheck("parity", "--device", "cpu", "--backend", "eager", "--budget", budget, "--repeat", "50")

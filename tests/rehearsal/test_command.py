@@ -151,10 +151,10 @@ def test_a_python_that_cannot_be_watched_is_said(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("echo hello\n", "launch.sh: starts no training that attncheck recognises"),
+        ("echo hello\n", "launch.sh: starts no training that attncheck knows"),
         (
             "trl sft --dataset_name a/b --output_dir out --config $UNSET\n",
-            "the launch needs $UNSET, which only its script knows",
+            "the launch needs $UNSET",
         ),
     ],
 )

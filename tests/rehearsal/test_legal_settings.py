@@ -35,7 +35,7 @@ LEGAL = {
     "centralised": {"update", "gradients"},
     "rates_by_layers": {"update", "gradients"},
 }
-EVERY_TIME = ("sgd", "noise_before_clipping", "clips_a_subset")
+EVERY_TIME = ("noise_before_clipping", "clips_a_subset")
 
 
 @pytest.fixture(scope="module")

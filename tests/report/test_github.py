@@ -83,8 +83,9 @@ def test_ten_of_a_level_the_by_severity_and_the_rest_counted() -> None:
     assert levels == ["error"] * 10 + ["notice"] * 10
     assert text.splitlines()[-1].startswith("attncheck doctor: 13 errors (ATN140), 12 notes · ")
     assert (
-        load_format("github").render(reports.make_doctor_report(findings=()), False)
-        == "attncheck doctor: no problems (100 rules passed)\n"
+        load_format("github")
+        .render(reports.make_doctor_report(findings=()), False)
+        .startswith("attncheck doctor: no problems (")
     )
 
 

@@ -121,7 +121,7 @@ def test_who_asks_for_sdpa_is_told_that_the_ring_is_off(genuine: Runs) -> None:
 
 def test_names_put_back_are_told(genuine: Runs) -> None:
     run = genuine[HOOK, "plain"]
-    is_reported = any("put back into transformers" in line for line in hf_adapter.judge_run(run).evidence)
+    is_reported = any("restored in transformers" in line for line in hf_adapter.judge_run(run).evidence)
     assert is_reported == bool(run.shimmed_names)
 
 

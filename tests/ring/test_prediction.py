@@ -102,9 +102,9 @@ def test_refusals_have_the_words_of_the_schemes_themselves() -> None:
     assert refuse("zigzag_ring_flash_attn", odd) == explain_indivisible("zigzag", case) != ""
     assert refuse("ring_flash_attn", odd) == ""
     uneven = replace(QUESTION, seqlen=131073)
-    assert "does not divide by 16 (16 ranks)" in refuse("ring_flash_attn", uneven)
-    assert "does not divide by 16 (16 ranks)" in refuse("stripe_flash_attn", uneven)
-    assert "does not divide by 16 (16 ranks)" in refuse(schedules.LLAMA3, uneven)
+    assert "is not divisible by 16 (16 ranks)" in refuse("ring_flash_attn", uneven)
+    assert "is not divisible by 16 (16 ranks)" in refuse("stripe_flash_attn", uneven)
+    assert "is not divisible by 16 (16 ranks)" in refuse(schedules.LLAMA3, uneven)
     many = replace(QUESTION, ring_size=64)
     assert refuse(schedules.ULYSSES, many) == "spreads heads across ranks: 32 heads do not divide by 64 ranks"
     assert refuse(schedules.LLAMA3, QUESTION, 3) == "heads_k_stride 3 does not divide 8 kv heads"
@@ -178,7 +178,7 @@ def test_missing_gpus_bring_the_offer_to_predict() -> None:
     from attncheck.cli.commands.bench import offer_prediction
 
     with (
-        pytest.raises(Unanswered, match="4 can be seen; attncheck bench --ring-size 64 --predict"),
+        pytest.raises(Unanswered, match="4 are visible; attncheck bench --ring-size 64 --predict"),
         offer_prediction(64),
     ):
         raise Unanswered("a ring of 64 needs one GPU per rank; 4 are visible")
@@ -216,8 +216,8 @@ def test_wrong_use_is_one_line(attncheck: Run, argv: tuple[str, ...], complaint:
 def test_a_row_that_no_scheme_takes_leaves_the_question_unanswered() -> None:
     refused = make_report(replace(QUESTION, seqlen=131073))
     assert [question.name for question in refused.unanswered] == ["prediction"]
-    assert "does not divide by 16 (16 ranks)" in refused.unanswered[0].reason
-    assert "refused: the length 131073 does not divide by 16" in text.render_plain(refused, False)
+    assert "is not divisible by 16 (16 ranks)" in refused.unanswered[0].reason
+    assert "refused: the length 131073 is not divisible by 16" in text.render_plain(refused, False)
     assert not make_report().unanswered
 
 

@@ -116,7 +116,7 @@ def test_what_they_refuse() -> None:
         ({"window_size": (40, 0)}, "no window"),
         ({"dropout": 0.1}, "random state"),
         ({"operands": "kvpacked"}, "apart"),
-        ({"seqlens_q": (516,), "seqlens_k": (516,)}, "does not divide by 8"),
+        ({"seqlens_q": (516,), "seqlens_k": (516,)}, "not divisible by 8"),
         ({"seqlens_k": (1024,)}, "same query and context"),
         ({"softcap": 20.0}, "soft-cap"),
         ({"sinks": True}, "sinks"),

@@ -63,14 +63,14 @@ def test_a_right_liger_passes(shape: str, precision: str, seed: int, monkeypatch
 
 
 LIGER_FAULTS = [
-    ("rope_misses", "llama", "liger's patch rope does nothing"),
-    ("norms_of_the_model_left", "llama", "liger's patch rms_norm does nothing"),
+    ("rope_misses", "llama", "liger's patch rope has no effect"),
+    ("norms_of_the_model_left", "llama", "liger's patch rms_norm has no effect"),
     ("epsilon", "llama", "off by"),
     ("offset", "qwen2", "off by"),
     ("ignored_labels_counted", "llama", "loss"),
     ("upstream_forgotten", "llama", "gradients"),
     ("softcap_forgotten", "gemma2", "off by"),
-    ("logits_made", "llama", "liger's patch fused_linear_cross_entropy does nothing"),
+    ("logits_made", "llama", "liger's patch fused_linear_cross_entropy has no effect"),
     ("raises", "llama", "liger's patch rope raises: AttributeError"),
 ]
 
@@ -91,7 +91,7 @@ def test_a_patch_that_misses_only_models_to_come_warns(monkeypatch: pytest.Monke
     liger_torch.install_liger(monkeypatch, "norms_of_the_classes_left")
     result = liger.run(make_testbed(liger=True))
     assert judge_result(result) == "warn"
-    assert "rms_norm does nothing, applied before the model is built" in deciding_reason(result)
+    assert "rms_norm has no effect, applied before the model is built" in deciding_reason(result)
 
 
 def test_a_model_that_liger_does_not_know_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_kernels_that_need_a_gpu_do_not_hide_a_patch_that_does_nothing(
     monkeypatch.setattr(liger_torch, "gated_mlp_forward", lambda self, x: triton["launch"](raise_no_driver))
     result = liger.run(make_testbed(liger=True))
     if fault:
-        assert_failed(result, "liger's patch rope does nothing")
+        assert_failed(result, "liger's patch rope has no effect")
         assert any("need a GPU" in note for note in result.notes)
     else:
         assert judge_result(

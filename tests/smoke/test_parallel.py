@@ -120,7 +120,7 @@ def test_the_plain_import_fails_and_the_shim_fixes_it(sound_results: Results) ->
     change, *_, last = CHECK.changes(plan, result)
     assert change.kind == "edit" and change.plan == RING and "before `import ring_flash_attn`" in change.text
     assert last.plan.ring_size == 1
-    assert any("put back into transformers" in note for note in sound_results["llama 0"].notes)
+    assert any("restored in transformers" in note for note in sound_results["llama 0"].notes)
 
 
 def test_another_implementation_is_silent_and_named(sound_results: Results) -> None:
@@ -165,7 +165,7 @@ PLANTED = {
     "labels_of_the_shard": "first token 39, the last of rank 0's shard",
     "labels_unshifted": "trained on a wrong label",
     "first_positions": "the first shard's positions on every rank",
-    "positions_anew": "positions that restart in each document on each shard",
+    "positions_anew": "positions that restart on each shard",
     "edges_late": "documents that end a token late (cu_seqlens off by one)",
     "edges_gone": "all documents as one",
     "local": "each shard in isolation",

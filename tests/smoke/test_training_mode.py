@@ -265,7 +265,7 @@ def test_doge_is_not_causal_and_packing_and_padding_are_not_blamed() -> None:
     result = run_check("implementation", SDPA, source)
     if judge_result(result) == "pass":
         pytest.skip("this transformers has doge's mask right")
-    assert "it is not causal under sdpa: replacing the tokens from 32 on changes" in deciding_reason(result)
+    assert "it is not causal under sdpa: replacing the tokens from 32 " in deciding_reason(result)
     for name, plan in (("isolation", SDPA), ("padding", LEFT)):
         skipped = run_check(name, plan, source)
         assert skipped.outcome == "skipped" and "even a single document is wrong under sdpa" in skipped.reason

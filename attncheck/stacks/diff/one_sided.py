@@ -98,7 +98,7 @@ def _why_not_judged(finding: Finding, here: JudgedSide, there: JudgedSide) -> st
     """Return why the other side says nothing about a finding; "" if it was judged and does not have it."""
     unseen = there.list_unseen(finding.code) - here.list_unseen(finding.code)
     if unseen:
-        return f"not examined on the other side: {', '.join(sorted(unseen))} on the other side"
+        return f"not examined on the other side: {', '.join(sorted(unseen))}"
     skip = next((skip for skip in there.report.skips if skip.code == finding.code), None)
     if skip is not None:
         return f"the other side could not judge it: {skip.reason}"

@@ -194,7 +194,7 @@ def test_the_issues_own_report_agrees_with_itself() -> None:
     joined = add_repair(both)
     assert find_contradiction(joined) == ""
     text = load_format("text").render(joined, False)
-    assert "transformers==5.15.0" in text and "5.1.0" not in text and "put the name back" in text
+    assert "transformers==5.15.0" in text and "5.1.0" not in text and "restore the name" in text
 
 
 def test_lint_alone_takes_the_pin_of_the_launchs_framework_into_account() -> None:
@@ -207,7 +207,7 @@ def test_where_nothing_satisfies_all_the_graver_goes_first_and_the_other_is_no_c
     section, joined, ways = plan.plan_repair(s.laptop(), [error, warning], lambda snapshot: (error, warning))
     assert joined == {"transformers": "transformers==5.1.0"} and section.targets == ("ATN140",)
     [conflict] = section.conflicts
-    assert "ATN147 wants transformers==5.15.0, which ATN140 excludes" in conflict and "graver" in conflict
+    assert "ATN147 needs transformers==5.15.0, which ATN140 excludes" in conflict and "more severe" in conflict
     agreed = plan._agree(warning, joined, set(), ways, section)
     assert [fix.kind for fix in agreed.fixes] == ["manual"] and conflict in agreed.fixes[0].text
 
@@ -241,7 +241,7 @@ def test_removal_and_variables_are_part_of_it() -> None:
     ]
     section, _, _ = plan.plan_repair(s.laptop(), findings, lambda snapshot: ())
     assert [step.command for step in section.steps] == ["pip uninstall -y kernels", "export A=1"]
-    assert "ATN212 wants 2, which ATN211 excludes" in section.conflicts[0]
+    assert "ATN212 needs 2, which ATN211 excludes" in section.conflicts[0]
 
 
 def test_it_is_shown_once_and_only_where_it_joins_something() -> None:

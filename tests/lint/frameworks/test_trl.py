@@ -15,6 +15,7 @@ import pytest
 from attncheck.core.facts import Known
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch, Source
+from attncheck.core.model import Tower
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint import launches, run
 from attncheck.lint.fields.names import build_parser_options
@@ -565,14 +566,14 @@ def test_text_has_no_token_types() -> None:
 def test_a_fix_that_brings_another_problem_is_not_offered() -> None:
     command = "accelerate launch --num_processes 8 examples/scripts/sft_vlm.py --model_name_or_path a/b "
     command += "--per_device_train_batch_size 2 --attn_implementation flash_attention_2 --max_length 4096"
-    pictures = with_model(with_package(h200(), "trl", "0.23.0"), towers=(object(),))
+    pictures = with_model(with_package(h200(), "trl", "0.23.0"), towers=(Tower("encoder", 16, 64),))
 
     def list_fixes(snapshot: Snapshot) -> list[tuple[str, int]]:
         request = run.Request((Source("run.sh", command, "shell"),))
         report = run.run(snapshot, request, lambda name: snapshot.model, lambda path: None)
         return [(finding.code, len(finding.fixes)) for finding in report.findings if finding.code == "ATN820"]
 
-    assert list_fixes(pictures) == [("ATN820", 0)], "packing is refused for vision models"
+    assert list_fixes(pictures) == [("ATN820", 0)], "packing is refused for models with a tower"
     text = with_model(with_package(h200(), "trl", "0.23.0"))
     command = command.replace("sft_vlm", "sft")
     assert list_fixes(text) == [("ATN820", 1)]

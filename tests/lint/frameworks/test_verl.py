@@ -400,7 +400,7 @@ DISABLED = "trainer.use_legacy_worker_impl=disable"
 @pytest.mark.parametrize(
     ("text", "part", "since", "until"),
     [
-        (f"{VALID} +{MODEL}.override_config.attn_implementation=sdpa", "whatever", "", "0.6.1"),
+        (f"{VALID} +{MODEL}.override_config.attn_implementation=sdpa", "always trains with", "", "0.6.1"),
         (f"{VALID} +{MODEL}.override_config.model_config.attn_implementation=sdpa", "is ignored: verl reads", "0.6.1",
          ""),
         (f"{GAE} +critic.model.override_config.attn_implementation=sdpa", "the critic (", "", ""),

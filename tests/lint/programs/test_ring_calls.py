@@ -62,11 +62,11 @@ def test_a_program_that_leaves_nothing_out_is_silent(tmp_path: Path, program: st
 @pytest.mark.parametrize(
     ("program", "word", "replacement", "message"),
     [
-        (RING, "from data import collate", "collate = list", "use a length that is divisible"),
+        (RING, "from data import collate", "collate = list", "divisible length"),
         (RING, 'update_ring_flash_attn_params(batch["cu_seqlens"], group)', "pass", "KeyError: 'cu_seqlens_q'"),
         (USP, "AttnType.FA", "AttnType.TORCH_MATH", "Not implemented backward"),
         (USP, "set_seq_parallel_pg(2, 2, rank, 4)", "pass", "use all ranks as their group"),
-        (USP, "length = length // 8 * 8", "pass", "use a length that is divisible"),
+        (USP, "length = length // 8 * 8", "pass", "divisible length"),
         (ULYSSES, "position_ids=positions", "", "needs position_ids"),
     ],
 )
@@ -74,7 +74,7 @@ def test_what_is_left_out_is_said(tmp_path: Path, program: str, word: str, repla
     text = dedent(program).replace(word, replacement).replace(", update_ring_flash_attn_params", "")
     if "update_ring" in word:
         text = text.replace("import substitute_hf_flash_attn, ", "import ")
-    if message.startswith("a length") and program is USP:
+    if message.startswith("divisible") and program is USP:
         text += "q = extract_local(q)\n"
     report = lint(write_tree(tmp_path, {"train.py": text, "data.py": PADS}))
     assert message in messages(report)
