@@ -240,7 +240,7 @@ def _iter_global_mismatches(launch: Launch, contents: _Contents, written: Mappin
     ranks = nodes.value * processes.value
     if ours != row_count * step_count * ranks:
         product = f"{row_count * step_count * ranks:g}"
-        names = f"{rows.value} rows × {steps.value} step{"s" * (steps.value != 1)} × {ranks} ranks"
+        names = f"{rows.value} rows × {steps.value} step{'s' * (step_count != 1)} × {ranks} ranks"
         yield "train_batch_size", contents.get_text("train_batch_size"), names, product, rows
 
 
