@@ -80,7 +80,7 @@ def test_a_healthy_environment_is_not_questioned_and_left_as_it_was(env: Environ
     assert str(Path.home()) + "/" not in str(report), "a snapshot names nobody"
 
 
-# Each of the nightly repairs takes its own installation; test_the_whole_repair_pasted_fixes_all_of_it has two.
+# Each repair takes its own installation, so these run at night.
 @pytest.mark.nightly
 @pytest.mark.parametrize("transformers", ["5.4.0", "5.17.0"])
 def test_ring_flash_attn_that_cannot_import_and_the_fix_that_works(env: Environment, transformers: str) -> None:
@@ -100,6 +100,7 @@ def test_ring_flash_attn_under_a_transformers_whose_signature_it_does_not_know(e
     assert list_alarms(env.run_doctor()) == []
 
 
+@pytest.mark.nightly
 def test_ring_flash_attn_under_a_transformers_that_fits(env: Environment) -> None:
     report = install_ring_flash_attn(env, "4.57.6").run_doctor()
     assert list_alarms(report) == []
@@ -141,6 +142,7 @@ def test_kernels_that_transformers_refuses_and_the_fix_that_works(env: Environme
     assert list_alarms(env.run_doctor()) == []
 
 
+@pytest.mark.nightly
 def test_the_whole_repair_pasted_fixes_all_of_it(env: Environment) -> None:
     """Two findings want transformers and kernels each its own way; the repair's commands fix both at once."""
     install_ring_flash_attn(env, "5.17.0")

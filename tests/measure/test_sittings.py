@@ -67,6 +67,7 @@ def test_a_case_that_a_busy_machine_held_up_passes_the_second_time(
     assert {verdict["answer"] for verdict in json.loads(done.stdout)["parity"]["verdicts"]} <= {"pass", "refused"}
 
 
+@pytest.mark.nightly
 def test_a_case_that_runs_out_of_time_twice_is_no_fault_and_no_pass(
     attncheck: Run, tmp_path: Path, caches: Path, marker: str
 ) -> None:

@@ -101,6 +101,7 @@ def test_the_copy_is_changed_and_the_own_model_is_not(own: Path, tmp_path: Path)
     assert linked == ["model.safetensors"] and (folder / linked[0]).samefile(own / linked[0])
 
 
+@pytest.mark.nightly
 def test_a_clean_launch_gives_no_finding_and_leaves_the_model_alone(
     attncheck: Run, own: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -299,7 +299,7 @@ def test_templates_of_model_families_are_read_rightly(tmp_path: Path, name: str)
     [
         ("", "--answers_only", ""),
         ("labels_shifted", "--answers_only", "off by one"),
-        ("end_unlabelled", "--answers_only", "does not learn to stop"),
+        pytest.param("end_unlabelled", "--answers_only", "does not learn to stop", marks=pytest.mark.nightly),
     ],
 )
 def test_a_launch_is_run_and_its_labels_are_read(

@@ -198,6 +198,7 @@ dist.send = sends_slowly
 """
 
 
+@pytest.mark.nightly
 def test_real_ranks_one_of_which_sends_slowly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
     """Four ranks that give four names of hosts: rank 2, and so node 2, is slow with the three others."""
     pytest.importorskip("torch")

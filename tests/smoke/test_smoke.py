@@ -353,6 +353,7 @@ def test_a_question_that_is_lost_costs_no_other(attncheck: Run, tmp_path: Path, 
     assert results["what_ran"]["outcome"] == results["implementation"]["outcome"] == "ok"
 
 
+@pytest.mark.nightly
 def test_an_implementation_that_is_not_there_is_one_finding_in_its_own_words(attncheck: Run) -> None:
     pytest.importorskip("transformers")
     arguments = ("llama", "--attn-implementation", "flash_attention_3", "--steps", "4", "--format", "json")

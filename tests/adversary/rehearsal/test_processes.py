@@ -110,7 +110,10 @@ def test_the_control(name: str, token: str) -> None:
 
 
 @pytest.mark.parametrize("means", ISOLATIONS)
-@pytest.mark.parametrize("ending", ["deadline", "SIGKILL", "SIGTERM", "SIGINT", "supervisor", "supervisors"])
+@pytest.mark.parametrize(
+    "ending",
+    ["deadline", "SIGKILL", "SIGTERM", "SIGINT", "supervisor", pytest.param("supervisors", marks=pytest.mark.nightly)],
+)
 def test_daemons_end_however_attncheck_ends(ending: str, means: str, token: str) -> None:
     """The driver is attncheck's own process; its child is the supervisor."""
     with lay_ground() as ground:
