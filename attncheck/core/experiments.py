@@ -12,14 +12,14 @@ class GradientMeasurement:
     """The gradient of one optimiser step on two documents of unequal length, by how the batch was divided.
 
     `ratio` is its norm over that of the summed loss divided by all tokens, `cosine` the cosine of the angle between the
-    two, `logged_ratio` the trainer's own logged norm over the same (0: nothing was logged).
+    two, `logged` the trainer's own logged norm over the same (0: nothing was logged).
     """
 
     trainer: str  # "transformers", "trl"
     division: str  # "one batch", "two micro-batches", "two replicas"
     ratio: float = 0.0
     cosine: float = 0.0
-    logged_ratio: float = 0.0
+    logged: float = 0.0
     error: str = ""  # why nothing was measured
 
     @property

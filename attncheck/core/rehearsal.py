@@ -111,6 +111,9 @@ class Objective:
         return self.policy.describe(mean) if self.policy is not None else f"{mean}{self.token_loss.text}"
 
 
+# Of a loss that nobody but its author knows: what is labelled is learnt, by any mean.
+UNDOCUMENTED = Objective("labelled", NORMALISATIONS, is_documented=False)
+
 JOB_FOLDER = "job"  # of a rehearsal's folder: the only one that the launch may write to
 FilesBy = Literal["overlay", "read-only", "landlock", "none"]
 NetworkBy = Literal["namespace", "ports", "environment"]

@@ -97,10 +97,10 @@ def _find_release_before(framework: Framework, version: str, unknown_settings: S
     """
     is_own = [unknown.since.rpartition(" ")[0] in ("", framework.distribution) for unknown in unknown_settings]
     changes = [_parse_change(unknown.since) for unknown, own in zip(unknown_settings, is_own) if own]
-    gone = [change for change in changes if change is not None and change <= Version(version)]
+    removals = [change for change in changes if change is not None and change <= Version(version)]
     if not all(is_own):
-        gone.append(Version(".".join(map(str, Version(version).release[:2]))))
-    older = [release for release in framework.releases() if gone and Version(release) < min(gone)]
+        removals.append(Version(".".join(map(str, Version(version).release[:2]))))
+    older = [release for release in framework.releases() if removals and Version(release) < min(removals)]
     return older[-1] if older else ""
 
 

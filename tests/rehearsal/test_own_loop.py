@@ -12,6 +12,7 @@ import pytest
 
 from attncheck.core.facts import Absent
 from attncheck.core.launch import COMMAND, Source
+from attncheck.core.rehearsal import UNDOCUMENTED
 from attncheck.core.report import Report
 from attncheck.core.results.gate import Check
 from attncheck.core.results.lint import launches_of
@@ -21,7 +22,6 @@ from attncheck.gate.checks import CheckRunner, NothingLinted
 from attncheck.gate.inputs import Inputs
 from attncheck.gate.policy import Policy
 from attncheck.lint import run as lint
-from attncheck.lint.frameworks.own_loop import OBJECTIVE
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import cutting
 from attncheck.workers.execution import ExecutionTarget
@@ -174,7 +174,7 @@ FOUND = {
     "fault", [name if name in ("mean_of_rows",) else pytest.param(name, marks=pytest.mark.nightly) for name in MEANS]
 )
 def test_any_mean_may_be_meant(fault: str, server: ForkServer, folder: Path, tmp_path: Path) -> None:
-    results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, objective=OBJECTIVE)
+    results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, objective=UNDOCUMENTED)
     assert list_failures(results) == {}
     assert {name: judge_result(results[name]) for name in ("loss", "gradients")} == {
         "loss": "pass",
@@ -186,14 +186,14 @@ def test_any_mean_may_be_meant(fault: str, server: ForkServer, folder: Path, tmp
     "fault", [name if name in ("times_seven",) else pytest.param(name, marks=pytest.mark.nightly) for name in FACTORS]
 )
 def test_a_factor_is_told_and_not_judged(fault: str, server: ForkServer, folder: Path, tmp_path: Path) -> None:
-    results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, objective=OBJECTIVE)
+    results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, objective=UNDOCUMENTED)
     assert list_failures(results) == {} and judge_result(results["loss"]) == "warn", results["loss"]
     assert judge_result(results["gradients"]) == "pass"
 
 
 @pytest.mark.nightly
 def test_another_loss_is_not_judged(server: ForkServer, folder: Path, tmp_path: Path) -> None:
-    results = rehearse(server, folder, tmp_path / "watch", PACKED, "another_loss", objective=OBJECTIVE)
+    results = rehearse(server, folder, tmp_path / "watch", PACKED, "another_loss", objective=UNDOCUMENTED)
     assert {"loss": "skipped", "gradients": "skipped", "documents": "pass"}.items() <= {
         name: judge_result(result) for name, result in results.items()
     }.items()
@@ -215,7 +215,7 @@ def test_another_loss_is_not_judged(server: ForkServer, folder: Path, tmp_path: 
 def test_what_no_author_means_is_named(
     fault: str, options: str, code: str, server: ForkServer, folder: Path, tmp_path: Path
 ) -> None:
-    results = rehearse(server, folder, tmp_path / "watch", options, fault, objective=OBJECTIVE)
+    results = rehearse(server, folder, tmp_path / "watch", options, fault, objective=UNDOCUMENTED)
     assert code in list_failures(results), {name: result.reason for name, result in results.items()}
 
 
@@ -267,5 +267,5 @@ def test_a_gate_starts_a_loop_only_where_it_is_asked_to(
     [("", set()), ("mean_of_ranks", set()), ("ranks_apart", {"ATN434"}), ("same_rows_on_every_rank", {"ATN431"})],
 )
 def test_two_ranks_of_a_loop(fault: str, codes: set[str], server: ForkServer, folder: Path, tmp_path: Path) -> None:
-    results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, 2, OBJECTIVE)
+    results = rehearse(server, folder, tmp_path / "watch", PACKED, fault, 2, UNDOCUMENTED)
     assert set(list_failures(results)) == codes, {name: result.violations for name, result in results.items()}

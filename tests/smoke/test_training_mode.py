@@ -308,7 +308,7 @@ def loss_counts_padding() -> Any:
         gradients = {}
         if backward:
             model.zero_grad(set_to_none=True)
-            (testbeds._summed_loss(logits, batch.labels) * weight / batch.predicted_tokens).backward()
+            (testbeds.summed_loss(logits, batch.labels) * weight / batch.predicted_tokens).backward()
             gradients = testbeds.collect_gradients(model)
         return replace(shrunk, gradients=gradients)
 

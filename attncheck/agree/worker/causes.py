@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from attncheck.agree.worker import scoring
-from attncheck.agree.worker.models import GENERATION, Sample, gather, load_model, read_config
+from attncheck.agree.worker.models import GENERATION, Sample, gather, load_model, read_config, rms
 from attncheck.agree.worker.weights import load_from, name_differences
 from attncheck.core.agreement import Overrides, Rollout, Scoring
 from attncheck.core.results.agree import Cause, Side
@@ -84,13 +84,8 @@ class Context:
     def score_batches(self, make: Callable[[Sequence[Sample]], scoring.Batch]) -> list[Tensor]:
         """Return the logits of batches that are made in another way than the trainer's."""
         model = load_model(self.folder, self.dtype, "eager", self.plan.overrides, self.device)
-        results = []
-        for start in range(0, len(self.samples), self.plan.batch):
-            chunk = self.samples[start : start + self.plan.batch]
-            batch = make(chunk)
-            inputs = {name: tensor.to(self.device) for name, tensor in batch.inputs.items()}
-            results += scoring.run(model, inputs, chunk, batch.places, Scoring("fp32"))
-        return [scored.logits for scored in results]
+        plan = Scoring("fp32", batch=self.plan.batch)
+        return [scored.logits for scored in scoring.score(model, self.samples, plan, make=make)]
 
 
 def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> tuple[Cause | None, int]:
@@ -101,7 +96,7 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
     base = Variant("", "", "", lambda: context.exact)
     transforms = [transform for transform in list_transforms(context) if side in transform.sides]
     plain = transforms[0]
-    error = _rms(observed - _join(plain, context.exact, context.samples))
+    error = rms(observed - _join(plain, context.exact, context.samples))
     best: tuple[float, Variant, Transform] | None = None
     tried = 0
     for variant in (base, *(v for v in iter_variants(context) if side in v.sides)):
@@ -112,7 +107,7 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
             if variant is base and transform is plain:
                 continue
             tried += 1
-            rest = _rms(observed - _join(transform, logits, context.samples))
+            rest = rms(observed - _join(transform, logits, context.samples))
             if best is None or rest < best[0] * 0.999:
                 best = (rest, variant, transform)
         if best is not None and best[0] <= limit and best[0] <= CLOSED_SHARE * error:
@@ -151,10 +146,6 @@ def _compute(context: Context, variant: Variant) -> list[Tensor] | None:
 
 def _join(transform: Transform, logits: Sequence[Tensor], samples: Sequence[Sample]) -> Tensor:
     return torch.cat([transform.apply(own, sample) for own, sample in zip(logits, samples, strict=True)]).double()
-
-
-def _rms(difference: Tensor) -> float:
-    return float(difference.square().mean().sqrt().nan_to_num(math.inf))
 
 
 def list_transforms(context: Context) -> list[Transform]:

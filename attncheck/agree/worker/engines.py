@@ -16,8 +16,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from attncheck.agree.worker.models import DTYPES, NEW_TOKENS, Sample, computing, gather, load_model
+from attncheck.agree.worker.models import NEW_TOKENS, Sample, computing, gather, load_model
 from attncheck.core.agreement import Rollout
+from attncheck.smoke.worker.testbed import DTYPES
 
 FLOOR_PROMPTS = 4
 CACHE_BYTES = 1 << 28  # of vLLM's KV cache on a CPU: these prompts need a part of it
@@ -176,7 +177,6 @@ class VllmEngine:
 
         self.rollout = rollout
         self.version = f"vllm {vllm.__version__}"
-        self.seed = rollout.seed
         overrides = {key: json.loads(text) for key, text in rollout.overrides}
         self.llm = vllm.LLM(
             model=folder,
@@ -193,8 +193,11 @@ class VllmEngine:
 
     def generate(self, prompts: Sequence[list[int]]) -> Generated:
         """Return responses to the prompts."""
+        import vllm
+
         rollout = self.rollout
-        parameters = self._sample(
+        parameters = vllm.SamplingParams(
+            seed=rollout.seed,
             temperature=rollout.temperature,
             top_p=rollout.top_p,
             top_k=rollout.top_k or -1,
@@ -203,21 +206,14 @@ class VllmEngine:
             logprobs=0,
             detokenize=False,
         )
-        outputs = self._request(prompts, parameters)
+        requests = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        outputs = self.llm.generate(requests, parameters, use_tqdm=False)
         samples = []
         for prompt, request in zip(prompts, outputs, strict=True):
             output = request.outputs[0]
             given = [step[token].logprob for token, step in zip(output.token_ids, output.logprobs, strict=True)]
             samples.append(Sample(tuple(prompt), tuple(output.token_ids), tuple(given)))
         return Generated(tuple(samples), self.version)
-
-    def _sample(self, **options: Any) -> Any:
-        import vllm
-
-        return vllm.SamplingParams(seed=self.seed, **options)
-
-    def _request(self, prompts: Sequence[list[int]], parameters: Any) -> Any:
-        return self.llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], parameters, use_tqdm=False)
 
 
 ENGINES: dict[str, type[TransformersEngine] | type[VllmEngine]] = {

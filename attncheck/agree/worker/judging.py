@@ -18,11 +18,12 @@ from torch import Tensor
 
 from attncheck.agree.worker import causes, scoring
 from attncheck.agree.worker.engines import Generated
-from attncheck.agree.worker.models import DTYPES, Sample, computing, gather, load_model
+from attncheck.agree.worker.models import Sample, computing, gather, load_model, rms
 from attncheck.agree.worker.scoring import Scored
 from attncheck.core.agreement import Rollout, Scoring
 from attncheck.core.plan import Precision
 from attncheck.core.results.agree import AgreedModel, Cause, Distance, Side
+from attncheck.smoke.worker.testbed import DTYPES
 
 FLOOR_MULTIPLE = 3.0  # times the floors of both sides and the difference of their precisions
 ROUNDING_MULTIPLE = 2.0  # times what the coarser precision costs eager attention
@@ -100,7 +101,7 @@ def judge(
         ).double()
         for precision in precisions
     ]
-    roundings = [_rms(values - truth) for values in rounded]
+    roundings = [rms(values - truth) for values in rounded]
     clip = scoring_plan.clip
     distances = [measure_distance(by_engine, by_trainer, clip)]
     if generated.first:
@@ -112,9 +113,9 @@ def judge(
         for floor in distances
         if floor.of != "both"
     ]
-    gap = _rms(rounded[0] - rounded[1])
+    gap = rms(rounded[0] - rounded[1])
     limit = max(FLOOR_MULTIPLE * math.hypot(*noise, gap), ROUNDING_MULTIPLE * max(roundings))
-    errors = [_rms(by_engine - truth), _rms(by_trainer - truth)]
+    errors = [rms(by_engine - truth), rms(by_trainer - truth)]
     result = AgreedModel(
         name="",
         model="",
@@ -281,10 +282,6 @@ def _score_exactly(logits: Sequence[Tensor], samples: Sequence[Any], temperature
 def _join(results: Sequence[Scored], samples: Sequence[Any], plan: Scoring) -> Tensor:
     pairs = zip(results, samples, strict=True)
     return torch.cat([scoring.log_probabilities(own, sample, plan) for own, sample in pairs]).double()
-
-
-def _rms(difference: Tensor) -> float:
-    return float(difference.square().mean().sqrt().nan_to_num(math.inf))
 
 
 def _bound(number: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import random
 import shutil
 from collections.abc import Iterator
@@ -24,7 +25,6 @@ from attncheck.smoke.worker.models.build import Unbuildable
 PROMPTS = 10
 PROMPT_TOKENS = (4, 56)  # the longest is beyond the window of small models
 NEW_TOKENS = 40
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "autocast": torch.float32}
 GENERATION = "generation_config.json"
 SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # of the user's generation config
 
@@ -131,6 +131,11 @@ def computing(precision: Precision, device: str = "cpu") -> Iterator[None]:
     """Compute without gradients, under autocast to bfloat16 if that is the precision."""
     with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=precision == "autocast"):
         yield
+
+
+def rms(difference: Tensor) -> float:
+    """Return the root mean square of differences in nats; NaN counts as infinite."""
+    return float(difference.square().mean().sqrt().nan_to_num(math.inf))
 
 
 def gather(logits: Tensor, tokens: tuple[int, ...]) -> Tensor:

@@ -9,7 +9,7 @@ and trainer/utils.py (`add_fused_lm_head`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,13 +40,19 @@ class Batch:
     places: tuple[tuple[int, int], ...]
 
 
-def score(model: Any, samples: Sequence[Sample], scoring: Scoring, with_hidden: bool = False) -> list[Scored]:
-    """Return what the model computes for each sample, batched as the trainer does."""
+def score(
+    model: Any,
+    samples: Sequence[Sample],
+    scoring: Scoring,
+    with_hidden: bool = False,
+    make: Callable[[Sequence[Sample]], Batch] | None = None,
+) -> list[Scored]:
+    """Return what the model computes for each sample, batched as the trainer does, or by `make`."""
     device = str(next(model.parameters()).device)
     results = []
     for start in range(0, len(samples), scoring.batch):
         chunk = samples[start : start + scoring.batch]
-        batch = make_batch(chunk, scoring.layout, scoring.passes_positions)
+        batch = make(chunk) if make is not None else make_batch(chunk, scoring.layout, scoring.passes_positions)
         inputs = {name: tensor.to(device) for name, tensor in batch.inputs.items()}
         results += run(model, inputs, chunk, batch.places, scoring, with_hidden)
     return results

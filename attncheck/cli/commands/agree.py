@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -107,15 +108,15 @@ def make_request(
         raise BadUsage(f"--engine {engine!r} is not one of {', '.join(ENGINES)}")
     if model is None and command is None:
         raise BadUsage("name a model or a launch, or give the command after --")
-    common = {"engine": engine or "", "engine_model": engine_model or "", "full_model": full_model, "seed": seed}
+    request = AgreeRequest(engine=engine or "", engine_model=engine_model or "", full_model=full_model, seed=seed)
     if command is None and model is not None and not is_launch(model):
-        return AgreeRequest(model=model if full_model else choose_model(model), **common)  # type: ignore[arg-type]
+        return replace(request, model=model if full_model else choose_model(model))
     given = inputs.read_inputs(() if model is None else (model,), command)
-    return AgreeRequest(
+    return replace(
+        request,
         sources=given.sources,
         read_model=inputs.make_model_reader(False),
         make_reader=inputs.make_readers(given),
-        **common,  # type: ignore[arg-type]
     )
 
 

@@ -7,18 +7,17 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import attncheck
 from attncheck.core import codec
-from attncheck.core.experiments import BatchMeasurement, Experiments, GradientMeasurement
+from attncheck.core.experiments import Experiments
 from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.io.private_folder import cache_folder
+from attncheck.core.io.private_folder import cache_folder, replace_private_file
 from attncheck.core.snapshot import Snapshot
-from attncheck.workers.child import Child, ChildResult, wait_for_children
+from attncheck.workers.child import Child, wait_for_children
 
 PACKAGE = "attncheck_experiments"
 PROGRAM = Path(__file__).parent / "worker" / "main.py"
@@ -55,38 +54,16 @@ def find_kept_experiments(snapshot: Snapshot) -> Fact[Experiments]:
 def _run(python: str) -> Experiments:
     sources = {PACKAGE: "", f"{PACKAGE}.main": PROGRAM.read_text(encoding="utf-8")}
     deadline = time.monotonic() + SECONDS
-    measured: dict[str, list[dict[str, Any]]] = {}
+    measured: dict[str, list[object]] = {}
     lost = []
     for name, title in EXPERIMENTS.items():  # one after another: each imports torch
         message = {"package": PACKAGE, "sources": sources, "call": name, "request": {}}
         result = wait_for_children([Child(python, name, message)], deadline)[name]
-        measurements = _read_measurements(result)
-        if measurements is None:
+        answer = result.answer if isinstance(result.answer, dict) else {}
+        measured[name] = answer.get("measurements", [])
+        if "measurements" not in answer:
             lost.append(f"{title}: {result.describe_failure()}")
-        measured[name] = measurements or []
-    return Experiments(
-        tuple(_read_gradient(item) for item in measured["gradients"]),
-        tuple(_read_batch(item) for item in measured["keys"]),
-        tuple(lost),
-    )
-
-
-def _read_measurements(result: ChildResult) -> list[dict[str, Any]] | None:
-    answer = result.answer if isinstance(result.answer, dict) else {}
-    measurements = answer.get("measurements")
-    return measurements if isinstance(measurements, list) else None
-
-
-def _read_gradient(item: Mapping[str, Any]) -> GradientMeasurement:
-    numbers = {name: float(item.get(name) or 0.0) for name in ("ratio", "cosine")}
-    logged, error = float(item.get("logged") or 0.0), str(item.get("error", ""))
-    return GradientMeasurement(str(item["trainer"]), str(item["division"]), **numbers, logged_ratio=logged, error=error)
-
-
-def _read_batch(item: Mapping[str, Any]) -> BatchMeasurement:
-    keys, error = tuple(map(str, item.get("keys", ()))), str(item.get("error", ""))
-    names = (str(item["trainer"]), str(item["layout"]), str(item["attention"]))
-    return BatchMeasurement(*names, keys, bool(item.get("separates")), error)
+    return codec.read(Experiments, {"gradients": measured["gradients"], "batches": measured["keys"], "lost": lost})
 
 
 def _kept_path(snapshot: Snapshot) -> Path | None:
@@ -99,7 +76,7 @@ def _kept_path(snapshot: Snapshot) -> Path | None:
         for item in snapshot.distributions
     )
     facts = (attncheck.__version__, PROGRAM.read_text(encoding="utf-8"), snapshot.host.python_version, installed)
-    return Path(folder) / f"experiments-{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
+    return folder / f"experiments-{hashlib.sha256(repr(facts).encode()).hexdigest()[:32]}.json"
 
 
 def _read_kept(path: Path | None) -> Experiments | None:
@@ -111,10 +88,6 @@ def _read_kept(path: Path | None) -> Experiments | None:
 
 
 def _keep(path: Path | None, experiments: Experiments) -> None:
-    if path is None:
-        return
-    temporary = path.with_suffix(f".{os.getpid()}")
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.write_text(codec.dumps(experiments), encoding="utf-8")
-        temporary.replace(path)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            replace_private_file(path, codec.dumps(experiments))

@@ -27,6 +27,7 @@ DATA_PARALLEL_LOSS = (  # read in 4.45.2, 4.46.3, 4.56.2, 4.57.1, 4.57.6, 5.0.0,
     Constraint("transformers 4.56.2 trainer.py:4039, 4132", "4.46", "4.57",
                "each replica divides by num_items_in_batch of all, and loss.mean() divides by the replicas again"),
 )  # fmt: skip
+ONE_GPU_EACH = "start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0"
 LEAKS_RAISE_SINCE = "5.20.0"  # integrations/hub_kernels.py: cu_seqlens without causal-conv1d raise from here on
 PROCESS_LAUNCHERS = frozenset(
     {"torchrun", "accelerate", "deepspeed", "srun", "ray", "mpirun"}
@@ -226,7 +227,7 @@ def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -
             f"one process with {gpus} GPUs uses nn.DataParallel: gradients are about 1/{gpus} of the right ones",
             (constraint.evidence,),
             launch.words[0].location,
-            advice="start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0",
+            advice=ONE_GPU_EACH,
         )
 
 

@@ -13,7 +13,7 @@ from attncheck.core.facts import Known
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.plan import Plan
-from attncheck.core.rehearsal import NORMALISATIONS, JobCut, Materials, Objective
+from attncheck.core.rehearsal import UNDOCUMENTED, JobCut, Materials
 from attncheck.core.snapshot import Snapshot
 from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.fields.effect_cuts import is_folder, names_place
@@ -59,7 +59,6 @@ ACCUMULATION_OPTIONS = (
 )
 WARM_UP_OPTIONS = ("num_warmup_steps", "warmup_steps", "warmup_iters", "warmup_ratio", "warmup")
 ATTENTION_OPTIONS = ("attn_implementation", "attn_impl", "attention_implementation")
-OBJECTIVE = Objective("labelled", NORMALISATIONS, is_documented=False)
 
 
 def detect_trainer(launch: Launch) -> str:
@@ -140,7 +139,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     return JobCut(
         attention.sets if find_options(launch, ATTENTION_OPTIONS) else {},
         "every",
-        OBJECTIVE,
+        UNDOCUMENTED,
         environ=stand_in(materials),
         options=options,
         data=get_option(launch, find_data_option(launch)),

@@ -17,6 +17,7 @@ from attncheck.attention.backend import Device
 from attncheck.workers.inside.mailbox import Mailbox
 from attncheck.workers.inside.worker import die_with_parent, load_task
 
+TOO_FEW_GPUS = "needs one GPU per rank"  # by which `attncheck bench` knows that refusal
 LINGER_SECONDS = 3600.0  # a failed rank waits to be stopped, so that its peers do not fail after it
 
 
@@ -128,7 +129,7 @@ def _join_group(rank: int, world_size: int, message: dict[str, Any], mailbox: Ma
     if kind == "cuda":
         local_rank, visible_gpus = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
         if local_rank >= visible_gpus:
-            reason = f"a ring of {world_size} needs one GPU per rank; {visible_gpus} are visible"
+            reason = f"a ring of {world_size} {TOO_FEW_GPUS}; {visible_gpus} are visible"
             mailbox.post({"unanswered": reason})
             time.sleep(LINGER_SECONDS)
         torch.cuda.set_device(local_rank)

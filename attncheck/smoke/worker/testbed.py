@@ -165,7 +165,7 @@ class Testbed:
             with self.autocast_context(plan):
                 logits = model(input_ids=input_ids, use_cache=False).logits[0]
             labels = packing.next_token_labels(document).to(self.device)
-            loss = _summed_loss(logits, labels) / predicted_tokens
+            loss = summed_loss(logits, labels) / predicted_tokens
             if len(document) > 1:
                 loss.backward()
             losses.append(float(loss.detach()))
@@ -209,8 +209,7 @@ class Testbed:
 
     def rounding_errors(self) -> tuple[float, float]:
         """Return the relative errors of logits and of gradients that rounding alone makes under the plan."""
-        gradients = gradient_error(self.rounded_reference.gradients, self.reference.gradients)
-        return relative_error(self.rounded_reference.logits, self.reference.logits), gradients
+        return measure_errors(self.rounded_reference, self.reference)
 
     @cached_property
     def fp32_limits(self) -> tuple[float, float]:
@@ -221,9 +220,7 @@ class Testbed:
         """
         plan = self.plan.without_optimizations("bf16")
         coarse = self.run_unpacked(self.build_model(plan, "eager"), self.documents, plan)
-        logits = relative_error(coarse.logits, self.reference.logits) / ORDINARY_BF16_ERRORS[0]
-        gradients = gradient_error(coarse.gradients, self.reference.gradients) / ORDINARY_BF16_ERRORS[1]
-        return FP32_LIMIT * max(1.0, logits), FP32_LIMIT * max(1.0, gradients)
+        return scale_fp32_limits(measure_errors(coarse, self.reference))
 
     def error_limits(self, precision: str = "") -> tuple[float, float]:
         """Return the largest relative errors of logits and gradients allowed in a precision, by default the plan's."""
@@ -233,9 +230,20 @@ class Testbed:
         return ROUNDING_MULTIPLE * logits, ROUNDING_MULTIPLE * gradients
 
 
+def measure_errors(actual: ModelRun, expected: ModelRun) -> tuple[float, float]:
+    """Return the relative errors of a run's logits and of its gradients."""
+    return relative_error(actual.logits, expected.logits), gradient_error(actual.gradients, expected.gradients)
+
+
+def scale_fp32_limits(errors: tuple[float, float]) -> tuple[float, float]:
+    """Return the limits of logits and gradients in float32 of a model that has these errors in bfloat16."""
+    logits, gradients = (error / ordinary for error, ordinary in zip(errors, ORDINARY_BF16_ERRORS, strict=True))
+    return FP32_LIMIT * max(1.0, logits), FP32_LIMIT * max(1.0, gradients)
+
+
 def collect_run(model: nn.Module, logits: Tensor, batch: Batch, backward: bool = True) -> ModelRun:
     """Return each document's logits, the mean loss over all predicted tokens, and the gradients with `backward`."""
-    loss = _summed_loss(logits, batch.labels) / batch.predicted_tokens
+    loss = summed_loss(logits, batch.labels) / batch.predicted_tokens
     gradients: Gradients = {}
     if backward:
         model.zero_grad(set_to_none=True)
@@ -245,7 +253,8 @@ def collect_run(model: nn.Module, logits: Tensor, batch: Batch, backward: bool =
     return ModelRun(tuple(row_logits[s.row, s.start : s.stop] for s in batch.spans), float(loss.detach()), gradients)
 
 
-def _summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
+def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross entropy of every label that is predicted, summed in float32."""
     flat = logits.float().reshape(-1, logits.shape[-1])
     return cross_entropy(flat, labels.reshape(-1), ignore_index=packing.IGNORE_INDEX, reduction="sum")
 

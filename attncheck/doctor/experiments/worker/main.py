@@ -78,7 +78,7 @@ def measure_step(make: Callable[..., Any], folder: str, steps: int, replicas: in
     return {
         "ratio": float(gradient.norm()) / norm,
         "cosine": float(torch.dot(gradient, right)) / (float(gradient.norm()) * norm or 1.0),
-        "logged": float(logged[0]) / norm if logged else None,
+        "logged": float(logged[0]) / norm if logged else 0.0,
     }
 
 

@@ -42,7 +42,7 @@ def check(snapshot: Snapshot) -> Problems:
                 f"measured: norm {measurement.ratio:.4f} of the right one, {baseline.ratio:.4f} undivided"
                 if baseline is not None
                 else f"measured: norm {measurement.ratio:.4f} of the right one",
-                f"the trainer logs a norm of {measurement.logged_ratio:.4f} of the right one",
+                f"the trainer logs a norm of {measurement.logged:.4f} of the right one",
             ),
             fixes=tuple(_iter_fixes(snapshot, measurement)),
             subject=_name_package(snapshot, measurement.trainer),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import NORMALISATIONS, DataForm, JobCut, Materials, Objective, Targets
+from attncheck.core.rehearsal import UNDOCUMENTED, DataForm, JobCut, Materials, Objective, Targets
 from attncheck.lint.fields.rehearsing import (
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
@@ -81,7 +81,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     return JobCut(
         sets,
         RLHF_FORMS.get(job.trainer, "messages"),
-        Objective("labelled", NORMALISATIONS, is_documented=False) if is_rlhf else objective,
+        UNDOCUMENTED if is_rlhf else objective,
         environ={"NPROC_PER_NODE": str(materials.processes)} if materials.ring_size > 1 and not launch.words else {},
         command=("swift", "rlhf" if is_rlhf else job.trainer, "--config", "{file}"),
         driver="trl" if job.trainer in ("grpo", "gkd") else "",

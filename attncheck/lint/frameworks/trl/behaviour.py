@@ -346,7 +346,7 @@ def data_parallel_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
         f"one process with {gpus} GPUs would use nn.DataParallel, which {reading.trainer} refuses: ValueError",
         (constraint.evidence,),
         reading.launch.words[0].location,
-        advice="start it with accelerate launch or torchrun, or with CUDA_VISIBLE_DEVICES=0",
+        advice=shared.ONE_GPU_EACH,
     )
 
 

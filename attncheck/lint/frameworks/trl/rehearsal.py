@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import NORMALISATIONS, DataForm, JobCut, Materials, Objective, Targets
+from attncheck.core.rehearsal import UNDOCUMENTED, DataForm, JobCut, Materials, Objective, Targets
 from attncheck.lint.fields.preferring import choose_learning_rate, make_objective, read_preference
 from attncheck.lint.fields.rehearsing import (
     OFF_VALUES,
@@ -45,7 +45,6 @@ TEXT_COLUMNS = (
     *("text", "instruction", "input", "output", "question", "query", "problem", "prompt", "completion"),
     *("answer", "response", "solution", "conversations"),
 )
-OTHER_OBJECTIVE = Objective("labelled", NORMALISATIONS, is_documented=False)
 DPO_CORRECTIONS = ({"padding_free": "false"},)
 # Trainers whose loss is not known here, by what their data are: trl 1.16.0 trainer/reward_trainer.py and experimental/.
 OTHER_FORMS: Mapping[str, DataForm] = {
@@ -178,7 +177,7 @@ def _read_kto(job: Job) -> tuple[DataForm, Objective] | str:
     if is_on(job, "use_liger_kernel"):
         return "use_liger_kernel makes another loss of KTO's: it is not rehearsed"
     if any(is_weighted(get_setting(job, name)) for name in ("desirable_weight", "undesirable_weight")):
-        return "preference", OTHER_OBJECTIVE
+        return "preference", UNDOCUMENTED
     preference = read_preference(get_setting(job, "loss_type") or "kto", (get_setting(job, "beta"), 0.1))
     if isinstance(preference, str):
         return preference
@@ -193,7 +192,7 @@ def is_weighted(weight: str | None) -> bool:
 
 def _read_other(job: Job) -> tuple[DataForm, Objective] | str:
     """Return the data's form of a trainer whose loss is not known here."""
-    return OTHER_FORMS[job.trainer], OTHER_OBJECTIVE
+    return OTHER_FORMS[job.trainer], UNDOCUMENTED
 
 
 READERS: Mapping[str, Callable[[Job], tuple[DataForm, Objective] | str]] = {

@@ -180,8 +180,8 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
     )
     if given != reset:
         begun = call.places is not None and all(given[place] == 0 for place in call.places[:, 0].tolist())
-        anew = "positions restart on each rank; nothing else is wrong"
-        yield anew if begun else "its positions are wrong; nothing else is", hidden(row, given, everything & same)
+        text = "positions restart on each rank; nothing else is wrong"
+        yield text if begun else "its positions are wrong; nothing else is", hidden(row, given, everything & same)
     if call.places is not None:
         for text, visible in iter_slice_faults(call.places, own, evidence.step.layout.order):
             yield text, hidden(row, given, visible & inside)

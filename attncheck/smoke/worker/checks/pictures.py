@@ -33,9 +33,7 @@ from attncheck.smoke.worker.models.architectures import Unbuildable
 from attncheck.smoke.worker.models.shrink import decoder_config, read_full_config, select_buildable_config
 from attncheck.smoke.worker.testbed import (
     DTYPES,
-    FP32_LIMIT,
     HALF_PRECISION_ONLY,
-    ORDINARY_BF16_ERRORS,
     ROUNDING_MULTIPLE,
     TINY,
     Gradients,
@@ -44,7 +42,10 @@ from attncheck.smoke.worker.testbed import (
     collect_gradients,
     collect_run,
     gradient_error,
+    measure_errors,
     relative_error,
+    scale_fp32_limits,
+    summed_loss,
     worst_parameter,
 )
 
@@ -154,9 +155,7 @@ class PictureBed:
         model.zero_grad(set_to_none=True)
         for batch in batches:
             output = self.call(model, batch.inputs, dtype).logits
-            loss = nn.functional.cross_entropy(
-                output[0].float(), batch.labels[0].to(self.device), ignore_index=IGNORE_INDEX, reduction="sum"
-            )
+            loss = summed_loss(output[0], batch.labels[0].to(self.device))
             (loss / total).backward()
             losses.append(float(loss.detach()) / total)
             logits.append(output[0].detach().float())
@@ -167,16 +166,10 @@ class PictureBed:
         """The largest relative errors allowed of logits and gradients: see `Testbed.error_limits`."""
         coarse_dtype = torch.bfloat16 if self.dtype is torch.float32 else self.dtype
         coarse = self.run_alone(self.build_model("eager", coarse_dtype), coarse_dtype)
-        errors = (
-            relative_error(coarse.logits, self.reference.logits),
-            gradient_error(coarse.gradients, self.reference.gradients),
-        )
+        errors = measure_errors(coarse, self.reference)
         if self.dtype is not torch.float32:
             return ROUNDING_MULTIPLE * errors[0], ROUNDING_MULTIPLE * errors[1]
-        logits, gradients = (
-            FP32_LIMIT * max(1.0, error / ordinary) for error, ordinary in zip(errors, ORDINARY_BF16_ERRORS)
-        )
-        return logits, gradients
+        return scale_fp32_limits(errors)
 
     def compare(self, title: str, batch: Batch, expected: ModelRun | None = None) -> Iterator[Measure]:
         """Yield how far a batch's logits, loss and gradients are from those of its documents alone."""
