@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator
@@ -49,6 +50,28 @@ def count_words() -> dict[str, int]:
         str(path.relative_to(ROOT)): len(MATCHER.findall(path.read_text(encoding="utf-8"))) for path in list_texts()
     }
     return {path: count for path, count in counts.items() if count}
+
+
+def find_lost_texts(tree: ast.AST) -> Iterator[int]:
+    """Yield the line of each text that is a statement of its own, and no docstring: the second half of a sentence."""
+    for node in ast.walk(tree):
+        for block in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")):
+            statements = block if isinstance(block, list) else []
+            documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+            for place, statement in enumerate(statements):
+                value = statement.value if isinstance(statement, ast.Expr) else None
+                is_text = isinstance(value, ast.JoinedStr) or (
+                    isinstance(value, ast.Constant) and isinstance(value.value, str)
+                )
+                if is_text and not (documented and place == 0):
+                    yield statement.lineno
+
+
+def test_no_half_of_a_sentence_is_lost() -> None:
+    assert list(find_lost_texts(ast.parse('def f():\n    """Doc."""\n    yield "a "\n    "b"\n'))) == [4]
+    sources = [path for path in list_texts() if path.suffix == ".py"]
+    lost = [(path.name, line) for path in sources for line in find_lost_texts(ast.parse(path.read_text("utf-8")))]
+    assert not lost, "put both halves into parentheses"
 
 
 def test_the_wording_gets_no_worse() -> None:

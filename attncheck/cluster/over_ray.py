@@ -32,8 +32,10 @@ NAME_LENGTH = 12  # characters of a node's id
 # An address that would start its own cluster, here, is none to look at.
 ADDRESS = re.compile(r"auto|(ray://)?[^\s/:]+:\d{1,5}|(ray://)?\[[0-9a-fA-F:]+\]:\d{1,5}")
 HOST = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\bray://\S+|\bip=\S+")
-INSTALL = "install the cluster's version of ray next to attncheck (attncheck[ray]), or name an "
-"environment that has it with --python"
+INSTALL = (
+    "install the cluster's version of ray next to attncheck (attncheck[ray]), or name an "
+    "environment that has it with --python"
+)
 WORKER = Selection("ray")
 
 

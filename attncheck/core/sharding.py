@@ -57,8 +57,10 @@ def explain_indivisible(sharding: Sharding, case: Case) -> str:
     if sharding.endswith("_documents"):
         for length in case.seqlens_q:
             if length % parts:
-                return f"every document must be divisible by {parts} ({case.context_parallel_size} "
-                f"ranks); {length} does not"
+                return (
+                    f"every document must be divisible by {parts} ({case.context_parallel_size} "
+                    f"ranks); {length} does not"
+                )
         return ""
     if case.seqlen_q % parts:
         return f"the length {case.seqlen_q} is not divisible by {parts} ({case.context_parallel_size} ranks)"

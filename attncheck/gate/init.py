@@ -134,8 +134,10 @@ def _heading_lines(project: Project) -> Iterator[str]:
 
 def _check_lines(project: Project) -> Iterator[str]:
     checks = ["doctor", *(["lint"] if project.launch else []), "parity", *(["smoke"] if project.frameworks else [])]
-    yield "# The checks, always run in this order. doctor and lint only read; parity, smoke, rehearsal "
-    "and others measure."
+    yield (
+        "# The checks, always run in this order. doctor and lint only read; parity, smoke, rehearsal "
+        "and others measure."
+    )
     yield f"checks = {_toml_array(checks)}"
     yield ""
     yield "# The least severe finding that fails the gate: error, warning or never."
@@ -153,8 +155,9 @@ def _input_lines(project: Project) -> Iterator[str]:
     yield "# What starts or configures the job. lint reads these; rehearsal runs them, after `attncheck trust`."
     yield f"launch = {_toml_array(project.launch)}" if project.launch else '# launch = ["run.sh", "config.yaml"]'
     yield ""
-    yield "# Models to judge and measure with their real heads, sizes and windows: folders, or names in "
-    "the Hub's cache."
+    yield (
+        "# Models to judge and measure with their real heads, sizes and windows: folders, or names in the Hub's cache."
+    )
     if project.models:
         yield f"models = {_toml_array(project.models)}"
     for name in project.uncached_models:

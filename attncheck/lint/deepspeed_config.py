@@ -300,5 +300,6 @@ def _resolve_precision(job: Job, contents: _Contents) -> Precision:
 def _format_remarks(job: Job, contents: _Contents) -> Iterator[str]:
     size = contents.get_number("sequence_parallel_size")
     if size is not None and size > 1 and job.plan.ring_size == 1:
-        yield f"sequence_parallel_size {size:g} in {contents.file}: whether it divides rows depends on "
-        "the program's code"
+        yield (
+            f"sequence_parallel_size {size:g} in {contents.file}: whether it divides rows depends on the program's code"
+        )

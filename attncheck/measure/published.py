@@ -25,9 +25,14 @@ MAX_SEQLEN_RATIO = 4.0  # between a case and the anchor that it is compared with
 
 
 @functools.cache
+def _load_table() -> Any:
+    return json.loads(TABLE.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def load_anchors() -> tuple[Anchor, ...]:
     """Return every anchor of the table, and of each kernel that has both passes one of forward and backward."""
-    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    table = _load_table()
     anchors = []
     for row in table["anchors"]:
         source = table["sources"][row["source"]]
@@ -62,7 +67,7 @@ def find_best(case: Case, gpu: str, gpus: int = 1) -> Anchor | None:
 
 def _name_kind(gpu: str) -> str:
     """Return the name that the table has for a device's name, "" for a GPU of which nothing is published."""
-    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    table = _load_table()
     kinds = {row["gpu"]: row["gpu"] for row in table["anchors"]} | table["same_processors"]
     return next((kind for name, kind in kinds.items() if name in gpu), "")
 

@@ -68,8 +68,10 @@ def propose_collator_changes(plan: Plan) -> Iterator[Change]:
 
 def propose_multimodal_positions(plan: Plan) -> Change:
     """Return the change to position_ids in which transformers' multimodal models find documents: (4, batch, seqlen)."""
-    text = "position_ids = torch.stack([plain, *time_height_width])  # (4, batch, seqlen), each "
-    "restarting in every document"
+    text = (
+        "position_ids = torch.stack([plain, *time_height_width])  # (4, batch, seqlen), each "
+        "restarting in every document"
+    )
     return Change("positions of shape (4, batch, seqlen)", "edit", text, replace(plan, positions="reset_4d"))
 
 

@@ -20,8 +20,9 @@ def read_preference(loss: str, beta: Numbers, label_smoothing: Numbers = (None, 
     names = [name for name in re.split(r"[\s,\[\]'\"]+", loss) if name]
     if len(names) != 1 or names[0] not in PREFERENCE_LOSSES:
         known = ", ".join(PREFERENCE_LOSSES)
-        return f"the loss {' + '.join(names) or loss} is not rehearsed: the preference losses that are, "
-        f"one at a time, are {known} are"
+        return (
+            f"the loss {' + '.join(names) or loss} is not rehearsed: only one preference loss at a time is, of {known}"
+        )
     try:
         numbers = [float(text) if text else default for text, default in (beta, label_smoothing)]
     except ValueError:

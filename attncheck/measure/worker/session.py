@@ -126,8 +126,10 @@ class ParitySession:
             return replace(blank, outcome="skipped", reason=reason)
         expected = self._expected_seconds(case)
         if expected > self.seconds:
-            reason = f"the case would take about {expected:.0f} s on this CPU, but only "
-            f"{self.seconds:.0f} s are allowed (--timeout)"
+            reason = (
+                f"the case would take about {expected:.0f} s on this CPU, but only "
+                f"{self.seconds:.0f} s are allowed (--timeout)"
+            )
             return replace(blank, outcome="skipped", reason=reason)
         return blank
 

@@ -32,8 +32,9 @@ def find_wrong_pairs(evidence: Evidence) -> Iterator[str]:
         lacking = {pair for pair, documents in pairs if 2 * pair + remainder not in documents}
         if lacking:
             total = len({pair for pair, _ in pairs})
-            yield f"{len(lacking)} of {total} pairs are used without their {names} answer, the first "
-            f"pair {min(lacking)}"
+            yield (
+                f"{len(lacking)} of {total} pairs are used without their {names} answer, the first pair {min(lacking)}"
+            )
 
 
 def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:

@@ -217,8 +217,10 @@ def _explain_without_ends(evidence: Evidence, preference: Preference, slack: flo
     fit = fit_gradients(reading, definition)
     if fit is None or not fit.error <= slack:
         return None
-    fault = "the token that ends an answer is not in the loss, so the model does not learn to "
-    f"stop{_tell_scale(fit, slack)}"
+    fault = (
+        "the token that ends an answer is not in the loss, so the model does not learn to "
+        f"stop{_tell_scale(fit, slack)}"
+    )
     return Explanation(define_loss(evidence, preference), 1.0, fault, fit.scale)
 
 

@@ -183,8 +183,10 @@ def _excuse_flips(
 ) -> Comparison:
     """Return the comparison of the logits of those documents in which no token was given to other experts."""
     alike = [index for index, count in enumerate(flips) if not count]
-    note = f"{title}: rounding selected different experts at {sum(flips)} tokens; only documents without "
-    "such tokens were compared"
+    note = (
+        f"{title}: rounding selected different experts at {sum(flips)} tokens; only documents without "
+        "such tokens were compared"
+    )
     actual, expected = (ModelRun(tuple(run.logits[index] for index in alike), 0.0, {}) for run in runs)
     numbers = [layout.numbers[index] for index in alike]
     measures = _measure(actual, expected, numbers, limits, title) if alike else ()

@@ -86,8 +86,10 @@ def list_import_findings(known: tuple[Finding, ...], withheld: tuple[Finding, ..
     for finding in known:
         text = "\n".join((finding.subject, finding.message, *finding.evidence)).lower().replace("_", "-")
         if make_key(finding) not in keys and any(name in text for name in changed):
-            yield f"whether it fixes {finding.code} ({finding.subject or finding.name}): only an import "
-            "or a build can tell"
+            yield (
+                f"whether it fixes {finding.code} ({finding.subject or finding.name}): only an import "
+                "or a build can tell"
+            )
 
 
 BUILD_FOR_OTHER_TORCH = "ATN923"

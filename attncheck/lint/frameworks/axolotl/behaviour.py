@@ -134,8 +134,10 @@ def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProble
         ranges, sets = constraints.UNKNOWN_RING_FUNCTION, {"ring_attn_func": DROP}
         yield from setting_problem(settings, "refuses", message, ranges, "ring_attn_func", sets=sets)
     elif settings.packed and settings.ring_function == "batch_ring":
-        message = "ring_attn_func batch_ring with sample_packing: it ignores document borders, so "
-        "documents attend to each other"
+        message = (
+            "ring_attn_func batch_ring with sample_packing: it ignores document borders, so "
+            "documents attend to each other"
+        )
         ranges, sets = constraints.BATCH_RING_PACKED, {"ring_attn_func": "varlen_llama3"}
         yield from setting_problem(settings, "wrong", message, ranges, "ring_attn_func", sets=sets)
 

@@ -138,8 +138,10 @@ def _cut_template(job: Job) -> tuple[dict[str, str], tuple[str, ...]]:
     if template.startswith(OWN_TEMPLATES) or get_setting(job, "eot_tokens", "special_tokens.eos_token") is not None:
         return {}, ()
     if template not in TURN_ENDS:
-        remark = f"chat_template {template} has tokens that the small tokenizer lacks, so the "
-        "tokenizer's own template replaces it"
+        remark = (
+            f"chat_template {template} has tokens that the small tokenizer lacks, so the "
+            "tokenizer's own template replaces it"
+        )
         return {"chat_template": "tokenizer_default"}, (remark,)
     remark = f"the model's eos_token is assumed to end a turn of {template}: {TURN_ENDS[template]}"
     return {"eot_tokens": json.dumps([TURN_ENDS[template]])}, (remark,)

@@ -56,8 +56,10 @@ def _find_summed_micro_batches(config: LaunchConfig, job: Job) -> Iterator[Setti
     if summed is None or not config.is_old_sft:
         return
     if count > 1:
-        message = f"{count} micro-batches per step: gradients are not divided by their number, so they "
-        f"are {count} times too large"
+        message = (
+            f"{count} micro-batches per step: gradients are not divided by their number, so they "
+            f"are {count} times too large"
+        )
     elif size > 1 and not isinstance(job.world_size, Known):
         message = (
             f"Ulysses over {size} ranks: gradients are not divided by the number of micro-batches, "

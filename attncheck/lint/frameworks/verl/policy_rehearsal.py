@@ -107,8 +107,10 @@ def _refuse(job: Job) -> str:
         return "verl's bypass of old_log_probs and its distillation are not rehearsed yet"
     aggregation = _get(job, f"{ACTOR}.loss_agg_mode", "token-mean")
     if aggregation == "seq-mean-token-sum-norm" and not _get(job, f"{ACTOR}.loss_scale_factor", ""):
-        return "seq-mean-token-sum-norm is rehearsed only with a loss_scale_factor: without one, the "
-        "loss depends on the batch's width"
+        return (
+            "seq-mean-token-sum-norm is rehearsed only with a loss_scale_factor: without one, the "
+            "loss depends on the batch's width"
+        )
     for name in (f"{ROLLOUT}.temperature", f"{ACTOR}.entropy_coeff", f"{ACTOR}.loss_scale_factor"):
         if not is_number(_get(job, name, "1")):
             return f"{name}={_get(job, name, '')}: known only at run time, so the loss cannot be rehearsed"

@@ -110,8 +110,9 @@ def _find_foreign_words(evidence: Evidence) -> Iterator[str]:
     foreign = [piece for piece in evidence.step.pieces if piece.segment.document < 0]
     if foreign:
         words = sum(piece.segment.words for piece in foreign)
-        yield f"{words} words of {foreign[0].place} belong to no document: documents are mixed, or are "
-        "not from the data"
+        yield (
+            f"{words} words of {foreign[0].place} belong to no document: documents are mixed, or are not from the data"
+        )
 
 
 def _find_repeats(evidence: Evidence) -> Iterator[str]:

@@ -108,8 +108,10 @@ def _explain(
     for batch in range(evidence.batches if evidence.batches > 1 else 0):
         fit = fit_gradients(evidence, replace(definition, batch=batch))
         if fit is not None and fit.error <= limit:
-            yield f"the gradients are those of batch {batch + 1} of {evidence.batches} only: the others' "
-            "gradients are lost"
+            yield (
+                f"the gradients are those of batch {batch + 1} of {evidence.batches} only: the others' "
+                "gradients are lost"
+            )
             return
     if gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}) <= limit:
         yield f"the gradients are {scale:.4g} times those of the loss{_name_scale(evidence, scale)}"

@@ -147,8 +147,10 @@ def _find_impossible(losses: list[float], floor: float) -> Iterator[str]:
         return
     last = sum(losses[-LAST_STEPS:]) / LAST_STEPS
     if floor and len(losses) >= LAST_STEPS and last < floor - MARGIN:
-        yield f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows, "
-        "so it sees future tokens"
+        yield (
+            f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows, "
+            "so it sees future tokens"
+        )
 
 
 def _find_violations(losses: list[float], floor: float, bound: float, tokens: list[int], failure: str) -> Iterator[str]:

@@ -197,28 +197,26 @@ class PictureBatches:
 
     def make_padded(self, documents: Sequence[Document], side: str) -> Batch:
         """Return documents as rows padded to the longest, with a 2-D mask."""
-        pads = self.pad_token_id
-        batch = packing.pad_documents([d.tokens for d in documents], side, "cpu", pads)
+        batch = packing.pad_documents([d.tokens for d in documents], side, "cpu", self.pad_token_id)
+        return self._fill(batch, documents)
+
+    def make_packed(self, rows: Sequence[Sequence[Document]], plan: Plan, dtype: torch.dtype) -> Batch:
+        """Return rows of documents as the plan packs them; positions of rows of pictures as the class computes them."""
+        batch = packing.make_batch([[d.tokens for d in row] for row in rows], plan, "cpu", self.pad_token_id, dtype)
+        documents = [document for row in rows for document in row]
+        if self.has_rope_index and plan.positions != "running":
+            positions = self._pack_positions(documents, batch, plan)
+            batch = Batch({**batch.inputs, "position_ids": positions}, batch.labels, batch.spans)
+        return self._fill(batch, documents)
+
+    def _fill(self, batch: Batch, documents: Sequence[Document]) -> Batch:
+        """Return a batch of token rows with the documents' pictures, token types and labels."""
         labels = torch.full_like(batch.labels, IGNORE_INDEX)
         types = torch.full_like(batch.labels, self.types.text)
         for document, span in zip(documents, batch.spans, strict=True):
             labels[span.row, span.start : span.stop] = document.labels
             types[span.row, span.start : span.stop] = self._types_of(document)
         return Batch({**batch.inputs, **self._own_inputs(documents, types)}, labels, batch.spans)
-
-    def make_packed(self, rows: Sequence[Sequence[Document]], plan: Plan, dtype: torch.dtype) -> Batch:
-        """Return rows of documents as the plan packs them; positions of rows of pictures as the class computes them."""
-        batch = packing.make_batch([[d.tokens for d in row] for row in rows], plan, "cpu", self.pad_token_id, dtype)
-        labels = torch.full_like(batch.labels, IGNORE_INDEX)
-        types = torch.full_like(batch.labels, self.types.text)
-        documents = [document for row in rows for document in row]
-        inputs: dict[str, Any] = dict(batch.inputs)
-        if self.has_rope_index and plan.positions != "running":
-            inputs["position_ids"] = self._pack_positions(documents, batch, plan)
-        for document, span in zip(documents, batch.spans, strict=True):
-            labels[span.row, span.start : span.stop] = document.labels
-            types[span.row, span.start : span.stop] = self._types_of(document)
-        return Batch({**inputs, **self._own_inputs(documents, types)}, labels, batch.spans)
 
     def _pack_positions(self, documents: Sequence[Document], batch: Batch, plan: Plan) -> Tensor:
         """Return positions (4 or 3, rows, tokens) of each document as the class computes them for it alone."""
