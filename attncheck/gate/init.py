@@ -14,11 +14,12 @@ from pathlib import Path
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.files import make_write_error
+from attncheck.core.io.toml import parse_toml
 from attncheck.core.io.visible import show_on_one_line
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.probes.model import read_model
 from attncheck.gate.inputs import read_small_file
-from attncheck.gate.policy import POLICY_FILE, PYPROJECT_FILE, parse_policy, parse_toml
+from attncheck.gate.policy import POLICY_FILE, PYPROJECT_FILE, parse_policy
 from attncheck.lint import frameworks
 
 MAX_FILES = 2000  # listed in a folder and the folders in it

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from attncheck.core.findings import Allowance
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.io.streams import print_message
+from attncheck.core.io.toml import parse_toml
 from attncheck.core.results.gate import Check
 from attncheck.doctor.profile import PROFILES, Profile
 from attncheck.gate import policy_values
@@ -162,18 +162,6 @@ def _relocate_paths(policy: Policy, folder: Path, start: Path) -> Policy:
     target = ",".join(relocate(word) if (folder / word).is_file() else word for word in policy.target.split(","))
     baseline = policy.baseline and relocate(policy.baseline)
     return replace(policy, models=models, launch=launch, target=target, baseline=baseline)
-
-
-def parse_toml(text: str, name: str) -> dict[str, Any]:
-    """Return the table that a TOML document holds. Raises `BadUsage` naming the file."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadUsage(f"cannot read {name}: {error}") from None
 
 
 def _read_toml(path: Path) -> dict[str, Any] | None:

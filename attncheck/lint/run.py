@@ -32,6 +32,7 @@ from attncheck.doctor.queries.launch import SAFE_KEYS
 from attncheck.doctor.target import forget_packages, with_version
 from attncheck.lint import deepspeed_config, frameworks, launches, open_ends, proof, variables
 from attncheck.lint.attention_settings import add_attention_problems
+from attncheck.lint.clashes import add_clashes
 from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
@@ -319,6 +320,7 @@ def _lint_launch(
             job = found_launch.framework.read(launch, release.version, model_snapshot)
         job = add_attention_problems(job, launch, model_snapshot)
         job = add_lost_words(add_own_attention(job, launch, read_file), launch)
+        job = add_clashes(job, launch, model_snapshot)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
         job = deepspeed_config.settle_deepspeed(job, launch, proof.starts_one_of(own_programs, launch))

@@ -10,12 +10,13 @@ import pytest
 
 from attncheck.core.findings import Allowance, Finding, Fix, Problem, by_severity
 from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.toml import parse_toml
 from attncheck.core.report import Report
 from attncheck.core.results.parity import ParitySection
 from attncheck.core.verdicts import HUGE, Answer, Verdict
 from attncheck.doctor.engine import make_finding_by_code
 from attncheck.gate import apply, init
-from attncheck.gate.policy import Policy, load_policy, parse_policy, parse_toml
+from attncheck.gate.policy import Policy, load_policy, parse_policy
 from tests.conftest import Run
 from tests.snapshots import h200x2, laptop
 

@@ -14,9 +14,10 @@ from jsonschema import Draft7Validator, FormatChecker
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.toml import parse_toml
 from attncheck.core.plan import CHOICES
 from attncheck.gate import init
-from attncheck.gate.policy import READERS, parse_policy, parse_toml
+from attncheck.gate.policy import READERS, parse_policy
 from attncheck.gate.policy_schema import DESCRIPTIONS, VERSION, make_policy_schema
 from tests.conftest import Run
 from tests.gate.test_policy_file import FULL_POLICY, test_a_mistake_is_named

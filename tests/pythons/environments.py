@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from packaging.requirements import Requirement
 
-from attncheck.gate.policy import parse_toml
+from attncheck.core.io.toml import parse_toml
 
 Dependencies = Literal["oldest", "newest"]
 DEPENDENCIES: tuple[Dependencies, ...] = get_args(Dependencies)

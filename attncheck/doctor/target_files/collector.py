@@ -1,7 +1,6 @@
 """Collects what files say of packages, for every interpreter that the environment may have, and what they agree on."""
 
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -188,18 +187,6 @@ def matching_interpreters(marker: str) -> frozenset[int]:
         AttributeError,
     ):  # packaging before 25.0 knows fewer names
         return frozenset()
-
-
-def parse_toml(text: str, path: str) -> dict[str, Any]:
-    """Return the table of a TOML document. Raises `BadUsage`."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        return as_table(tomllib.loads(text))
-    except (ValueError, RecursionError) as error:
-        raise BadUsage(f"cannot read {path}: {str(error).splitlines()[0]}") from None
 
 
 def as_table(value: object) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.toml import parse_toml
 from attncheck.doctor.queries.requirements import canonical_name
 from attncheck.doctor.target_files.collector import (
     ALL_INTERPRETERS,
@@ -18,7 +19,6 @@ from attncheck.doctor.target_files.collector import (
     as_table,
     as_text,
     matching_interpreters,
-    parse_toml,
 )
 
 

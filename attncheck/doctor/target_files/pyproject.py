@@ -6,8 +6,9 @@ Source: https://packaging.python.org/en/latest/specifications/pyproject-toml/.
 import re
 
 from attncheck.core.io.errors import BadUsage
+from attncheck.core.io.toml import parse_toml
 from attncheck.doctor.queries.requirements import canonical_name
-from attncheck.doctor.target_files.collector import Collector, as_list, as_table, as_text, parse_toml
+from attncheck.doctor.target_files.collector import Collector, as_list, as_table, as_text
 from attncheck.doctor.target_files.requirements import add_requirement
 
 NOT_FROM_AN_INDEX = ("git", "url", "path", "workspace")  # keys of [tool.uv.sources]: the version is not known

@@ -1,0 +1,121 @@
+"""Settings that fail together: each row on a launch that has them, silent on the same launch in the fixed release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from packaging.version import Version
+
+from attncheck.core.facts import Absent
+from attncheck.core.findings import Finding
+from attncheck.core.launch import Kind, Source
+from attncheck.lint import clashes, frameworks, run
+from tests import snapshots as s
+from tests.lint import launches
+
+ZERO3 = "accelerate launch --num_processes 8 --use_deepspeed --zero_stage 3 "
+FSDP2 = "accelerate launch --num_processes 8 --use_fsdp --fsdp_version 2 --mixed_precision bf16 "
+TRL = "-m trl.scripts.{} --model_name_or_path m --dataset_name d "
+GRPO = TRL.format("grpo")
+VERL = (
+    "python3 -m verl.trainer.main_ppo trainer.n_gpus_per_node=8 trainer.nnodes=1 actor_rollout_ref.model.path=m "
+    "actor_rollout_ref.model.use_remove_padding=True "
+)
+FUSED = "actor_rollout_ref.model.use_fused_kernels=True "
+SWIFT = "NPROC_PER_NODE=8 swift {} --model Qwen/Qwen2.5-7B-Instruct --dataset d "
+AXOLOTL = "base_model: m\ndatasets:\n  - path: d\n    type: alpaca\nsequence_len: 2048\n"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A launch that meets the row whose source names `thread`, and one change that no longer does."""
+
+    thread: str
+    text: str
+    cured: tuple[str, str]  # a part of the text, and what makes it harmless
+    versions: dict[str, str] = field(default_factory=dict)
+    kind: Kind = "shell"
+
+
+CASES = [
+    Case("PR #5891", ZERO3 + GRPO + "--use_liger_loss true", ("--zero_stage 3", "--zero_stage 2")),
+    Case("PR #6372", ZERO3 + TRL.format("dpo") + "--use_liger_kernel true", ("--zero_stage 3", "--zero_stage 2")),
+    Case("PR #5873", ZERO3 + TRL.format("sft") + "--loss_type chunked_nll", ("chunked_nll", "nll")),
+    Case("PR #6065", FSDP2 + TRL.format("sft") + "--loss_type chunked_nll --use_peft", (" --use_peft", "")),
+    Case("PR #6403", ZERO3 + TRL.format("dpo") + "--precompute_ref_log_probs true", ("probs true", "probs false")),
+    Case("PR #6330", ZERO3 + GRPO + "--cast_lm_head_to_fp32 true", ("--zero_stage 3", "--zero_stage 2")),
+    Case("PR #6330", FSDP2 + GRPO + "--cast_lm_head_to_fp32 true", ("--fsdp_version 2", "--fsdp_version 1")),
+    Case("PR #5731", "python " + TRL.format("gkd") + "--use_liger_kernel true", ("kernel true", "kernel false")),
+    Case("PR #5934", "torchrun --nproc_per_node 8 " + TRL.format("gkd") + "--use_liger_kernel true",
+         ("--nproc_per_node 8", "--nproc_per_node 1")),
+    Case("PR #6439", "torchrun --nproc_per_node 8 " + GRPO + "--mask_truncated_completions true",
+         ("completions true", "completions true --loss_type dr_grpo")),
+    Case("issue #3979", FSDP2 + TRL.format("sft") + "--dtype bfloat16", ("--fsdp_version 2", "--fsdp_version 1"),
+         {"trl": "1.0.0"}),
+    Case("issues #3512", VERL + FUSED + "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",
+         ("parallel_size=2", "parallel_size=1")),
+    Case("PR #6913", VERL + FUSED + "actor_rollout_ref.model.use_liger=True", ("use_liger=True", "use_liger=False")),
+    Case("issue #6782", VERL + "actor_rollout_ref.model.lora_rank=32 actor_rollout_ref.model.lora.merge=True",
+         ("merge=True", "merge=False")),
+    Case("issue #6609", VERL + "actor_rollout_ref.actor.megatron.context_parallel_size=2 "
+         "+actor_rollout_ref.actor.megatron.override_transformer_config.moe_aux_loss_coeff=0.001",
+         ("context_parallel_size=2", "context_parallel_size=1")),
+    Case("issue #7200", VERL + "distillation.enabled=True", ("enabled=True", "enabled=False")),
+    Case("PR #6548", SWIFT.format("rlhf") + "--rlhf_type grpo --importance_sampling_level sequence --padding_free true",
+         ("--importance_sampling_level sequence", "")),
+    Case("PR #7005", SWIFT.format("sft") + "--padding_free true --use_liger_kernel true",
+         ("kernel true", "kernel false"),
+         {"liger-kernel": "0.6.4"}),
+    Case("PR #9771", SWIFT.format("pt") + "--packing true --streaming true --max_steps 9 --truncation_strategy split",
+         ("--streaming true", "")),
+    Case("PR #5823", SWIFT.format("sft") + "--router_aux_loss_coef 1e-3 --gradient_accumulation_steps 8",
+         ("_steps 8", "_steps 1")),
+    Case("PR #3498", AXOLOTL + "context_parallel_size: 2\n", ("size: 2", "size: 1"), kind="yaml"),
+    Case("PR #3444", AXOLOTL + "context_parallel_size: 2\n", ("size: 2", "size: 1"), kind="yaml"),
+    Case("PR #3660", AXOLOTL + "kd_trainer: true\nliger_fused_linear_cross_entropy: true\n",
+         ("kd_trainer: true", "kd_trainer: false"), kind="yaml"),
+    Case("issue #1168", "deepspeed --module openrlhf.cli.train_rm --pretrain m --dataset d --packing_samples "
+         "--ring_attn_size 2",
+         ("--ring_attn_size 2", "--ring_attn_size 1")),
+    Case("PR #9541", FSDP2 + "src/train.py config.yaml --stage sft --do_train --finetuning_type lora --dataset d "
+         "--template qwen --model_name_or_path m", ("--fsdp_version 2", "--fsdp_version 1")),
+]  # fmt: skip
+
+
+def find_row(case: Case) -> clashes.Clash:
+    rows = [row for row in clashes.load_clashes() if row.source.split("; ")[1].startswith(case.thread)]
+    return next(row for row in rows if case.thread != "PR #6330" or ("fsdp" in row.when) == (FSDP2 in case.text))
+
+
+def lint(case: Case, text: str, version: str) -> list[Finding]:
+    """Lint a launch where the row's package is of `version`; return what is said by the row."""
+    row = find_row(case)
+    framework = next(f for f in frameworks.load() if f.name == row.framework.split("|")[0])
+    snapshot = launches.without_imports(s.with_gpus(s.h200(), *[launches.H200] * 8, name="NVIDIA H200"))
+    for name, number in {**case.versions, row.package or framework.distribution: version}.items():
+        snapshot = s.with_package(snapshot, name, number)
+    snapshot = replace(snapshot, imports=Absent("not asked"))
+    name = "run.sh" if case.kind == "shell" else "run.yaml"
+    request = run.Request((Source(name, text, case.kind),), framework=framework.name)
+    report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
+    return [finding for finding in report.findings if any(row.source in line for line in finding.evidence)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.thread} {find_row(case).framework}")
+def test_a_row_speaks_of_its_releases_and_settings_alone(case: Case) -> None:
+    row = find_row(case)
+    [finding] = lint(case, case.text, row.since)
+    assert finding.code in ("ATN441", "ATN444"), finding
+    assert finding.severity in (("warning",) if row.mild else ("error", "warning"))
+    assert finding.fixes, "there is always a release to go to, or a setting"
+    assert not lint(case, case.text, row.until)
+    assert case.cured[0] in case.text
+    assert not lint(case, case.text.replace(*case.cured), row.since)
+
+
+def test_every_row_has_a_case_and_a_sound_range() -> None:
+    assert {id(find_row(case)) for case in CASES} == {id(row) for row in clashes.load_clashes()}
+    for row in clashes.load_clashes():
+        assert not row.until or Version(row.since) < Version(row.until), row
+        assert row.message[0].islower() or row.message.split()[0] in ("FSDP2", "GKD's"), row
