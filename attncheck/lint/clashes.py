@@ -1,65 +1,30 @@
-"""Settings that are fine alone and fail together: the table clashes.toml, put to a launch of any framework.
-
-A row says in which releases of which package it holds, `when` it does, what then happens, and where that was read. Each
-name in `when` is a fact of `_collect_facts` or the framework's own name of a setting; its value is a pattern that must
-match all of what the launch has there, or ">N". What the launch does not set is "".
-"""
+"""Settings that are fine alone and fail together: doctor's table of them, put to a launch of any framework."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from dataclasses import replace
 
 from packaging.requirements import Requirement
 
 from attncheck.core.facts import Known
-from attncheck.core.io.toml import parse_toml
-from attncheck.core.job import Consequence, Job, SettingProblem
+from attncheck.core.job import Job, SettingProblem
 from attncheck.core.launch import Launch, Setting
 from attncheck.core.snapshot import Snapshot
+from attncheck.doctor.knowledge.clashes import Clash, load_clashes
 from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.constraints import Constraint
 from attncheck.lint.fields.written import TRUE_WORDS
 
-STAGE = re.compile(r"zero(?:_stage)?[-_]?([0-3])", re.IGNORECASE)  # "zero3", "zero_3.json"; "ds_z3.json" is not read
-
-
-@dataclass(frozen=True)
-class Clash:
-    """One row of the table."""
-
-    framework: str  # a pattern: "trl|transformers"
-    since: str  # of the package
-    when: Mapping[str, str]
-    consequence: Consequence
-    message: str
-    source: str
-    package: str = ""  # "": the framework's own
-    until: str = ""
-    needs: Sequence[str] = ()  # requirements that must hold as well: "liger-kernel>=0.6.3"
-    sets: Mapping[str, str] = field(default_factory=dict)
-    installs: Sequence[str] = ()
-    advice: str = ""
-    mild: bool = False
-
-
-@cache
-def load_clashes() -> tuple[Clash, ...]:
-    """Return the rows of the table."""
-    text = files(__package__).joinpath("clashes.toml").read_text(encoding="utf-8")
-    rows: list[dict[str, Any]] = parse_toml(text, "clashes.toml")["clash"]
-    return tuple(Clash(**row) for row in rows)
+PRESET = re.compile(r"zero([0-3])(_offload)?")  # ms-swift's own files, and those that come with TRL
 
 
 def add_clashes(job: Job, launch: Launch, snapshot: Snapshot) -> Job:
     """Return the job with the problems of its settings that fail together."""
     candidates = [clash for clash in load_clashes() if re.fullmatch(clash.framework, job.framework)]
     written = _collect_written(job, launch) if candidates else {}
-    facts = _collect_facts(job, launch, written) if candidates else {}
+    facts = _collect_facts(job, written) if candidates else {}
     problems = (_make_problem(clash, job, snapshot, written, facts) for clash in candidates)
     return replace(job, problems=(*job.problems, *(problem for problem in problems if problem is not None)))
 
@@ -68,7 +33,7 @@ def _make_problem(
     clash: Clash, job: Job, snapshot: Snapshot, written: Mapping[str, Setting], facts: Mapping[str, str]
 ) -> SettingProblem | None:
     """Return the problem of one row, None if it does not hold of this job."""
-    version = _find_version(clash.package, snapshot) if clash.package else job.version
+    version = _find_version(clash.package, snapshot, job.requires) if clash.package else job.version
     constraint = Constraint(clash.source, clash.since, clash.until)
     values = {names: _find_value(names, written, facts) for names in clash.when}
     if not version or not constraint.holds_in(version) or not all(_holds(need, snapshot) for need in clash.needs):
@@ -77,10 +42,9 @@ def _make_problem(
         return None
     names = [name for choice in clash.when for name in choice.split("|")]
     location = next((written[name].location for name in names if name in written), job.location)
-    message = clash.message.format(**facts)
-    installs = tuple(clash.installs) or ((f"{clash.package or job.framework}>={clash.until}",) if clash.until else ())
+    installs = (f"{clash.package or job.framework}>={clash.until}",) if clash.until else ()
     return SettingProblem(
-        clash.consequence, message, (constraint.evidence,), location, clash.sets, clash.advice,
+        clash.consequence, clash.message.format(**facts), (constraint.evidence,), location, clash.sets, clash.advice,
         () if clash.sets else installs, clash.mild,
     )  # fmt: skip
 
@@ -103,16 +67,18 @@ def _holds(need: str, snapshot: Snapshot) -> bool:
     return bool(version) and requirement.specifier.contains(version, prereleases=True)
 
 
-def _find_version(name: str, snapshot: Snapshot) -> str:
+def _find_version(name: str, snapshot: Snapshot, requires: Sequence[str] = ()) -> str:
+    """Return the installed version of a package, else the one that the framework's release pins, "" if neither says."""
     found = snapshot.package(name)
-    return found.value.version if isinstance(found, Known) else ""
+    pins = (re.fullmatch(rf"{name}==([\w.]+)", requirement.replace(" ", "")) for requirement in requires)
+    return found.value.version if isinstance(found, Known) else next((pin[1] for pin in pins if pin), "")
 
 
 def _collect_written(job: Job, launch: Launch) -> dict[str, Setting]:
     """Return what the launch sets for the program and its launcher, under bare names; the last counts."""
     options = iter_option_values(launch.launcher_words)
     launcher = [Setting(name, word.text, word.location, word.span, known=word.known) for name, word in options]
-    everything = (*launch.launcher_entries, *launcher, *launch.entries, *job.settings)
+    everything = (*launch.deepspeed, *launch.launcher_entries, *launcher, *launch.entries, *job.settings)
     return {setting.name.lstrip("-+~").replace("-", "_"): setting for setting in everything}
 
 
@@ -124,32 +90,37 @@ def _read_value(setting: Setting | None) -> str:
     return "true" if text in TRUE_WORDS - {"1"} or (not text and setting.name.startswith("--")) else text
 
 
-def _collect_facts(job: Job, launch: Launch, written: Mapping[str, Setting]) -> dict[str, str]:
+def _collect_facts(job: Job, written: Mapping[str, Setting]) -> dict[str, str]:
     """Return what a row may ask of the job besides its settings."""
     return {
         "trainer": job.trainer,
         "accumulation": str(job.plan.accumulation),
         "ranks": str(job.world_size.value) if isinstance(job.world_size, Known) else "",
-        "zero": _find_zero_stage(launch, written),
+        "zero": _find_zero_stage(written),
+        "offload": _find_offload(written),
         "fsdp": _find_fsdp_version(written),
     }
 
 
-def _find_zero_stage(launch: Launch, written: Mapping[str, Setting]) -> str:
+def _find_zero_stage(written: Mapping[str, Setting]) -> str:
     """Return DeepSpeed's stage by its own file, accelerate's, an option or a name like "zero3"; "" if unknown."""
-    of_file = (entry.value for entry in launch.deepspeed if entry.name == "zero_optimization.stage")
-    names = ("zero_stage", "deepspeed_config.zero_stage")
-    stages = [*of_file, *(_read_value(written.get(name)) for name in names)]
-    for name in ("deepspeed", "accelerate_config", "config_file"):
-        match = STAGE.search(_read_value(written.get(name)).rsplit("/", 1)[-1])
-        stages += [match[1]] if match else []
-    return next((stage for stage in stages if stage), "")
+    stage = _find_value("zero_optimization.stage|zero_stage|deepspeed_config.zero_stage", written, {})
+    preset = PRESET.fullmatch(_find_value("deepspeed|accelerate_config", written, {}))
+    return stage or (preset[1] if preset else "")
+
+
+def _find_offload(written: Mapping[str, Setting]) -> str:
+    """Return where DeepSpeed keeps the optimizer's states, "cpu" or "nvme"; "" for the GPU, or if nobody says."""
+    name = "offload_optimizer_device"
+    device = _find_value(f"zero_optimization.offload_optimizer.device|{name}|deepspeed_config.{name}", written, {})
+    preset = PRESET.fullmatch(_find_value("deepspeed|accelerate_config", written, {}))
+    is_offloaded = bool(preset and preset[2]) or _find_value("adam_offload", written, {}) == "true"
+    return "cpu" if is_offloaded else device.replace("none", "")
 
 
 def _find_fsdp_version(written: Mapping[str, Setting]) -> str:
-    """Return "1" or "2" if accelerate is told to use FSDP, "" if it is not or nobody says."""
-    entry = _read_value(written.get("distributed_type")) == "fsdp"
-    if not (entry or "use_fsdp" in written or _read_value(written.get("fsdp"))):
+    """Return "1" or "2" if the launch sets FSDP, "" if it does not."""
+    is_in_file = _read_value(written.get("distributed_type")) == "fsdp"
+    if not (is_in_file or "use_fsdp" in written or _read_value(written.get("fsdp"))):
         return ""
-    names = ("fsdp_version", "fsdp_config.fsdp_version", "fsdp_config.version")
-    return next((value for value in (_read_value(written.get(name)) for name in names) if value), "1")
+    return _find_value("fsdp_version|fsdp_config.fsdp_version|fsdp_config.version", written, {}) or "1"

@@ -10,12 +10,15 @@ from packaging.version import Version
 from attncheck.core.facts import Absent
 from attncheck.core.findings import Finding
 from attncheck.core.launch import Kind, Source
-from attncheck.lint import clashes, frameworks, run
+from attncheck.doctor.knowledge import clashes
+from attncheck.lint import frameworks, run
 from tests import snapshots as s
 from tests.lint import launches
 
 ZERO3 = "accelerate launch --num_processes 8 --use_deepspeed --zero_stage 3 "
 FSDP2 = "accelerate launch --num_processes 8 --use_fsdp --fsdp_version 2 --mixed_precision bf16 "
+ZERO2 = ZERO3.replace("stage 3", "stage 2")
+OFFLOADED = ZERO2.replace("--zero", "--offload_optimizer_device cpu --zero")
 TRL = "-m trl.scripts.{} --model_name_or_path m --dataset_name d "
 GRPO = TRL.format("grpo")
 VERL = (
@@ -57,6 +60,10 @@ CASES = [
     Case("issue #5932", VERL + "trainer.use_legacy_worker_impl=disable "
          "+actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype=fp16",
          ("param_dtype=fp16", "param_dtype=bf16")),
+    Case("issue #7718", ZERO2 + TRL.format("sft") + "--gradient_accumulation_steps 8", ("_steps 8", "_steps 1")),
+    Case("PR #7967", OFFLOADED + TRL.format("sft") + "--gradient_accumulation_steps 8",
+         ("--offload_optimizer_device cpu", "--offload_optimizer_device none")),
+    Case("PR #6091", ZERO3 + TRL.format("sft") + "--use_peft", (" --use_peft", ""), {"deepspeed": "0.19.2"}),
     Case("issue #3979", FSDP2 + TRL.format("sft") + "--dtype bfloat16", ("--fsdp_version 2", "--fsdp_version 1"),
          {"trl": "1.0.0"}),
     Case("issues #3512", VERL + FUSED + "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2",
@@ -125,4 +132,4 @@ def test_every_row_has_a_case_and_a_sound_range() -> None:
     assert {id(find_row(case)) for case in CASES} == {id(row) for row in clashes.load_clashes()}
     for row in clashes.load_clashes():
         assert not row.until or Version(row.since) < Version(row.until), row
-        assert row.message[0].islower() or row.message.split()[0] in ("FSDP2", "GKD's"), row
+        assert not row.message.endswith(".") and bool(row.package) == bool(row.alone), row

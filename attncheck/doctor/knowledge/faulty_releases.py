@@ -4,6 +4,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from attncheck.doctor.knowledge import liger, transformers
+from attncheck.doctor.knowledge.clashes import load_clashes
 
 # Distribution -> specifier of its faulty releases, and the code of the rule that reports them.
 FAULTY_RELEASES: dict[str, dict[str, str]] = {
@@ -14,5 +15,8 @@ FAULTY_RELEASES: dict[str, dict[str, str]] = {
 
 def list_faults(name: str, version: Version) -> tuple[str, ...]:
     """Return the codes of the rules that speak against a release of the distribution `name`."""
-    faults = FAULTY_RELEASES.get(name, {})
+    of_settings = {
+        f">={row.since},<{row.until}": "ATN177" for row in load_clashes() if row.alone and row.package == name
+    }
+    faults = {**FAULTY_RELEASES.get(name, {}), **of_settings}
     return tuple(code for specifier, code in faults.items() if SpecifierSet(specifier).contains(version, True))
