@@ -27,10 +27,10 @@ from attncheck.cli.completion import (
 # Headings of options in a command's help.
 EXAMINE = "What to examine"
 MEASURE = "What to measure"
-RANKS = "Over ranks"
-NODES = "Over nodes"
+RANKS = "Across ranks"
+NODES = "Across nodes"
 TRAIN = "How the job trains"
-POLICY = "What the gate asks"
+POLICY = "What the gate checks"
 OUTPUT = "Output"
 
 PANELS = (EXAMINE, MEASURE, TRAIN, RANKS, NODES, POLICY, OUTPUT)  # as they follow one another
@@ -66,7 +66,7 @@ Python = Annotated[
         EXAMINE,
         "--python",
         metavar="PATH",
-        help="Examine this interpreter's environment. Default: attncheck's own; without torch there, the active one.",
+        help="Examine this interpreter's environment. Default: attncheck's own; if that has no torch, the active one.",
     ),
 ]
 Facts = Annotated[
@@ -76,12 +76,12 @@ Facts = Annotated[
         "--facts",
         metavar="FILE",
         help=(
-            "Judge a snapshot that `attncheck probe` wrote: a file, or - for standard input. Default: look at this "
+            "Judge a snapshot that `attncheck probe` wrote: a file, or - for standard input. Default: examine this "
             "machine."
         ),
     ),
 ]
-Online = Annotated[bool, option(EXAMINE, "--online", help="Allow a model's configuration to be fetched from the Hub.")]
+Online = Annotated[bool, option(EXAMINE, "--online", help="Allow downloading a model's configuration from the Hub.")]
 Lanes = Annotated[
     Texts,
     option(
@@ -407,7 +407,7 @@ class ShapeOptions:
             "--window",
             min=1,
             metavar="KEYS",
-            help="Let a query see this many keys, its own included. Default: the model's window, else every key.",
+            help="Let a query attend to this many keys, including its own. Default: the model's window, else all.",
         ),
     ] = None
     packed: Annotated[
@@ -442,7 +442,7 @@ class PlanOptions:
             "--attn-implementation",
             metavar="NAME",
             help=(
-                "Train with this implementation, as transformers names it. Default: flash_attention_2 where it is "
+                "Train with this implementation, as transformers names it. Default: flash_attention_2 if it is "
                 "installed."
             ),
             autocompletion=complete_from(ATTN_IMPLEMENTATIONS),
@@ -579,7 +579,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """The keys of a gate's policy, over which options win."""
+    """The keys of a gate's policy; options take precedence."""
 
     level: Annotated[
         int | None,
@@ -676,8 +676,7 @@ class PolicyOptions:
             "--device",
             metavar="DEVICE",
             help=(
-                "Measure on this device: auto, cpu or cuda (a GPU is required). Default: auto, a GPU where there "
-                "is one."
+                "Measure on this device: auto, cpu or cuda (a GPU is required). Default: auto, a GPU if there is one."
             ),
             autocompletion=complete_from(DEVICES),
         ),

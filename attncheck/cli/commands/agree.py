@@ -72,8 +72,8 @@ def agree(
 ) -> None:
     """Check that the rollout engine and the trainer compute the same.
 
-    The engine generates from a small model, the trainer's path scores the same tokens, and what they differ by is
-    compared with rounding, and explained.
+    The engine generates from a small model, and the trainer's path scores the same tokens. The difference is compared
+    with rounding error, and explained.
     """
     from attncheck.agree import run as agreement
 

@@ -19,7 +19,7 @@ from attncheck.core.io.outgoing import clean
 def backends(
     python: Python = None, device: Device = "auto", format: ListFormat = "text", timeout: Timeout = None
 ) -> None:
-    """List the backends: which run here, why the others do not."""
+    """List the backends: which run here, and why the others do not."""
     from attncheck.measure import available
 
     check_choice("--format", format, ("text", "json"))

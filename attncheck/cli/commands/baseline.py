@@ -40,7 +40,7 @@ def baseline(
     python: Python = None,
     verbose: Verbose = False,
 ) -> None:
-    """Record today's findings, so that only new ones fail."""
+    """Record the current findings, so that only new ones fail."""
     from attncheck.gate import run as gate
     from attncheck.gate.baseline import record_baseline
     from attncheck.gate.dates import today

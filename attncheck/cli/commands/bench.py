@@ -99,7 +99,7 @@ MinOfPublished = Annotated[
         max=1,
         help=(
             "Exit with 1 if the fastest correct backend is below this share (0 to 1) of the best published speed. "
-            "Default: any will do."
+            "Default: no minimum."
         ),
     ),
 ]
@@ -108,7 +108,7 @@ Published = Annotated[
     option(
         MEASURE,
         "--published",
-        help="Time the shape that the best published speed is of. Default: the shape of the options or of MODEL.",
+        help="Time the shape of the best published speed. Default: the shape of the options or of MODEL.",
     ),
 ]
 
@@ -132,12 +132,12 @@ def bench(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Time every backend; recommend the fastest that is right.
+    """Time every backend, and recommend the fastest correct one.
 
-    With --ring-size N the schemes of context parallelism on N ranks, alongside what they could reach; with --predict
-    what they would reach on a cluster that is not available here.
+    With --ring-size N, times the context-parallel schemes on N ranks, and shows what they could reach. With
+    --predict, predicts them for a cluster that you do not have.
 
-    MODEL is a model whose heads, sizes, windows and dtype to use: a folder, or a Hub name in the cache.
+    MODEL sets heads, sizes, windows and dtype: a folder, or a Hub name in the cache.
     """
     from attncheck.measure import bench, bench_shapes
     from attncheck.measure.parity import parse_dtypes

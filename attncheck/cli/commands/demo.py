@@ -65,7 +65,7 @@ def list_steps(has_trl: bool) -> tuple[Step, ...]:
 
 
 def demo(context: typer.Context, folder: Folder = "attncheck-demo") -> None:
-    """Show the main job on real input, in about two minutes.
+    """Show the main workflow on real input, in about two minutes.
 
     Findings are part of the demo: it exits with 0 unless a step gets no answer.
     """

@@ -41,7 +41,7 @@ Repeat = Annotated[
         min=2,
         max=10000,
         metavar="N",
-        help="Call every case N times: 32 exclude variation in 9 % of calls. Default: 32.",
+        help="Call every case N times: 32 calls rule out variation in 9 % of calls. Default: 32.",
     ),
 ]
 
@@ -58,11 +58,11 @@ def determinism(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Repeat every backend bit by bit: is it reproducible?
+    """Check that repeated runs of every backend are bitwise identical.
 
-    Says what makes it so, and at what cost.
+    Says which setting makes a backend reproducible, and at what cost.
 
-    MODEL is a model whose heads and sizes to use: a folder, or a Hub name in the cache.
+    MODEL sets heads and sizes: a folder, or a Hub name in the cache.
     """
     from attncheck.measure import determinism
 

@@ -25,7 +25,7 @@ Files = Annotated[
     typer.Argument(
         metavar="A B",
         show_default=False,
-        help="What `attncheck probe` or `lock` wrote, or a report in JSON: a file, or - for standard input.",
+        help="Compare these files: from `attncheck probe` or `lock`, or reports in JSON; - is standard input.",
     ),
 ]
 Pythons = Annotated[
@@ -47,9 +47,9 @@ def diff(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Say why it works on one side and not on the other.
+    """Say why it works in one place but not in another.
 
-    First the findings that only one has, then what differs, the likeliest explanation first.
+    Lists the findings that only one side has, then the differences, likeliest explanation first.
     """
     from attncheck.stacks.diff.compare import compare_sides
 

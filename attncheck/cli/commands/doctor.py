@@ -95,7 +95,7 @@ def doctor(
 ) -> None:
     """Say what is broken in an environment, and how to fix it.
 
-    MODEL is a model to judge for: a folder, or a Hub name in the local cache.
+    With MODEL, the rules also judge for that model: a folder, or a Hub name in the local cache.
     """
     from attncheck.doctor import engine
     from attncheck.doctor.profile import needs_of_profile

@@ -22,7 +22,7 @@ Code = Annotated[
 
 
 def explain(code: Code) -> None:
-    """Print a rule's page: what it checks, why, what to do."""
+    """Print a rule's page: what it checks, why it matters, what to do."""
     from attncheck.doctor import engine
 
     write_text(engine.render_rule_page(code))

@@ -24,9 +24,9 @@ def gate(
 ) -> None:
     """Run the policy's checks: one report, one exit code.
 
-    They run in order and within its budget.
+    The checks run in order and within the policy's budget.
 
-    The policy is attncheck.toml or [tool.attncheck] in pyproject.toml; options win over it.
+    The policy is attncheck.toml or [tool.attncheck] in pyproject.toml. Options take precedence.
     """
     from attncheck.gate import run as gate
 

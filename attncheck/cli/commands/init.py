@@ -21,9 +21,9 @@ Write = Annotated[
 
 
 def init(write: Write = False, python: Python = None) -> None:
-    """Print a commented policy for what is found here.
+    """Print a commented policy for this environment.
 
-    Packages, GPUs, launch scripts, models.
+    Covers its packages, GPUs, launch scripts and models.
     """
     from pathlib import Path
 

@@ -62,7 +62,7 @@ def labels(
 ) -> None:
     """Show which tokens a launch trains on, by role.
 
-    The launch runs one step, cut small, on conversations that can be recognised in its batches.
+    The launch runs one step, scaled down, on conversations that can be recognised in its batches.
     """
     from attncheck.lint import inputs
     from attncheck.rehearsal import labels as rehearsal

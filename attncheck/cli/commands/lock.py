@@ -67,9 +67,9 @@ def lock(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Record a known-good stack; --check says what moved since.
+    """Record a known-good stack; --check says what changed since.
 
-    FILE is attncheck.lock.json unless named: packages, GPUs, driver, and what the reports given measured.
+    FILE holds packages, GPUs, driver, and the measurements of the given reports.
     """
     from attncheck.doctor import engine
     from attncheck.gate.dates import today

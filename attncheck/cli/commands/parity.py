@@ -117,7 +117,7 @@ LastFailed = Annotated[
         MEASURE,
         "--last-failed",
         "--lf",
-        help="Run only what failed the last time with the same --python, --suite or MODEL; all if nothing did.",
+        help="Run only cases that failed last time with the same --python, --suite or MODEL; all if nothing did.",
     ),
 ]
 
@@ -143,11 +143,11 @@ def parity(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run every backend forward and backward: is it right?
+    """Compare every backend's results and gradients with float64.
 
     The output, the log-sum-exp and the three gradients are judged against float64.
 
-    MODEL is a model whose own heads, sizes, windows, dtype and lengths to test: a folder, or a Hub name in the cache.
+    With MODEL, tests its own heads, sizes, windows, dtype and lengths: a folder, or a Hub name in the cache.
     """
     from attncheck.cli.last_failed import FailureMemory
     from attncheck.core.io.streams import print_message

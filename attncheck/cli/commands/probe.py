@@ -33,9 +33,9 @@ def probe(
     online: Online = False,
     standalone: Standalone = None,
 ) -> None:
-    """Print what was seen as JSON, to be judged elsewhere.
+    """Print the facts about this environment as JSON.
 
-    `attncheck doctor --facts` judges it.
+    `attncheck doctor --facts` judges them, here or elsewhere.
     """
     from attncheck.core import codec
     from attncheck.core.io.outgoing import mask

@@ -32,9 +32,9 @@ Bug = Annotated[
 
 
 def report(files: Files, output: OutputOptions, bug: Bug = None, verbose: Verbose = False) -> None:
-    """Write reports that were kept as JSON in another format.
+    """Convert saved JSON reports into another format.
 
-    Several reports on one environment become one; with --bug, the text of an issue.
+    Several reports on one environment are merged; --bug writes the text of an issue.
     """
     from attncheck.cli.report_files import read_reports
     from attncheck.core.io.outgoing import clean

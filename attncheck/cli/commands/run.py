@@ -54,11 +54,12 @@ def run(
     python: Python = None,
     verbose: Verbose = False,
 ) -> None:
-    """Run the gate, then become the command after --, or refuse.
+    """Run the gate, then become the command after --, or refuse to.
 
     attncheck run -- torchrun … train.py
 
-    Same process, arguments, environment, streams and signals; a refusal's report goes to standard error.
+    The command keeps the process, arguments, environment, streams and signals. The report of a refusal goes to
+    standard error.
     """
     from attncheck.gate import guard
 

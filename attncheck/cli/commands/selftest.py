@@ -40,9 +40,9 @@ def selftest(
     timeout: Deadline = 150.0,
     format: ListFormat = "text",
 ) -> None:
-    """Plant known faults and show the checks firing.
+    """Inject known faults, and show that the checks catch them.
 
-    In throwaway places; the environment stays unchanged.
+    Runs in throwaway folders; the environment is not changed.
     """
     from attncheck.selftest import run as selftest
     from attncheck.selftest import table

@@ -138,12 +138,12 @@ def smoke(
     timeout: Timeout = None,
     verbose: Verbose = False,
 ) -> None:
-    """Train a small model as the job will; fix what goes wrong.
+    """Train a small model as the job will, and fix what goes wrong.
 
-    A fixed plan is proven by training it too.
+    A fix is proven by training with it.
 
-    A launch, as a file or as the command after --, is rehearsed: run as it is but for its size, its own trainer
-    watched from inside, and its first step compared with each document alone.
+    A launch, as a file or as the command after --, is rehearsed: it runs scaled down with its own trainer, and its
+    first step is compared with each document run alone.
     """
     from attncheck.rehearsal import run as rehearsal
     from attncheck.smoke import run as smoke

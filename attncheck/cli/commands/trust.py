@@ -30,7 +30,7 @@ ListAll = Annotated[bool, option(POLICY, "--list", help="List the policies that 
 
 
 def trust(place: Place = ".", revoke: Revoke = False, list_all: ListAll = False, python: Python = None) -> None:
-    """Let a policy's launches run, as they are now.
+    """Allow a policy's launches to run in their current form.
 
     `gate` and `run` rehearse what a policy names only after this, or if the command line names it.
     """

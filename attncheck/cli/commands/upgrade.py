@@ -47,7 +47,7 @@ Words = Annotated[
     typer.Argument(
         metavar="REQUIREMENT… [MODEL]",
         show_default=False,
-        help="Releases to judge, NAME==VERSION or the file of a wheel; and a model to judge for.",
+        help="Judge these releases, each NAME==VERSION or a wheel file, and for this model.",
     ),
 ]
 Try = Annotated[
@@ -103,9 +103,9 @@ def upgrade(
     budget: Budget = 1800.0,
     verbose: Verbose = False,
 ) -> None:
-    """Say what other versions of packages would break here.
+    """Say what other package versions would break.
 
-    Before they are installed: the environment is never changed, and --try runs them from a temporary folder.
+    Nothing is installed and the environment is never changed; --try runs them from a temporary folder.
     """
     from attncheck.doctor import engine
     from attncheck.stacks.upgrade.requests import locate_wheels, parse_request

@@ -229,4 +229,4 @@ def testcases(report: Report, section: RingSection) -> Iterator[TestCase]:
         )
 
 
-VIEW = SectionView("Over ranks", blocks, testcases=testcases)
+VIEW = SectionView("Across ranks", blocks, testcases=testcases)

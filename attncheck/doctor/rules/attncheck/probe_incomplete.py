@@ -1,9 +1,8 @@
-"""A probe could not finish its look at the environment.
+"""A probe could not finish examining the environment.
 
-What it checks: whether any part of the probe reported that it could not do its work (a crash, a deadline, a file
-that cannot be read).
+What it checks: whether any part of the probe failed (a crash, a deadline, an unreadable file).
 
-Why it matters: rules that need those facts are skipped, so silence about them means nothing.
+Why it matters: rules that need those facts are skipped, so the absence of findings proves nothing.
 
 What to do: read the evidence; run again with a longer `--timeout` if a deadline passed.
 

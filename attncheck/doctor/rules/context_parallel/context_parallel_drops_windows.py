@@ -2,8 +2,8 @@
 
 What it checks: accelerate 1.10.0 to 1.14 on a model with sliding-window or chunked layers.
 
-Why it matters: with `cp_size` over 1 the attention mask is dropped and every layer becomes plainly causal; later
-releases refuse such models because of it.
+Why it matters: with `cp_size` above 1 the attention mask is dropped, so every layer becomes plain causal attention.
+Later releases refuse such models for this reason.
 
 What to do: upgrade accelerate to 1.15.0, which refuses, and use Ulysses, or train this model without context
 parallelism.

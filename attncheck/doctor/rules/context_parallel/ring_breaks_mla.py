@@ -1,12 +1,12 @@
-"""Ring attention fails on the model's two head sizes under this transformers.
+"""With this transformers, ring attention fails because the model's keys and values have different head sizes.
 
-What it checks: ring-flash-attn on a model whose values have another head size than its keys (multi-head latent
-attention: 192 and 128), and transformers 5.15.0 or newer. Before, each such model padded its values itself; from
-5.15.0 on that happens in transformers' flash attention function, which ring-flash-attn replaces.
+What it checks: ring-flash-attn on a model whose keys and values have different head sizes (multi-head latent
+attention: 192 and 128), and transformers 5.15.0 or newer. Earlier, each such model padded its values itself. Since
+5.15.0 transformers' flash attention function does so, and ring-flash-attn replaces that function.
 
 Why it matters: a shape error in the buffers that carry keys and values around the ring, at the first forward.
 
-What to do: no ring attention for this model with this transformers.
+What to do: do not use ring attention for this model with this transformers.
 
 Source: transformers 5.14.1 (models/deepseek_v3/modeling_deepseek_v3.py, `F.pad(value_states`) and 5.15.0
 (integrations/flash_attention.py); ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py.

@@ -1,9 +1,9 @@
 """Ring attention with attention dropout is wrong.
 
-What it checks: ring-flash-attn on a model with attention_dropout over 0.
+What it checks: ring-flash-attn on a model with attention_dropout above 0.
 
-Why it matters: silent. Each rank draws its own random numbers for blocks of one and the same row, and the backward of
-another block draws others; ring-flash-attn's README says that dropout is not supported.
+Why it matters: the error is silent. Each rank draws its own random numbers for blocks of the same row, and the
+backward pass draws different ones. ring-flash-attn's README says that dropout is not supported.
 
 What to do: set attention_dropout to 0.
 

@@ -2,10 +2,10 @@
 
 What it checks: ring-flash-attn on a model with attention sinks (gpt_oss and similar models).
 
-Why it matters: silent. The adapter's functions swallow `s_aux` among their other arguments, so every layer is
+Why it matters: the error is silent. The adapter's functions accept `s_aux` and ignore it, so every layer is
 normalised without its sink.
 
-What to do: no ring attention for this model; Ulysses with a kernel that knows sinks.
+What to do: do not use ring attention for this model. Use Ulysses with a kernel that supports sinks.
 
 Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (the `**kwargs` of its adapters); transformers 5.23.0,
 models/gpt_oss/modeling_gpt_oss.py (`s_aux=self.sinks`).

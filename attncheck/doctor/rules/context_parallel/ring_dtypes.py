@@ -1,12 +1,12 @@
-"""Ring attention in a dtype that it does not keep.
+"""Ring attention does not preserve the model's dtype.
 
 What it checks: ring-flash-attn on a model whose checkpoint is float16 or float32.
 
-Why it matters: `ring_flash_attn_func` and `ring_flash_attn_varlen_func` return `dq.to(torch.bfloat16)` whatever they
-were given, so that float16 training gets query gradients with 8 bits of mantissa instead of 11 (`attncheck parity
---ring-size 2` warns of it); zigzag, stripe and llama3 keep the dtype. float32 is refused by flash-attn's kernels; with
-other kernels put in their place the package's own buffers alias (`block_dq_buffer.to(torch.float32)` is the buffer
-itself) and gradients are plainly wrong.
+Why it matters: `ring_flash_attn_func` and `ring_flash_attn_varlen_func` always return `dq.to(torch.bfloat16)`, so
+float16 training gets query gradients with 8 bits of mantissa instead of 11 (`attncheck parity --ring-size 2` shows
+it). zigzag, stripe and llama3 keep the dtype. flash-attn's kernels refuse float32. If they are replaced by other
+kernels, the package's own buffers alias (`block_dq_buffer.to(torch.float32)` is the buffer itself) and gradients are
+wrong.
 
 What to do: train in bfloat16, or use the zigzag or llama3 scheme with float16.
 

@@ -1,11 +1,11 @@
 """Ring attention's head stride must divide the model's key/value heads, not its query heads.
 
-What it checks: whether some divisor of the query heads is none of the key/value heads. OpenRLHF's help asks for a
-divisor of "the number of heads", which is wrong for grouped-query attention.
+What it checks: whether some divisor of the number of query heads does not divide the number of key/value heads.
+OpenRLHF's help requires a divisor of "the number of heads", which is wrong for grouped-query attention.
 
 Why it matters: a bare AssertionError (`nheads_k % heads_k_stride == 0`), at the first forward.
 
-What to do: 1 always works; larger strides send fewer, larger messages and take more memory.
+What to do: use 1, which always works. Larger strides send fewer, larger messages and use more memory.
 
 Source: ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py; openrlhf 0.11.2, cli/train_sft.py; OpenRLHF#927.
 """

@@ -1,10 +1,10 @@
 """Ring attention runs the model's sliding-window layers with the wrong window.
 
-What it checks: ring-flash-attn on a model of which some layer attends within a window.
+What it checks: ring-flash-attn on a model with a sliding-window layer.
 
-Why it matters: silent. The adapter compares the window with the length of the LOCAL shard: while a shard is shorter
-than the window, those layers attend to everything; beyond, the window is one token wider than transformers' own from
-4.56.0 on. The loss is finite and wrong.
+Why it matters: the error is silent. The adapter compares the window with the length of the local shard. If a shard is
+shorter than the window, those layers attend to everything. Otherwise the window is one token wider than in
+transformers since 4.56.0. The loss is finite but wrong.
 
 What to do: use Ulysses for this model (verl, DeepSpeed ALST), or train without sequence parallelism.
 

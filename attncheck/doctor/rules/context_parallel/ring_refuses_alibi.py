@@ -1,10 +1,10 @@
-"""Ring attention has no ALiBi, which the model needs.
+"""Ring attention does not support ALiBi, which the model needs.
 
 What it checks: ring-flash-attn on a model with ALiBi biases (bloom, mpt, falcon-rw).
 
 Why it matters: a bare AssertionError (`alibi_slopes is None`), or the class refuses flash attention before that.
 
-What to do: no ring attention for this model.
+What to do: do not use ring attention for this model.
 
 Source: ring_flash_attn 0.1.8, llama3_flash_attn_varlen.py and ring_flash_attn.py (`assert alibi_slopes is None`).
 """

@@ -1,13 +1,13 @@
-"""Ring attention is causal only, and the model, or a part of it, is not.
+"""Ring attention is causal only, but the model or a part of it is not causal.
 
 What it checks: ring-flash-attn on an encoder, an encoder-decoder, or a model with a vision or audio tower.
 
-Why it matters: "AssertionError: only causal attention is supported yet.", at the first forward: one
-attn_implementation goes to every part, and the adapter replaces flash attention for all of them. A tower only matters
-to jobs that feed it.
+Why it matters: "AssertionError: only causal attention is supported yet.", at the first forward. One
+attn_implementation applies to every part, and the adapter replaces flash attention for all of them. A tower only
+matters to jobs that use it.
 
-What to do: give the towers another attention: attn_implementation={"text_config": "flash_attention_2",
-"vision_config": "sdpa"}; no ring attention for encoders.
+What to do: give the towers another implementation: attn_implementation={"text_config": "flash_attention_2",
+"vision_config": "sdpa"}. Do not use ring attention for encoders.
 
 Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (`assert causal`); transformers 5.23.0, configuration_utils.py
 (a dictionary of attn_implementation by sub-config).

@@ -4,7 +4,7 @@ What it checks: ring-flash-attn on a model with attn_logit_softcapping (gemma2 a
 
 Why it matters: "AssertionError: llama3_flash_attn_varlen_func does not support softcap yet.", at the first forward.
 
-What to do: no ring attention for this model; Ulysses with flash_attention_2.
+What to do: do not use ring attention for this model. Use Ulysses with flash_attention_2.
 
 Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py.
 """

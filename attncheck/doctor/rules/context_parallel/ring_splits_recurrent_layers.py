@@ -1,11 +1,12 @@
-"""Ring attention cuts the model's recurrent layers into unconnected pieces.
+"""Ring attention splits the model's recurrent layers into unconnected pieces.
 
 What it checks: ring-flash-attn on a model with linear-attention, Mamba or convolution layers.
 
-Why it matters: silent. The ring joins attention over the ranks' shards, and nothing else: a recurrent layer starts from
-an empty state on each rank, so later shards do not know of earlier ones. Concluded from the source, not measured.
+Why it matters: the error is silent. The ring connects only attention across the ranks' shards. A recurrent layer
+starts from an empty state on each rank, so later shards know nothing about earlier ones. This is concluded from the
+source, not measured.
 
-What to do: no ring attention for this model.
+What to do: do not use ring attention for this model.
 
 Source: ring_flash_attn 0.1.8, adapters/hf_adapter.py (it replaces the attention function alone).
 """

@@ -1,11 +1,11 @@
-"""DeepSpeed's Ulysses refuses the model's two head sizes under this transformers.
+"""With this transformers, DeepSpeed's Ulysses refuses the model because its keys and values have different head sizes.
 
-What it checks: deepspeed on a model whose values have another head size than its keys (multi-head latent
-attention), and transformers 5.15.0 or newer, which pads values after DeepSpeed has looked at them.
+What it checks: deepspeed on a model whose keys and values have different head sizes (multi-head latent attention),
+and transformers 5.15.0 or newer, which pads values only after DeepSpeed's check.
 
-Why it matters: an AssertionError on `key.shape == value.shape`, at the first forward.
+Why it matters: the first forward raises an AssertionError on `key.shape == value.shape`.
 
-What to do: train this model without Ulysses, or with a transformers before 5.15.0.
+What to do: train this model without Ulysses, or with transformers older than 5.15.0.
 
 Source: deepspeed 0.19.8, runtime/sequence_parallel/ulysses_sp.py; transformers 5.15.0,
 integrations/flash_attention.py.

@@ -1,10 +1,10 @@
-"""Ulysses sequence parallelism takes certain sizes only for the model's heads.
+"""The model's number of heads allows only certain sizes of Ulysses sequence parallelism.
 
-What it checks: which sizes from 2 to 64 divide the query heads and go together with the key/value heads, where one of
-the usual sizes 2, 4 and 8 does not.
+What it checks: which sizes from 2 to 64 divide the query heads and are compatible with the key/value heads, if one of
+the usual sizes 2, 4 and 8 is not.
 
-Why it matters: "num_attention_heads … must be divisible by ulysses_sp_size", or the same of the key/value heads
-"or vice versa", after the model was loaded.
+Why it matters: "num_attention_heads … must be divisible by ulysses_sp_size", or a similar error about the key/value
+heads, after the model was loaded.
 
 What to do: choose a size from the list.
 

@@ -1,12 +1,12 @@
-"""Determinism is half requested: one of the two variables it needs is missing.
+"""Determinism is only partly requested: one of the two required variables is missing.
 
 What it checks: FLASH_ATTENTION_DETERMINISTIC=1 without CUBLAS_WORKSPACE_CONFIG, or CUBLAS_WORKSPACE_CONFIG at one of
-its two deterministic values without FLASH_ATTENTION_DETERMINISTIC, where flash-attn is installed and a GPU is present.
-Values that read as off are ATN702 and ATN709.
+its two deterministic values without FLASH_ATTENTION_DETERMINISTIC, if flash-attn is installed and a GPU is present.
+ATN702 and ATN709 report values that mean "off".
 
-Why it matters: flash attention's dq and cuBLAS's matrix products are two separate sources of run-to-run differences;
-closing one leaves the other. On an H200 flash-attn 2.8.3's dq took 30 different values in 30 repeats without the first
-variable and one with it.
+Why it matters: flash attention's dq and cuBLAS's matrix products are two separate sources of run-to-run differences,
+and fixing one leaves the other. On an H200, flash-attn 2.8.3's dq had 30 different values in 30 repeats without the
+first variable, and one with it.
 
 What to do: export both, and call `torch.use_deterministic_algorithms(True)`.
 

@@ -1,12 +1,12 @@
-"""flash-attn's deterministic backward takes gigabytes more at the launch's length.
+"""flash-attn's deterministic backward needs gigabytes more memory at the launch's sequence length.
 
-What it checks: a launch that trains deterministically on flash_attention_2: the buffer of flash-attn's deterministic
-backward, one float32 copy of dq for each of its splits, for one document that fills the row, against a tenth of the
-GPU's memory. Packed rows of many documents have fewer splits and take less.
+What it checks: a launch that trains deterministically with flash_attention_2. The buffer of flash-attn's
+deterministic backward has one float32 copy of dq per split. Its size for one document that fills the row is compared
+with a tenth of the GPU's memory. Packed rows of many documents have fewer splits and need less.
 
-Why it matters: the job runs out of memory, at the same settings that fit without determinism.
+Why it matters: the job runs out of memory with settings that fit without determinism.
 
-What to do: fewer rows or tokens on a device, or determinism for short debugging runs only.
+What to do: use fewer rows or tokens per device, or use determinism only for short debugging runs.
 
 Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp lines 1113-1116: dq_accum has nsplits times the size,
 nsplits = ceil(multiprocessors / (batch * heads)). Multiprocessors: NVIDIA's whitepapers.

@@ -1,9 +1,9 @@
-"""This flash-attn is too old for the deterministic backward that is requested.
+"""This flash-attn is too old for the requested deterministic backward.
 
 What it checks: FLASH_ATTENTION_DETERMINISTIC=1 with flash-attn older than 2.4.1.
 
-Why it matters: the keyword `deterministic` came with flash-attn 2.4.1. transformers warns and drops the request, or the
-call raises TypeError; either way two runs differ.
+Why it matters: flash-attn 2.4.1 added the keyword `deterministic`. Before that, transformers warns and drops the
+request, or the call raises TypeError.
 
 What to do: install flash-attn 2.4.1 or newer.
 

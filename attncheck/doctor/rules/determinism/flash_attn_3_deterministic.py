@@ -1,13 +1,13 @@
-"""flash-attn-3's deterministic backward has been seen to differ from run to run.
+"""flash-attn-3's deterministic backward has been observed to differ between runs.
 
-What it checks: flash-attn-3 installed and determinism requested. The verdict is predicted: builds before the fix are
-affected, and a build's version does not tell which it is.
+What it checks: flash-attn-3 installed and determinism requested. This is a prediction: builds before the fix are
+affected, and a build's version does not show whether it has the fix.
 
 Why it matters: dq differs between two equal backward passes although `deterministic=True`.
 
-What to do: take flash_attention_2 for runs that should repeat, or prove this build with attncheck's determinism check.
+What to do: use flash_attention_2 for reproducible runs, or test this build with `attncheck determinism`.
 
-Source: Dao-AILab/flash-attention#2244. Not confirmed in source; only a run on this GPU settles it.
+Source: Dao-AILab/flash-attention#2244. Not confirmed in the source; only a run on this GPU can tell.
 """
 
 from attncheck.doctor.fixes import install

@@ -1,7 +1,7 @@
-"""Half of OpenRLHF's full-determinism switch does nothing under this transformers.
+"""Half of OpenRLHF's full-determinism switch has no effect with this transformers.
 
-What it checks: OpenRLHF with transformers 4.54.0 or newer, where CUBLAS_WORKSPACE_CONFIG shows that determinism is
-wanted and FLASH_ATTENTION_DETERMINISTIC is not set.
+What it checks: OpenRLHF with transformers 4.54.0 or newer, if CUBLAS_WORKSPACE_CONFIG requests determinism and
+FLASH_ATTENTION_DETERMINISTIC is not set.
 
 Why it matters: `--train.full_determinism_enable` sets `transformers.modeling_flash_attention_utils.deterministic_g`,
 which only transformers 4.47.0 to 4.53.x reads. Its other half, `enable_full_determinism`, sets

@@ -1,14 +1,14 @@
 """verl computes log-probabilities with a Triton kernel that the determinism flags do not reach.
 
 What it checks: verl with flash-attn and triton, determinism requested, and VERL_DISABLE_FLASH_ATTN_CE not 1. verl
-then takes flash-attn's Triton cross-entropy; it sets the variable itself only where the engine's `full_determinism`
-is on.
+then uses flash-attn's Triton cross-entropy. verl sets the variable itself only if the engine's `full_determinism` is
+on.
 
-Why it matters: verl's own comment holds the kernel's reduction to be possibly not deterministic, and neither
-FLASH_ATTENTION_DETERMINISTIC nor torch's deterministic mode governs it. attncheck has not measured it; OpenRLHF
+Why it matters: verl's own comment says that the kernel's reduction may be nondeterministic, and neither
+FLASH_ATTENTION_DETERMINISTIC nor torch's deterministic mode affects it. attncheck has not measured it; OpenRLHF
 0.11.2 uses the same kernel for float32 logits and has no switch.
 
-What to do: set the variable, and hand it to the Ray workers, which verl does not do on its own (ATN703).
+What to do: set the variable, and pass it to the Ray workers, because verl does not do so itself (ATN703).
 
 Source: verl 0.9.1, `utils/torch_functional.py` and `workers/engine/utils.py`; openrlhf 0.11.2, `models/utils.py`;
 verl-project/verl#6572.

@@ -2,8 +2,8 @@
 
 What it checks: whether both names of the allocator's settings are set, to different values.
 
-Why it matters: torch takes one of them, and libraries that look for expandable segments (vllm, TRL) may read the
-other: a setting is without effect, or a guard misses it.
+Why it matters: torch uses one of them, and libraries that check for expandable segments (vllm, TRL) may read the
+other. A setting then has no effect, or a guard misses it.
 
 What to do: set both to the same value, or unset one.
 

@@ -1,10 +1,10 @@
 """torch.compile is switched off, and flex_attention needs it.
 
-What it checks: TORCH_COMPILE_DISABLE=1 or TORCHDYNAMO_DISABLE=1 in the environment, where transformers (which offers
-flex_attention) is installed and torch has a GPU to use.
+What it checks: TORCH_COMPILE_DISABLE=1 or TORCHDYNAMO_DISABLE=1 in the environment, if transformers (which offers
+flex_attention) is installed and torch has a usable GPU.
 
-Why it matters: without compilation flex_attention computes every score and keeps them all: slower by an order of
-magnitude, and out of memory at long sequences. Other attention implementations are not affected.
+Why it matters: without compilation flex_attention computes and stores every score. It is an order of magnitude
+slower, and runs out of memory at long sequences. Other attention implementations are not affected.
 
 What to do: unset it, or do not choose flex_attention.
 

@@ -1,7 +1,7 @@
-"""CUBLAS_WORKSPACE_CONFIG has a value under which cuBLAS is not deterministic.
+"""CUBLAS_WORKSPACE_CONFIG has a value that does not make cuBLAS deterministic.
 
-What it checks: the value, if it is no workspace description at all, or where other variables ask for determinism
-and it is neither of the two that torch accepts, `:4096:8` and `:16:8`.
+What it checks: whether the value is a valid workspace description and, if other variables request determinism,
+whether it is one of the two that torch accepts, `:4096:8` and `:16:8`.
 
 Why it matters: with `torch.use_deterministic_algorithms(True)` the first matrix product on a GPU raises "Deterministic
 behavior was enabled … CUBLAS_WORKSPACE_CONFIG=:4096:8 or :16:8"; without it results differ silently from run to run.

@@ -1,11 +1,11 @@
-"""TORCH_CUDNN_SDPA_ENABLED is set, and this torch does not read it.
+"""TORCH_CUDNN_SDPA_ENABLED is set, but this torch does not read it.
 
-What it checks: the variable with what torch itself answers, in a child that was given the same environment, for
-`torch.backends.cuda.cudnn_sdp_enabled()`. The name was torch 2.3's and 2.4's opt-in; since then the backend is on by
-default and only the call switches it off.
+What it checks: the variable, compared with torch's own answer to `torch.backends.cuda.cudnn_sdp_enabled()` in a child
+process with the same environment. The variable was the opt-in of torch 2.3 and 2.4. Since then the backend is on by
+default, and only the call switches it off.
 
-Why it matters: `TORCH_CUDNN_SDPA_ENABLED=0` is passed around as the remedy for NaN gradients of the cuDNN backend on
-Hopper. It does nothing, and the job trains on with the kernel it was meant to avoid.
+Why it matters: `TORCH_CUDNN_SDPA_ENABLED=0` is often recommended against NaN gradients of the cuDNN backend on
+Hopper. It does nothing, and the job keeps using the kernel that it was meant to avoid.
 
 What to do: call `torch.backends.cuda.enable_cudnn_sdp(False)` in the training script.
 

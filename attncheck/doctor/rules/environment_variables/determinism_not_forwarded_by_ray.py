@@ -1,11 +1,11 @@
 """Determinism variables set in this shell do not reach the framework's Ray workers.
 
-What it checks: which determinism variables are set here, against those that the installed OpenRLHF or verl hands to
-its Ray workers: OpenRLHF 0.11.2 hands on none of them, verl 0.9.1 hands on PYTHONHASHSEED, CUBLAS_WORKSPACE_CONFIG,
-FLASH_ATTENTION_DETERMINISTIC, NCCL_DETERMINISTIC and NCCL_ALGO.
+What it checks: which determinism variables are set here, compared with those that the installed OpenRLHF or verl
+passes to its Ray workers. OpenRLHF 0.11.2 passes none of them; verl 0.9.1 passes PYTHONHASHSEED,
+CUBLAS_WORKSPACE_CONFIG, FLASH_ATTENTION_DETERMINISTIC, NCCL_DETERMINISTIC and NCCL_ALGO.
 
-Why it matters: workers inherit the environment of the raylet, not of the shell that submits the job. The job runs, and
-is not reproducible. A raylet started from this very shell has them: then nothing is wrong.
+Why it matters: workers inherit the environment of the raylet, not of the shell that submits the job. The job runs but
+is not reproducible. If the raylet was started from this shell, it has the variables and nothing is wrong.
 
 What to do: pass them to `ray job submit --runtime-env-json`, or export them before `ray start` on every node.
 

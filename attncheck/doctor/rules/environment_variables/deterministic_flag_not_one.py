@@ -1,9 +1,9 @@
-"""FLASH_ATTENTION_DETERMINISTIC is set to a word that reads as off.
+"""FLASH_ATTENTION_DETERMINISTIC is set to a value that means "off".
 
-What it checks: the variable's value. transformers and ring-flash-attn compare it with "1": "true", "yes" and "on" are
-off to them.
+What it checks: the variable's value. transformers and ring-flash-attn compare it with "1", so "true", "yes" and "on"
+mean off.
 
-Why it matters: flash-attn's backward pass keeps adding up dq in whatever order the blocks finish, and nothing says so.
+Why it matters: flash-attn's backward pass still sums dq in the order in which blocks finish, without a warning.
 
 What to do: set it to 1.
 

@@ -1,9 +1,10 @@
-"""CUDA_DEVICE_MAX_CONNECTIONS does not suit the way this job is parallel.
+"""CUDA_DEVICE_MAX_CONNECTIONS does not suit this job's kind of parallelism.
 
-What it checks: the variable against accelerate's: 1 under FSDP, or anything else under Megatron on Ampere and Hopper.
+What it checks: the variable and accelerate's settings: 1 under FSDP, or any other value under Megatron on Ampere and
+Hopper.
 
 Why it matters: with 1, FSDP's transfers wait for its kernels and training is slower. Megatron's tensor and context
-parallelism needs 1 on GPUs before Blackwell to overlap in the right order, and asserts it.
+parallelism needs 1 on GPUs before Blackwell to overlap in the right order, and Megatron asserts it.
 
 What to do: unset it for FSDP, set it to 1 for Megatron.
 

@@ -1,9 +1,9 @@
 """TORCH_DISTRIBUTED_DEBUG=DETAIL checks every collective before it runs.
 
-What it checks: the variable's value, where two or more GPUs are visible.
+What it checks: the variable's value, if two or more GPUs are visible.
 
-Why it matters: each collective is preceded by another one over the CPU that compares shapes and order across ranks.
-Ring attention sends at every step of every layer, so it suffers most; timings taken under it mean nothing.
+Why it matters: before each collective, another one on the CPU compares shapes and order across ranks. Ring attention
+communicates in every layer, so it suffers most. Timings with this setting are meaningless.
 
 What to do: unset it once the hang or mismatch is found.
 

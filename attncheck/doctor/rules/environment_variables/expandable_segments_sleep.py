@@ -1,13 +1,13 @@
-"""Expandable segments meet vllm's sleep mode.
+"""Expandable segments conflict with vllm's sleep mode.
 
-What it checks: `expandable_segments:True` in the allocator's settings with a vllm below 0.20.1, or, with a newer one,
-only under the new name PYTORCH_ALLOC_CONF, which vllm's guard does not see. A launch is judged only if it uses sleep
-mode: by an option of that name, or through verl since 0.2, which sleeps unless `free_cache_engine` is off.
+What it checks: `expandable_segments:True` in the allocator's settings with vllm older than 0.20.1; with a newer one,
+only under the new name PYTORCH_ALLOC_CONF, which vllm's guard does not check. A launch is judged only if it uses
+sleep mode: by an option of that name, or through verl since 0.2, which sleeps unless `free_cache_engine` is off.
 
 Why it matters: with sleep mode (`--vllm.enable_sleep`, colocated rollout) the engine stops with "Expandable segments
 are not compatible with memory pool".
 
-What to do: clear the setting for the rollout workers and keep it for the trainers.
+What to do: unset it for the rollout workers and keep it for the trainers.
 
 Source: vllm-project/vllm#14189, #40812; OpenRLHF/OpenRLHF#1011, #1274; huggingface/trl#5794; vllm 0.20.0 and
 0.20.1, `device_allocator/cumem.py`; verl 0.2.0 and 0.5.0 `workers/rollout/vllm_rollout/vllm_rollout_spmd.py`

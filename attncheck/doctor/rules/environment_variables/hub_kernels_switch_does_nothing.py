@@ -1,13 +1,13 @@
-"""USE_HUB_KERNELS is off, and flash_attention_2 would come from the Hub anyway.
+"""USE_HUB_KERNELS is off, but flash_attention_2 would come from the Hub anyway.
 
-What it checks: the variable where transformers would replace flash_attention_2 by a kernel of the Hub.
+What it checks: the variable, if transformers would replace flash_attention_2 with a Hub kernel.
 
-Why it matters: the variable governs layer kernels only. Whoever set it to keep foreign code or the network out has not.
+Why it matters: the variable affects layer kernels only. It does not keep third-party code or the network out.
 
-What to do: ask for sdpa, install flash-attn, or remove `kernels`.
+What to do: use sdpa, install flash-attn, or remove `kernels`.
 
 Source: transformers 5.17.0 and 5.23.0: `integrations/hub_kernels.py` reads USE_HUB_KERNELS, `modeling_utils.py`
-(FLASH_ATTN_KERNEL_FALLBACK) asks is_kernels_available() alone.
+(FLASH_ATTN_KERNEL_FALLBACK) checks only is_kernels_available().
 """
 
 from attncheck.doctor.fixes import install

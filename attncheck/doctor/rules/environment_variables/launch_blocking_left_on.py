@@ -3,8 +3,8 @@
 What it checks: the variable on a machine with a GPU, if no determinism is requested (transformers'
 enable_full_determinism sets it itself).
 
-Why it matters: it is for finding the kernel that fails. Left on, it takes away all overlap of computation, transfer
-and launch: training is slower, often by a third and more.
+Why it matters: it is meant for finding a failing kernel. If it stays on, computation, transfer and launches no longer
+overlap, and training is often slower by a third or more.
 
 What to do: unset it.
 

@@ -2,8 +2,8 @@
 
 What it checks: the variable set to 1, if a GPU is visible.
 
-Why it matters: it exists for memory checkers. Each allocation and each release then waits for the GPU, so that a step
-takes many times as long and expandable segments have no effect.
+Why it matters: it exists for memory checkers. Each allocation and release then waits for the GPU, so a step takes
+many times as long, and expandable segments have no effect.
 
 What to do: unset it for training.
 

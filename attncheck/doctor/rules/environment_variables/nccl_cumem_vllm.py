@@ -1,10 +1,10 @@
-"""NCCL_CUMEM_ENABLE=0 breaks the weight sync to this vllm.
+"""NCCL_CUMEM_ENABLE=0 breaks the weight synchronisation with this vllm.
 
-What it checks: OpenRLHF with NCCL_CUMEM_ENABLE=0, vllm 0.16 or newer and NCCL 2.27 or newer. verl is left alone: it
-sets the variable to 0 itself for its rollout workers.
+What it checks: OpenRLHF with NCCL_CUMEM_ENABLE=0, vllm 0.16 or newer and NCCL 2.27 or newer. verl is not judged,
+because it sets the variable to 0 itself for its rollout workers.
 
 Why it matters: the group between trainer and rollout engine fails with "unhandled cuda error" in ncclCommInitRank.
-Older vllm needed the variable, so that recipes still export it.
+Older vllm needed the variable, so recipes still export it.
 
 What to do: unset it; OpenRLHF sets it itself for the vllm that needs it.
 

@@ -1,13 +1,13 @@
-"""torch loads another NCCL than the one its wheel brought.
+"""torch loads a different NCCL from the one its wheel installed.
 
-What it checks: the NCCL version that torch reported when it was imported against the installed nvidia-nccl wheel, and,
-where torch was not imported, an NCCL named in LD_PRELOAD.
+What it checks: the NCCL version that the imported torch reports against the installed nvidia-nccl wheel. If torch was
+not imported, an NCCL named in LD_PRELOAD.
 
 Why it matters: ranks with different NCCLs cannot form a group ("NCCL version mismatch", ncclInternalError), and an
 older one lacks symbols that torch needs (`undefined symbol: ncclCommRegister`). Module systems and base images put
-theirs on LD_LIBRARY_PATH or LD_PRELOAD.
+their own NCCL on LD_LIBRARY_PATH or LD_PRELOAD.
 
-What to do: drop that directory or preload for the job.
+What to do: remove that directory or preload for the job.
 
 Source: pytorch/pytorch#122571; NVIDIA/nccl#447.
 """

@@ -1,9 +1,9 @@
-"""NCCL_P2P_DISABLE=1 keeps NCCL off the NVLinks of this machine.
+"""NCCL_P2P_DISABLE=1 prevents NCCL from using this machine's NVLink.
 
-What it checks: the variable where at least two of the GPUs are joined by NVLink.
+What it checks: the variable, if NVLink connects at least two of the GPUs.
 
-Why it matters: the remedy for consumer cards and broken PCIe peer access sends every transfer through the host here;
-collectives and ring attention are many times slower.
+Why it matters: this workaround for consumer cards and broken PCIe peer access sends every transfer through the host,
+so collectives and ring attention are many times slower.
 
 What to do: unset it.
 

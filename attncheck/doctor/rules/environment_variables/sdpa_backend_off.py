@@ -1,10 +1,10 @@
 """A fused SDPA backend is switched off.
 
-What it checks: what torch itself answers for `torch.backends.cuda.flash_sdp_enabled()` and its siblings, asked in a
-child that imported torch.
+What it checks: the answers of `torch.backends.cuda.flash_sdp_enabled()` and its siblings, in a child process that
+imported torch.
 
-Why it matters: with FLASH_ATTENTION and EFFICIENT_ATTENTION off, sdpa computes with MATH: many times slower, and the
-scores of every head in memory. CUDNN_ATTENTION alone being off is not a defect: it is a known work-around.
+Why it matters: with FLASH_ATTENTION and EFFICIENT_ATTENTION off, sdpa uses MATH, which is many times slower and keeps
+the scores of every head in memory. If only CUDNN_ATTENTION is off, that is a known workaround and not a defect.
 
 What to do: find what switches it off (a sitecustomize, a patched torch) and remove that.
 

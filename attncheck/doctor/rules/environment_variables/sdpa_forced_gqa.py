@@ -3,7 +3,7 @@
 What it checks: TRANSFORMERS_SDPA_FORCE_GQA=1 under transformers 5.23.0 or newer, the first release that reads it.
 
 Why it matters: with `enable_gqa=True` and a mask, or unequal head sizes, SDPA's fused backends refuse and PyTorch
-silently takes MATH: B·H·L·L scores in memory, an out-of-memory error at long sequences.
+silently uses MATH. It keeps B·H·L·L scores in memory, so long sequences run out of memory.
 
 What to do: unset it.
 

@@ -1,12 +1,12 @@
 """An NVTE_ variable switches Transformer Engine's attention backends off.
 
-What it checks: NVTE_FLASH_ATTN, NVTE_FUSED_ATTN and NVTE_UNFUSED_ATTN set to 0, where Transformer Engine is installed.
+What it checks: NVTE_FLASH_ATTN, NVTE_FUSED_ATTN and NVTE_UNFUSED_ATTN set to 0, if Transformer Engine is installed.
 
-Why it matters: base images and recipes leave these behind. With too many of them at 0, attention raises "No dot
-product attention backend is available for the provided inputs"; with one, it silently runs another backend than the
-recipe was measured with.
+Why it matters: base images and recipes leave these variables set. With too many of them at 0, attention raises "No
+dot product attention backend is available for the provided inputs"; with only one, it silently runs a different
+backend from the one that the recipe was measured with.
 
-What to do: unset what you did not set on purpose; NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 then tells which backend runs.
+What to do: unset those that you did not set on purpose. NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 then shows which backend runs.
 
 Source: NVIDIA/TransformerEngine `attention/dot_product_attention/utils.py`, `get_attention_backend`;
 NVIDIA/TransformerEngine#1821.

@@ -1,6 +1,6 @@
 """TRITON_INTERPRET=1 runs every Triton kernel in Python on the CPU.
 
-What it checks: the variable, where something that uses Triton kernels is installed (liger-kernel, flash-attn's
+What it checks: the variable, if a package that uses Triton kernels is installed (liger-kernel, flash-attn's
 cross-entropy and rotary kernels, flex_attention through torch).
 
 Why it matters: it is Triton's debugging mode: a kernel becomes a loop of NumPy calls, thousands of times slower. A job

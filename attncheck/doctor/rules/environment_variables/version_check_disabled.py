@@ -2,10 +2,10 @@
 
 What it checks: DISABLE_VERSION_CHECK with LLaMA-Factory, and TRANSFORMERS_DISABLE_TORCH_CHECK.
 
-Why it matters: the first lets LLaMA-Factory run with packages outside its ranges; the second switches off the checks of
-values inside transformers' models, so that a wrong shape or position runs on.
+Why it matters: the first lets LLaMA-Factory run with packages outside its ranges; the second switches off value
+checks inside transformers' models, so a wrong shape or position goes unnoticed.
 
-What to do: unset it, unless it is set with a purpose.
+What to do: unset it, unless it is set on purpose.
 
 Source: LLaMA-Factory (2026-08), `src/llamafactory/extras/misc.py` (check_version); transformers 5.23.0,
 `utils/import_utils.py` (torch_check).

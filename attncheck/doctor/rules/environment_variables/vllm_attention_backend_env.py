@@ -1,10 +1,10 @@
-"""VLLM_ATTENTION_BACKEND does nothing in this vllm.
+"""VLLM_ATTENTION_BACKEND has no effect in this vllm.
 
-What it checks: the variable with vllm 0.15 or newer. 0.13 deprecated it, 0.14.1 still reads it, and since 0.15.0 no
-file of vllm holds its name.
+What it checks: the variable with vllm 0.15 or newer. 0.13 deprecated it, 0.14.1 still reads it, and no file of vllm
+since 0.15.0 contains its name.
 
-Why it matters: the rollout engine chooses its backend itself and says nothing, so that rollout and training may differ
-from what the recipe meant.
+Why it matters: the rollout engine silently chooses its own backend, so the rollout may not run the backend that the
+recipe meant.
 
 What to do: pass the choice to the engine (`attention_backend=` or `--attention-backend`).
 

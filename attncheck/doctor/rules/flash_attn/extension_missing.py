@@ -1,15 +1,16 @@
 """A compiled package is installed without its compiled extension.
 
-What it checks: the Python files that are run whenever flash-attn, causal-conv1d, mamba-ssm or a similar package is
-imported. They are read, with their guards. A top-level module that they import, that no file on sys.path has and that
-the package does not require from another distribution is its own extension, and it is missing.
+What it checks: the Python files that run whenever flash-attn, causal-conv1d, mamba-ssm or a similar package is
+imported. attncheck reads them, including their guards. If they import a top-level module that no file on sys.path
+provides and that the package does not require from another distribution, that module is the package's own extension,
+and it is missing.
 
-Why it matters: metadata and RECORD are complete, so `pip check` and transformers' `is_flash_attn_2_available()` call
-the package installed. The import raises "No module named 'flash_attn_2_cuda'" on every machine.
+Why it matters: metadata and RECORD are complete, so `pip check` and transformers' `is_flash_attn_2_available()`
+report the package as installed. The import raises "No module named 'flash_attn_2_cuda'" on every machine.
 
-What to do: build or install it again without the cache of pip, which keeps the wheel without its extension. Unset
+What to do: build or install it again without pip's cache, which holds the wheel without its extension. Unset
 FLASH_ATTENTION_SKIP_CUDA_BUILD first (also in `[tool.uv.extra-build-variables]` of pyproject.toml), which is what
-leaves the extension out.
+omits the extension.
 
 Source: flash-attn 2.8.3, setup.py (`SKIP_CUDA_BUILD`) and flash_attn/flash_attn_interface.py;
 PrimeIntellect-ai/prime-rl#1972, #2587.

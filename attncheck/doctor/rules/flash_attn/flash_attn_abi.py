@@ -1,15 +1,16 @@
 """flash-attn was built for another torch.
 
-What it checks: the C++ symbols that flash-attn's extension asks of torch against those that the installed torch
-exports, read from the files; if the import was tried, its outcome decides. A CPU build of torch lacks all that is
-about CUDA, and is named as that.
+What it checks: the C++ symbols that flash-attn's extension needs from torch, compared with those that the installed
+torch exports, both read from the files. If the import was tried, its outcome decides. If torch is a CPU build, which
+has no CUDA symbols, the finding says so.
 
 Why it matters: `import flash_attn` raises "undefined symbol", hours into a queue or at the first forward, because
-transformers calls flash-attn available without importing it. The extension fits one minor version of torch and one
-C++ ABI, and the version "2.8.3" does not tell which. Upgrading torch, or installing vllm or sglang, breaks it.
+transformers reports flash-attn as available without importing it. The extension works with one minor version of torch
+and one C++ ABI, and the version "2.8.3" does not show which. Upgrading torch, or installing vllm or sglang, breaks
+it.
 
 What to do: install the wheel for this torch, or build it again without pip's cache; the finding has the command. Then
-hold torch with a constraints file.
+pin torch with a constraints file.
 
 Source: Dao-AILab/flash-attention#723, #931, #940, #919, #836, #709, #1832, #853, #1717; instructlab/training#494.
 """

@@ -1,12 +1,13 @@
 """Compiling flash-attn would run out of memory.
 
-What it checks: only where flash-attn has to be compiled: MAX_JOBS in the environment times 7 GiB a job against the free
-memory, a container's limit counted; and less than 7 GiB at all.
+What it checks: MAX_JOBS times 7 GiB per job against the free memory or a container's limit, and whether at least 7
+GiB are free. This is checked only if flash-attn must be compiled.
 
 Why it matters: the compiler is killed ("Killed signal terminated program cc1plus", "ninja: build stopped", exit 137)
-after an hour's work. setup.py caps the jobs itself only without MAX_JOBS, and cannot see a container's limit.
+after an hour's work. setup.py limits the number of jobs only if MAX_JOBS is not set, and does not know a container's
+limit.
 
-What to do: set MAX_JOBS to what the finding says, with NVCC_THREADS=1.
+What to do: set MAX_JOBS to the value in the finding, with NVCC_THREADS=1.
 
 Source: `NinjaBuildExtension` in setup.py of flash-attn 2.8.3; attncheck/doctor/knowledge/flash_attn_build.py (measured:
 up to 6.6 GiB a job and architecture); Dao-AILab/flash-attention#945, #391, #1549, #347.

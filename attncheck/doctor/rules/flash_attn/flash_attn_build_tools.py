@@ -1,14 +1,14 @@
-"""flash-attn has to be compiled, and what that takes is not available here.
+"""flash-attn must be compiled, but the build tools are missing.
 
-What it checks: only where flash-attn is missing or broken and no wheel is published for this torch: an nvcc of torch's
-CUDA major version (12.8 or newer for Blackwell) and a C++ compiler. ninja and Python packages are part of the install
+What it checks: if flash-attn is missing or broken and no wheel is published for this torch: an nvcc of torch's CUDA
+major version (12.8 or newer for Blackwell) and a C++ compiler. ninja and Python packages are part of the install
 command already.
 
 Why it matters: pip fails after minutes with "CUDA_HOME environment variable is not set", "nvcc was not found" or "The
-detected CUDA version mismatches". The CUDA packages that torch brings hold no compiler.
+detected CUDA version mismatches". The CUDA packages that torch installs contain no compiler.
 
-What to do: install the CUDA toolkit of that major version (in conda: cuda-nvcc), or do without: the Hub's kernel, sdpa,
-or a torch that wheels are published for.
+What to do: install the CUDA toolkit of that major version (in conda: cuda-nvcc), or avoid the build: use the Hub's
+kernel, sdpa, or a torch version with published wheels.
 
 Source: setup.py of flash-attn 2.8.3 and torch/utils/cpp_extension.py of torch 2.13.0 (`_check_cuda_version`);
 Dao-AILab/flash-attention#420, #948, #447, #246, #509.

@@ -1,13 +1,13 @@
-"""Installing flash-attn by its name fails on moving the wheel between two file systems.
+"""Installing flash-attn by name fails because the wheel is moved between two file systems.
 
-What it checks: where flash-attn is missing or must be replaced and a published wheel fits: whether pip, since 25.3,
-would build it on another file system (TMPDIR) than the one that holds its cache.
+What it checks: if flash-attn is missing or must be replaced and a published wheel is compatible: whether pip 25.3 or
+newer would build it on a different file system (TMPDIR) from its cache.
 
-Why it matters: flash-attn's setup.py downloads the wheel next to its sources and renames it into the folder that pip
-names, which pip 25.3 puts into its cache: "OSError: [Errno 18] Invalid cross-device link". /tmp in memory, and a home
-folder on a network disk, are two file systems on most clusters.
+Why it matters: flash-attn's setup.py downloads the wheel next to its sources and renames it into pip's output folder,
+which pip 25.3 puts into its cache: "OSError: [Errno 18] Invalid cross-device link". /tmp in memory, and a home folder
+on a network disk, are two file systems on most clusters.
 
-What to do: install the wheel by its address, or build without pip's cache, or put TMPDIR alongside the cache.
+What to do: install the wheel by its URL, build without pip's cache, or put TMPDIR on the cache's file system.
 
 Source: flash-attn 2.8.3, setup.py, `CachedWheelsCommand.run` (`os.rename`); pip 25.3 `_internal/wheel_builder.py`
 (TemporaryDirectory(dir=output_dir), where 25.2 has TMPDIR); Dao-AILab/flash-attention#598, #875, #2213. Run with

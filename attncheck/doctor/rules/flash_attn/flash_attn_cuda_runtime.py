@@ -1,13 +1,13 @@
-"""flash-attn was built for another CUDA than torch brings.
+"""flash-attn was built for a different CUDA version from torch's.
 
 What it checks: whether the libcudart that flash-attn's extension names is found in torch's and NVIDIA's packages, on
 LD_LIBRARY_PATH or by the loader; if the import was tried, its outcome decides.
 
 Why it matters: `import flash_attn` raises "libcudart.so.12: cannot open shared object file". flash-attn 2.8.3's
-setup.py asks for a cu12 wheel under CUDA 13 too, and where one is published for that torch, pip installs it without a
-word.
+setup.py requests a cu12 wheel under CUDA 13 too. If one is published for that torch, pip silently installs it.
 
-What to do: install the wheel for torch's CUDA, or build it; not a second CUDA runtime alongside torch's own.
+What to do: install the wheel for torch's CUDA, or build it. Do not install a second CUDA runtime alongside torch's
+own.
 
 Source: `get_wheel_url` in setup.py of flash-attn 2.8.3 against 2.8.3.post1; Dao-AILab/flash-attention#728, #1004,
 #2118; aws/deep-learning-containers#6770.

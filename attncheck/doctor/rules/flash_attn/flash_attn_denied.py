@@ -1,14 +1,14 @@
-"""transformers calls a flash-attn missing that works.
+"""transformers reports a working flash-attn as missing.
 
-What it checks: `is_flash_attn_2_available()` against the import of flash_attn, on a machine where torch sees CUDA. The
-opposite, called available and not importable, is reported with the cause in ATN104 to ATN108.
+What it checks: `is_flash_attn_2_available()` against the import of flash_attn, on a machine where torch finds CUDA.
+ATN104 to ATN108 report the opposite case, with its cause.
 
-Why it matters: transformers refuses flash_attention_2 or takes a kernel from the Hub, although flash-attn is in order.
-transformers reads metadata: another distribution that owns a top-level `flash_attn`, or metadata without the name
-flash-attn, is enough.
+Why it matters: transformers refuses flash_attention_2 or uses a Hub kernel, although flash-attn works. transformers
+reads metadata, so another distribution with a top-level `flash_attn`, or metadata without the name flash-attn, is
+enough to cause this.
 
-What to do: install flash-attn from a wheel or its sources, so that it has metadata; remove a package that brings a
-`flash_attn` of its own.
+What to do: install flash-attn from a wheel or its sources, so that it has metadata, and remove any package that
+installs another `flash_attn`.
 
 Source: `is_flash_attn_2_available` in `utils/import_utils.py` of transformers 5.17.0; huggingface/transformers#41651,
 #42999, #43060.

@@ -1,10 +1,9 @@
-"""flash-attn's extension is for another Python.
+"""flash-attn's extension is built for a different Python.
 
 What it checks: the tag in the extension's file name against the interpreter.
 
-Why it matters: Python does not see the file at all, so `import flash_attn` raises "No module named
-'flash_attn_2_cuda'" although it lies there. Copying a site-packages folder, or a wheel installed with the wrong pip,
-does this.
+Why it matters: Python ignores the file, so `import flash_attn` raises "No module named 'flash_attn_2_cuda'" although
+the file exists. The cause is a copied site-packages folder, or a wheel installed with the wrong pip.
 
 What to do: install flash-attn with the pip of this interpreter.
 

@@ -1,10 +1,11 @@
-"""flash-attn-4 is installed without flash-attn, which verl imports.
+"""flash-attn-4 is installed without flash-attn, but verl imports flash-attn.
 
-What it checks: flash-attn-4 with verl, and no flash-attn.
+What it checks: whether flash-attn-4 and verl are installed, but not flash-attn.
 
-Why it matters: flash-attn-4 brings `flash_attn.cute` and nothing else; `from flash_attn.bert_padding import …` raises
-"No module named 'flash_attn.bert_padding'" and `from flash_attn import flash_attn_func` "cannot import name … (unknown
-location)". transformers' flash_attention_4 does work. For OpenRLHF ATN146 says it, for ring-flash-attn ATN142.
+Why it matters: flash-attn-4 contains only `flash_attn.cute`; `from flash_attn.bert_padding import …` raises "No
+module named 'flash_attn.bert_padding'" and `from flash_attn import flash_attn_func` "cannot import name … (unknown
+location)". transformers' flash_attention_4 does work. ATN146 reports this for OpenRLHF, and ATN142 for
+ring-flash-attn.
 
 What to do: install flash-attn 2, then flash-attn-4 over it if that is used.
 

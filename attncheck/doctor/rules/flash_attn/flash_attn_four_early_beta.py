@@ -1,10 +1,10 @@
-"""This beta of flash-attn-4 has computed wrong results, silently.
+"""This beta of flash-attn-4 is known to silently compute wrong results.
 
 What it checks: flash-attn-4's version, on consumer Blackwell (sm_120) up to 4.0.0b12, and for head size 256 up to
-4.0.0b11. Predicted: reports and repairs say so; nothing was run here.
+4.0.0b11. This is a prediction from bug reports and fixes; nothing was run here.
 
-Why it matters: forward was wrong on sm_120, and gradients of head size 256 were wrong from a batch of two on, without
-an error.
+Why it matters: the forward pass was wrong on sm_120, and gradients for head size 256 were wrong for batches of two or
+more, without an error.
 
 What to do: install a newer release, and let `attncheck parity` measure it; or use flash_attention_2.
 

@@ -1,15 +1,15 @@
 """flash-attn-4 and flash-attn own the same files.
 
-What it checks: both distributions in one site directory, and the files that both their RECORDs name, with whose copies
-lie on disk.
+What it checks: both distributions in one site directory, the files that both RECORDs name, and which of the two
+copies is on disk.
 
-Why it matters: both install into `flash_attn/cute`, with different contents. The one installed last has won;
-uninstalling either takes the other's files along. Where flash-attn 2.8.3's older copy won, flash_attention_4 and
-`import megatron.core` fail ("No module named 'cutlass.utils.ampere_helpers'"). flash-attn 2 itself does not use the
-folder.
+Why it matters: both install into `flash_attn/cute`, with different contents. The last one installed overwrites the
+other, and uninstalling either one removes the other's files. If flash-attn 2.8.3's older copy is on disk,
+flash_attention_4 and `import megatron.core` fail ("No module named 'cutlass.utils.ampere_helpers'"). flash-attn 2
+itself does not use the folder.
 
-What to do: remove flash-attn-4 if it is not used, and reinstall flash-attn; where both are,
-flash-attn first and flash-attn-4 over it.
+What to do: if flash-attn-4 is not used, remove it and reinstall flash-attn. If both are used, install flash-attn
+first and then flash-attn-4.
 
 Source: flash_attn_4 4.0.0b36 wheel (RECORD: `flash_attn/cute/*`, no `flash_attn/__init__.py`) and flash-attn 2.8.3
 source distribution (`flash_attn/cute/*`); verl `docker/Dockerfile.stable.sglang`; prime-rl#1945, #1952.

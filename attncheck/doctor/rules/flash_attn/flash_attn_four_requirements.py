@@ -1,13 +1,12 @@
-"""flash-attn-4 lacks something that it needs.
+"""A requirement of flash-attn-4 is missing.
 
 What it checks: flash-attn-4's own Requires-Dist (nvidia-cutlass-dsl, quack-kernels, apache-tvm-ffi,
 torch-c-dlpack-ext, einops …) against what is installed; if `flash_attn.cute` was imported, the outcome decides. A
 nvidia-cutlass-dsl of the wrong version is ATN147.
 
-Why it matters: it is compiled when it first runs, by those packages; flash_attention_4 fails at import or in the first
-step.
+Why it matters: these packages compile it when it first runs. flash_attention_4 fails at import or in the first step.
 
-What to do: install what it requires; the finding has the command.
+What to do: install the requirements; the finding has the command.
 
 Source: flash_attn_4 4.0.0b36 METADATA (nvidia-cutlass-dsl>=4.6.2, apache-tvm-ffi<0.2,>=0.1.11, quack-kernels>=0.5.3).
 """

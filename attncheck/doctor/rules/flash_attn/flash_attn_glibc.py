@@ -6,7 +6,8 @@ tried, its outcome decides.
 Why it matters: `import flash_attn` raises "version `GLIBC_2.32' not found". The published wheels of 2.8 need glibc
 2.32 and carry no manylinux tag, so pip installs them on Ubuntu 20.04 and RHEL 8 anyway.
 
-What to do: 2.7.4.post1 is built on an older system if a wheel of it fits; otherwise build on the machine itself.
+What to do: use 2.7.4.post1, which was built on an older system, if a compatible wheel exists. Otherwise build on this
+machine.
 
 Source: Dao-AILab/flash-attention#1762, #1708, #2225; .github/workflows/publish.yml at v2.7.4.post1 (ubuntu-20.04)
 and v2.8.3 (ubuntu-22.04).

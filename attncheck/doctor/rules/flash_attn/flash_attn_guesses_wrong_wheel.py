@@ -1,12 +1,12 @@
-"""A plain install of the flash-attn that is pinned here would fetch a wheel for the wrong CUDA.
+"""A plain install of the pinned flash-attn would download a wheel for the wrong CUDA.
 
 What it checks: a torch with CUDA 13, flash-attn missing or broken, and a package that pins a flash-attn (2.8.1 to
-2.8.3) whose setup.py calls every CUDA but 11 "cu12", while a cu12 wheel is published for this torch.
+2.8.3) whose setup.py treats every CUDA version except 11 as "cu12", while a cu12 wheel is published for this torch.
 
-Why it matters: `pip install flash-attn==2.8.3` downloads the cu12 wheel in seconds and reports success; the import then
-fails for want of libcudart.so.12.
+Why it matters: `pip install flash-attn==2.8.3` downloads the cu12 wheel in seconds and reports success; the import
+then fails because libcudart.so.12 is missing.
 
-What to do: install the cu13 wheel by its address, or build with FLASH_ATTENTION_FORCE_BUILD=TRUE; the finding has the
+What to do: install the cu13 wheel by its URL, or build with FLASH_ATTENTION_FORCE_BUILD=TRUE; the finding has the
 command.
 
 Source: `get_wheel_url` in setup.py of flash-attn 2.8.3 against 2.8.3.post1;

@@ -1,12 +1,12 @@
 """flash-attn cannot be imported.
 
-What it checks: how importing flash_attn, and its extension, ended in their own processes, if no other rule names the
-cause (another torch, CUDA, glibc or Python; a folder in the way). Files that were overwritten are reported as evidence.
+What it checks: importing flash_attn and its extension, each in its own process. It is reported here if no other rule
+names the cause (the wrong torch, CUDA, glibc or Python, or a folder that shadows it). Overwritten files are evidence.
 
-Why it matters: flash_attention_2 fails at the first forward, because transformers calls flash-attn available without
-importing it.
+Why it matters: flash_attention_2 fails at the first forward, because transformers reports flash-attn as available
+without importing it.
 
-What to do: a missing module is installed; anything else is best answered by the wheel or build for this torch.
+What to do: install the missing module. For any other cause, install the wheel or build for this torch.
 
 Source: the message itself; transformers 5.17.0 `utils/import_utils.py` (is_flash_attn_2_available reads metadata).
 """

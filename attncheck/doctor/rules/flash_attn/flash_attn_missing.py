@@ -1,13 +1,13 @@
 """flash-attn is not installed.
 
-What it checks: whether flash-attn 2 is there where flash attention is wanted: requested with `--profile`, or verl is
-installed, whose default is flash_attention_2. Silent with flash-attn-3 or flash-attn-4, if the Hub's kernel would
-step in (ATN157, ATN158), and where OpenRLHF or ring-flash-attn lack it (ATN146, ATN142).
+What it checks: whether flash-attn 2 is installed if it is needed: `--profile` requests it, or verl is installed,
+whose default is flash_attention_2. It is not reported if flash-attn-3 or flash-attn-4 is installed, if the Hub's
+kernel would replace it (ATN157, ATN158), or if OpenRLHF or ring-flash-attn need it (ATN146, ATN142).
 
 Why it matters: `attn_implementation="flash_attention_2"` raises ImportError at load.
 
 What to do: the finding says whether a wheel is published for this torch, CUDA, Python and machine (seconds), or only
-a source build exists, with the jobs that fit this memory and about how long it takes.
+a source build is possible, with the number of jobs for this memory and the approximate time.
 
 Source: attncheck/doctor/knowledge/flash_attn_wheels.py; verl 0.9.1 (`utils/model.py`).
 """

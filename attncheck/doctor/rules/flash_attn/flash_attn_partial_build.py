@@ -1,16 +1,17 @@
-"""This build of flash-attn 2 leaves out what the model or training needs.
+"""This build of flash-attn 2 lacks features that the model or training needs.
 
-What it checks: the refusals that flash-attn's extension holds. Each part that a build leaves out brings its message
-("This flash attention build does not support backward."); a whole build holds none of them. They are compared with what
-training needs, and with the model: windows, soft-capping, dropout, ALiBi, a head size that is not a multiple of 32.
+What it checks: the error messages in flash-attn's extension. For each feature that a build omits, it contains a
+message ("This flash attention build does not support backward."); a full build contains none. They are compared with
+the needs of training and of the model: windows, soft-capping, dropout, ALiBi, a head size that is not a multiple of
+32.
 
-Why it matters: images made for inference, and builds made in a hurry, leave out the backward pass or rarer parts. The
-import works, and the first step raises.
+Why it matters: images for inference, and builds that were shortened to save time, omit the backward pass or less
+common features. The import works, but the first step raises.
 
 What to do: install the published wheel or build flash-attn without those switches; or use another attention.
 
-Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp (the messages, each under the #ifdef of its switch) and setup.py
-lines 212-217. A whole build of 2.8.3, read on one H200, holds no such message.
+Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp (the messages, each under the #ifdef of its switch) and
+setup.py lines 212-217. A full build of 2.8.3, read on one H200, contains no such message.
 """
 
 from collections.abc import Iterator

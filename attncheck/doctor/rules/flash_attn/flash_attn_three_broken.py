@@ -1,9 +1,10 @@
-"""flash-attn-3 is installed and cannot be used.
+"""flash-attn-3 is installed but cannot be used.
 
-What it checks: how importing flash_attn_interface ended; if it was not tried, whether its extension asks torch for
-symbols it does not export, for a CUDA runtime that is not there, or for a newer glibc.
+What it checks: the outcome of importing flash_attn_interface. If that was not tried, whether its extension needs
+symbols that torch does not export, a missing CUDA runtime, or a newer glibc.
 
-Why it matters: `attn_implementation="flash_attention_3"` fails, and transformers calls it available from its metadata.
+Why it matters: `attn_implementation="flash_attention_3"` fails, although transformers reports it as available from
+its metadata.
 
 What to do: install a build for this torch and CUDA from PyTorch's index, or use the Hub's kernel.
 

@@ -1,10 +1,10 @@
-"""flash_attention_3 is requested, and this build of flash-attn-3 leaves out what the model or the job needs.
+"""flash_attention_3 is requested, but this build of flash-attn-3 lacks features that the model or the job needs.
 
-What it checks: the switches that flash-attn-3's build wrote down (flash_attn_config.py, which is read and not run):
-head sizes, backward, float16, sliding windows, soft-capping, packed batches. A head size is served by the next larger
-one that was built.
+What it checks: the build switches that flash-attn-3 recorded (flash_attn_config.py, which is read and not run): head
+sizes, backward, float16, sliding windows, soft-capping, packed batches. A head size uses the kernel of the next
+larger size that was built.
 
-Why it matters: whoever builds flash-attn-3 leaves parts out to shorten an hour of compiling. The missing kernel is a
+Why it matters: builds of flash-attn-3 omit features to shorten an hour of compiling. The missing kernel is a
 RuntimeError at the first step, or a segmentation fault: head sizes 192 and 256 on a build for 64 and 128 ended in
 SIGSEGV on one H200.
 

@@ -2,10 +2,10 @@
 
 What it checks: flash-attn's version against the minimum of the installed transformers: 2.1.0 in 4.x, 2.3.3 since 5.0.
 
-Why it matters: transformers holds it to be missing; `attn_implementation="flash_attention_2"` raises ImportError, or is
+Why it matters: transformers treats it as missing; `attn_implementation="flash_attention_2"` raises ImportError, or is
 replaced by a kernel from the Hub.
 
-What to do: install a flash-attn that fits this torch.
+What to do: install a flash-attn that is compatible with this torch.
 
 Source: `is_flash_attn_2_available` in `utils/import_utils.py` of the transformers 4.57.6 and 5.17.0 wheels. Keywords:
 `window_size` came with flash-attn 2.3.0, `deterministic` with 2.4.1 (ATN701), `softcap` with 2.6.0 (ATN311)

@@ -1,12 +1,13 @@
-"""flash-attn's cross entropy has no triton to run on.
+"""flash-attn's cross entropy needs triton, which is not installed.
 
-What it checks: openrlhf or verl with flash-attn on a machine with a GPU, and no triton. One whose import failed is
-ATN171. With VERL_DISABLE_FLASH_ATTN_CE=1 verl does not use it; if liger-kernel is installed ATN152 says the same.
+What it checks: openrlhf or verl with flash-attn on a machine with a GPU, and no triton. A failed import of triton is
+ATN171. With VERL_DISABLE_FLASH_ATTN_CE=1 verl does not use it. If liger-kernel is installed, ATN152 reports this
+instead.
 
 Why it matters: `flash_attn.ops.triton.cross_entropy` computes the log-probabilities; without triton its import fails,
-and the frameworks take a slower path that needs a multiple of the memory, or stop.
+and the frameworks use a slower path that needs several times the memory, or stop.
 
-What to do: install the triton that torch names.
+What to do: install the triton version that torch requires.
 
 Source: flash-attn 2.8.3, `flash_attn/ops/triton/cross_entropy.py` (`import triton`); verl 0.9.1,
 `utils/torch_functional.py` lines 88-95; openrlhf 0.11.2, `models/utils.py` line 180.

@@ -1,10 +1,10 @@
-"""The Hub's flash-attn kernel that would be taken fails in backward for grouped-query attention.
+"""The Hub's flash-attn kernel that would be used fails in backward for grouped-query attention.
 
 What it checks: whether flash_attention_2 would be replaced by version 3 of `kernels-community/flash-attn2`
 (transformers 5.16 to 5.21, or later with torch below 2.10) for a model with fewer kv heads than heads.
 
-Why it matters: forward works and the first backward stops with a dispatcher error naming `aten::sum`. Predicted:
-builds were repaired in part later, and nothing was run here.
+Why it matters: forward works, but the first backward stops with a dispatcher error that names `aten::sum`. This is a
+prediction: some builds were fixed later, and nothing was run here.
 
 What to do: pin version 2 of the kernel, install flash-attn, or use sdpa.
 

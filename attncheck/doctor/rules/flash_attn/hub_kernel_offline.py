@@ -1,13 +1,13 @@
-"""A kernel from the Hub is needed, and this machine, or the launch, is set to stay offline.
+"""A Hub kernel is needed, but this machine or the launch is set to offline mode.
 
-What it checks: whether the launch or config.json requests a kernel of the Hub, or for a flash attention that
-transformers would replace by one (it is missing, `kernels` installed), HF_HUB_OFFLINE or a sibling is set, here or in
-the launch, and the repository is not in the cache in the version that transformers requires. If neither asks for
-anything, flash_attention_2 is looked at.
+What it checks: whether the launch or config.json requests a Hub kernel, or a flash attention that transformers would
+replace with one (it is not installed, but `kernels` is). It is reported if HF_HUB_OFFLINE or a similar variable is
+set, here or in the launch, and the cache does not have the version that transformers requires. If nothing is
+requested, flash_attention_2 is checked.
 
 Why it matters: the job fails when the model is loaded, on every rank.
 
-What to do: fetch the kernel on a node with network into the same cache, install flash-attn, or use sdpa.
+What to do: download the kernel into the same cache on a node with network access, install flash-attn, or use sdpa.
 
 Source: wheels of transformers 4.56.0-5.23.0, `modeling_utils.py`; huggingface/transformers#45399;
 huggingface/kernels#327. The command was run with kernels 0.12.3, 0.15.2, 0.16.1 and 0.17.2, without a network: it gets

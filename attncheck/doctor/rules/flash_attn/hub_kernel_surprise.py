@@ -1,13 +1,13 @@
 """flash_attention_2 would be a kernel downloaded from the Hub, not flash-attn.
 
-What it checks: whether transformers (4.56 or newer), requested flash_attention_2 with flash-attn missing and a
-`kernels` it accepts installed, would fetch `kernels-community/flash-attn2` at load.
+What it checks: whether transformers (4.56 or newer) would download `kernels-community/flash-attn2` at load, because
+flash_attention_2 is requested, flash-attn is missing and an accepted `kernels` is installed.
 
-Why it matters: it is another build with its own version, numerics and defects, it needs the network, and patches that
-look for flash_attention_2 by name (sequence parallelism) may not touch it. One line of warning tells. USE_HUB_KERNELS=0
-does not prevent it.
+Why it matters: it is a different build with its own version, numerics and defects. It needs the network, and patches
+that look for flash_attention_2 by name (sequence parallelism) may not affect it. Only one line of warning says so.
+USE_HUB_KERNELS=0 does not prevent it.
 
-What to do: install flash-attn, or say what you want: the kernel by its name and version, or sdpa.
+What to do: install flash-attn, or request explicitly what should run: the kernel by its name and version, or sdpa.
 
 Source: wheels of transformers 4.56.0-5.23.0, `modeling_utils.py` (FLASH_ATTN_KERNEL_FALLBACK) and
 `modeling_flash_attention_utils.py`; huggingface/transformers#45399; huggingface/kernels#327.

@@ -1,11 +1,12 @@
-"""LLaMA-Factory would run sdpa silently if `flash_attn: fa2` is requested.
+"""LLaMA-Factory silently runs sdpa if `flash_attn: fa2` is requested.
 
-What it checks: LLaMA-Factory without flash-attn.
+What it checks: whether LLaMA-Factory is installed without flash-attn.
 
-Why it matters: it logs "FlashAttention-2 is not installed." and goes on with sdpa: slower, with more memory, and
-packed samples may see one another. It never takes the Hub's kernel in place of flash-attn.
+Why it matters: it logs "FlashAttention-2 is not installed." and continues with sdpa, which is slower and needs more
+memory, and packed samples may attend to one another. It never uses the Hub's kernel instead of flash-attn.
 
-What to do: install flash-attn; or write `flash_attn: sdpa`, so that the configuration says what runs, and mind packing.
+What to do: install flash-attn; or write `flash_attn: sdpa`, so that the configuration says what runs, and check
+packing.
 
 Source: LLaMA-Factory (2026-08), `src/llamafactory/model/model_utils/attention.py` (configure_attn_implementation);
 hiyouga/LLaMA-Factory#7979, #5079.

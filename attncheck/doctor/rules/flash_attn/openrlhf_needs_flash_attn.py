@@ -1,10 +1,10 @@
 """OpenRLHF is installed without flash-attn.
 
-What it checks: whether flash-attn is there where openrlhf is; if `openrlhf.models` was imported, its outcome
-decides.
+What it checks: whether flash-attn is installed alongside openrlhf. If importing `openrlhf.models` was tried, its
+outcome decides.
 
-Why it matters: `openrlhf.models` imports flash_attn whatever attention is requested, so OpenRLHF stops with "No module
-named 'flash_attn'" with sdpa, without packing and without a GPU too.
+Why it matters: `openrlhf.models` always imports flash_attn. OpenRLHF therefore stops with "No module named
+'flash_attn'", even with sdpa, without packing or without a GPU.
 
 What to do: install the flash-attn it pins (2.8.3), even if it will not be used.
 

@@ -1,14 +1,14 @@
-"""flash-attn is not one that this TransformerEngine uses.
+"""This TransformerEngine does not use the installed flash-attn version.
 
 What it checks: the installed flash-attn against the range written into the installed TransformerEngine: up to 2.6.3
 for 1.13, 2.7.4.post1 for 2.1 to 2.5, 2.8.1 for 2.6 to 2.9, 2.8.3 (without its post-releases) for 2.10 to 2.18, and
 all of 2.8.3 since 2.19.
 
-Why it matters: TransformerEngine then leaves flash-attn aside with one warning. If the other backends are ruled out
-too, it stops with "No dot product attention backend is available for the provided inputs".
+Why it matters: TransformerEngine then ignores flash-attn with one warning. If the other backends are unavailable too,
+it stops with "No dot product attention backend is available for the provided inputs".
 
 What to do: install the flash-attn that the finding names, or run once with NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2 and read
-which backend is taken.
+which backend is used.
 
 Source: wheels of transformer-engine 1.13.0-2.20.2, `pytorch/attention/dot_product_attention/utils.py` and
 `backends.py`; NVIDIA/TransformerEngine#1821, #2285; NVIDIA/Megatron-LM#3984.

@@ -1,12 +1,11 @@
-"""verl's value model requests flash_attention_2, and flash-attn is not installed.
+"""verl's value model requests flash_attention_2, but flash-attn is not installed.
 
-What it checks: verl without flash-attn, if no kernel of the Hub would be in either.
+What it checks: whether verl is installed without flash-attn, and no Hub kernel would replace it.
 
-Why it matters: verl loads a critic or reward model with `attn_implementation="flash_attention_2"` written into its
-code, so that it stops with "FlashAttention2 has been toggled on, but it cannot be used" although sdpa was set for the
-actor.
+Why it matters: verl's code loads a critic or reward model with `attn_implementation="flash_attention_2"`, so it stops
+with "FlashAttention2 has been toggled on, but it cannot be used" although sdpa was set for the actor.
 
-What to do: install flash-attn, or use an algorithm without a value model (GRPO and its relatives).
+What to do: install flash-attn, or use an algorithm without a value model (GRPO and similar).
 
 Source: verl 0.9.1, `verl/utils/model.py` lines 649 and 674 (load_valuehead_model); verl-project/verl#985, #6495.
 """

@@ -1,12 +1,12 @@
-"""A CUDA build of torch finds no CUDA on a machine with a visible GPU.
+"""torch's CUDA build cannot use CUDA, although a GPU is visible.
 
-What it checks: the import lane asked `torch.cuda.is_available()` in a child and got False, while nvidia-smi lists a
-visible GPU. An old driver, a stopped fabric manager and hidden GPUs have rules of their own.
+What it checks: `torch.cuda.is_available()` is False in a child process of the import lane, while nvidia-smi lists a
+visible GPU. An old driver, a stopped fabric manager and hidden GPUs have their own rules.
 
-Why it matters: the job falls back to the CPU or dies at its first CUDA call; torch often says no more than a warning.
+Why it matters: the job falls back to the CPU or dies at its first CUDA call; torch often only prints a warning.
 
-What to do: read torch's own words in the evidence. Error 804 means that cuda-compat libraries shadow the driver's on a
-GPU that does not support them; error 999 or 3 that nvidia_uvm is not loaded or not passed into the container.
+What to do: read torch's own message in the evidence. Error 804 means that cuda-compat libraries shadow the driver's
+on a GPU that does not support them; error 999 or 3 that nvidia_uvm is not loaded or not passed into the container.
 
 Source: torch 2.13.0 torch/cuda/__init__.py `is_available`; NVIDIA CUDA Runtime API, "cudaError".
 """

@@ -1,12 +1,12 @@
 """sdpa's cuDNN kernel can return NaN gradients on this GPU.
 
-What it checks: a visible GPU of sm_90, torch 2.11 to 2.13 with a cuDNN newer than 9.15.0 (which sdpa then tries first)
-and nothing that switches that kernel off. Silent if flash-attn is installed and importable and no model requests
-sdpa: such a job does not take sdpa's kernels. The kernel itself has not been run here.
+What it checks: a visible GPU of sm_90, torch 2.11 to 2.13 with a cuDNN newer than 9.15.0 (which sdpa then tries
+first) and nothing that switches that kernel off. It is not reported if flash-attn is installed and importable and no
+model requests sdpa, because such a job does not use sdpa's kernels. The kernel itself was not run.
 
-Why it matters: with an explicit attention mask, a length of 64 modulo 128 and a row whose logsumexp is below -88.7, the
-backward returns NaN for the queries while the loss stays finite. DPO and KTO runs on padded batches died of it at
-random steps.
+Why it matters: with an explicit attention mask, a length of 64 modulo 128 and a row whose logsumexp is below -88.7,
+the backward returns NaN for the queries while the loss stays finite. DPO and KTO runs on padded batches failed at
+random steps because of it.
 
 What to do: make cuDNN sdpa's last choice with the variable below (torch reads it since it prefers cuDNN; the older
 TORCH_CUDNN_SDPA_ENABLED is not read any more), or call `torch.backends.cuda.enable_cudnn_sdp(False)`, or use flash.

@@ -1,14 +1,14 @@
 """The NVIDIA driver is too old for the CUDA that torch was built with.
 
 What it checks: the driver's version against the minimum of torch's CUDA major version. Within one major version a
-newer CUDA runs on an older driver (minor-version compatibility); across majors it does not. Where torch was imported
-and CUDA started anyway (NVIDIA's cuda-compat package does that on data-centre GPUs), nothing is reported.
+newer CUDA runs on an older driver (minor-version compatibility); across majors it does not. If torch was imported and
+CUDA started anyway (as with NVIDIA's cuda-compat package on data-centre GPUs), nothing is reported.
 
-Why it matters: `torch.cuda.is_available()` turns False with no more than a warning, or the first CUDA call raises
-"The NVIDIA driver on your system is too old". pip pulls a newer CUDA major in silently when it upgrades torch.
+Why it matters: `torch.cuda.is_available()` is False with only a warning, or the first CUDA call raises "The NVIDIA
+driver on your system is too old". When pip upgrades torch, it silently installs a newer CUDA major version.
 
-What to do: install the same torch built for a CUDA that this driver runs (extensions compiled against the old build,
-flash-attn first of all, must then be installed again), or update the driver.
+What to do: install the same torch built for a CUDA version that this driver supports, or update the driver. After a
+change of torch's build, extensions compiled against the old build, such as flash-attn, must be reinstalled.
 
 Source: NVIDIA CUDA Compatibility, "Minor Version Compatibility"; sgl-project/sglang#11395;
 attncheck/doctor/knowledge/cuda.py.

@@ -1,7 +1,7 @@
-"""The NVSwitch fabric is not initialised, so that CUDA cannot start.
+"""The NVSwitch fabric is not initialised, so CUDA cannot start.
 
-What it checks: the fabric's state that `nvidia-smi -q` tells for GPUs behind NVSwitches, and error 802 in what torch
-says of CUDA. Where torch did start CUDA, a state other than "Completed" is left alone.
+What it checks: the fabric state that `nvidia-smi -q` reports for GPUs behind NVSwitches, and error 802 in torch's
+message. If torch did start CUDA, a state other than "Completed" is ignored.
 
 Why it matters: on HGX and DGX machines every CUDA call fails with "Error 802: system not yet initialized" until the
 fabric manager, of exactly the driver's version, has trained the NVLinks.

@@ -1,7 +1,7 @@
 """FlashAttention 3 is not compiled for a visible GPU.
 
 What it checks: the machine code and PTX inside the extension of flash-attn-3 (or flashattn-hopper), read from the
-file, against every visible GPU. Its Hopper code is for sm_90a and runs on compute capability 9.0 alone.
+file, against every visible GPU. Its Hopper code is for sm_90a and runs only on compute capability 9.0.
 
 Why it matters: transformers accepts flash_attention_3 on any GPU of sm_80 or newer, and the first call then ends in
 "no kernel image is available for execution on the device".

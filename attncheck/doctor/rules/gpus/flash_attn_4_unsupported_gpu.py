@@ -1,7 +1,7 @@
 """FlashAttention 4 cannot train on a visible GPU.
 
-What it checks: the compute capability of every visible GPU against what flash-attn-4 4.0.0b36 accepts: forward on
-8.x to 12.x, backward on 9.x to 12.x. For other releases of the beta this is a prediction.
+What it checks: the compute capability of every visible GPU against the range that flash-attn-4 4.0.0b36 accepts:
+forward on 8.x to 12.x, backward on 9.x to 12.x. For other releases of the beta this is a prediction.
 
 Why it matters: `AssertionError: Unsupported compute capability`, on Ampere and Ada only when the first backward runs.
 

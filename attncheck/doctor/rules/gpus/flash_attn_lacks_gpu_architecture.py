@@ -5,8 +5,8 @@ of sm_80 and newer. Machine code for sm_XY runs on the same major version with t
 anything newer.
 
 Why it matters: "CUDA error: no kernel image is available for execution on the device" at the first attention call.
-flash-attn's own build has targets 80, 90, 100 and 120, the last two only with nvcc 12.8 or newer, and no PTX; an image
-built with FLASH_ATTN_CUDA_ARCHS=90 serves Hopper alone.
+flash-attn's own build has targets 80, 90, 100 and 120, the last two only with nvcc 12.8 or newer, and no PTX; an
+image built with FLASH_ATTN_CUDA_ARCHS=90 supports only Hopper.
 
 What to do: build it again for this GPU, or select sdpa.
 

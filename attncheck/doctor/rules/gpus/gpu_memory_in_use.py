@@ -1,12 +1,12 @@
-"""A visible GPU's memory is partly taken before the job starts.
+"""Part of a visible GPU's memory is in use before the job starts.
 
-What it checks: the free memory of every visible GPU. Reported if more than 15 % and more than 2 GiB are taken: a
-desktop, the driver's own reserve and attncheck's tiny kernel stay below. GPUs in MIG mode are left out.
+What it checks: the free memory of every visible GPU. It is reported if more than 15 % and more than 2 GiB are in use.
+A desktop, the driver's own reserve and attncheck's tiny kernel use less. GPUs in MIG mode are not judged.
 
-Why it matters: the job runs out of memory although it fitted before; the culprit is usually a process of an earlier
-run that was not stopped, and it slows the kernels down too.
+Why it matters: the job runs out of memory although it fitted before. The cause is usually a process of an earlier run
+that was not stopped. It also slows kernels down.
 
-What to do: see whose the processes are and end them, or use another GPU.
+What to do: check who owns the processes and end them, or use another GPU.
 
 Source: observed by nvidia-smi (memory.free, memory.total).
 """

@@ -2,10 +2,10 @@
 
 What it checks: the compute capability of every visible GPU, against sm_80, the oldest that flash-attn 2 accepts.
 
-Why it matters: `RuntimeError: FlashAttention only supports Ampere GPUs or newer.` comes at the first attention forward,
-after the model has been loaded. Packing and sequence parallel that rest on flash-attn are out of reach too.
+Why it matters: `RuntimeError: FlashAttention only supports Ampere GPUs or newer.` comes at the first attention
+forward, after the model has been loaded. Packing and sequence parallelism that need flash-attn are unavailable too.
 
-What to do: select sdpa, whose own kernels run on these GPUs; or show the job newer GPUs only.
+What to do: use sdpa, whose own kernels run on these GPUs, or make only newer GPUs visible to the job.
 
 Source: flash-attn 2.8.3 csrc/flash_attn/flash_api.cpp lines 370, 542, 798; Dao-AILab/flash-attention#762;
 hiyouga/LLaMA-Factory#3508; verl-project/verl#985.

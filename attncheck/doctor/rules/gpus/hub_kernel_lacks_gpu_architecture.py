@@ -1,13 +1,13 @@
 """The Hub's attention kernel is not built for a visible GPU.
 
-What it checks: the kernel repository that the launch or the model's configuration names, and the one that transformers
-takes for a flash attention that is not installed, against every visible GPU: by the list of architectures that the
-kernel is built for.
+What it checks: the kernel repository that the launch or the model's configuration names, and the one that
+transformers uses in place of a flash attention that is not installed. The kernel's list of architectures is compared
+with every visible GPU.
 
-Why it matters: the kernel downloads and loads on any GPU. The first call then ends in "no kernel image is available for
-execution on the device", after the model was loaded.
+Why it matters: the kernel can be downloaded and loaded on any GPU. The first call then ends in "no kernel image is
+available for execution on the device", after the model was loaded.
 
-What to do: another attention, or kernels-community/flash-attn2, which is built for sm_80 to sm_120.
+What to do: use another attention, or kernels-community/flash-attn2, which is built for sm_80 to sm_120.
 
 Source: huggingface/kernels-community at 40d4194f, build.toml of each kernel (`cuda-capabilities`); CUDA C++ Programming
 Guide, "Architecture-specific features"; karpathy/nanochat#820.

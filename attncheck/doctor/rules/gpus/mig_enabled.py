@@ -1,11 +1,11 @@
-"""A visible GPU is in MIG mode, where GPUs cannot talk to one another directly.
+"""A visible GPU is in MIG mode, in which GPUs cannot communicate directly.
 
-What it checks: the MIG mode of every visible GPU, if the job needs several GPUs to pass keys and values around.
+What it checks: the MIG mode of every visible GPU, if the job passes keys and values between several GPUs.
 
 Why it matters: a CUDA process sees one MIG device only, MIG devices have neither NVLink nor peer-to-peer access, and
-NCCL needs one device per rank. Ring attention over them fails or is slow.
+NCCL needs one device per rank. Ring attention across them fails or is slow.
 
-What to do: have an administrator switch MIG off, or run without sequence parallel.
+What to do: have an administrator switch MIG off, or run without sequence parallelism.
 
 Source: NVIDIA MIG User Guide, "Deployment Considerations" and "Application Considerations"; RAPIDS deployment guide,
 "Multi-Instance GPU".

@@ -1,12 +1,12 @@
-"""The visible GPUs are of different generations.
+"""The visible GPUs belong to different generations.
 
-What it checks: the compute capabilities of the visible GPUs against one another.
+What it checks: the compute capabilities of the visible GPUs with each other.
 
-Why it matters: every rank waits for the slowest; a kernel that runs on one rank may be missing on another, and
-attention backends are chosen per GPU, so that ranks may compute with different kernels. CUDA numbers GPUs from the
-fastest on, nvidia-smi along the PCI bus, so that CUDA_VISIBLE_DEVICES=0 may not be nvidia-smi's GPU 0.
+Why it matters: every rank waits for the slowest. A kernel that runs on one rank may be missing on another. Attention
+backends are chosen per GPU, so ranks may use different kernels. CUDA numbers GPUs from fastest to slowest and
+nvidia-smi by PCI bus, so CUDA_VISIBLE_DEVICES=0 may not be nvidia-smi's GPU 0.
 
-What to do: show the job one kind, and number the GPUs as nvidia-smi does.
+What to do: make only one kind visible to the job, and number the GPUs as nvidia-smi does.
 
 Source: NVIDIA CUDA C++ Programming Guide, "CUDA Environment Variables" (CUDA_DEVICE_ORDER: FASTEST_FIRST by default).
 """

@@ -1,11 +1,11 @@
 """A visible GPU has no bfloat16 arithmetic.
 
-What it checks: the compute capability of every visible GPU against sm_80, where bfloat16 begins.
+What it checks: the compute capability of every visible GPU against sm_80, the first with bfloat16.
 
-Why it matters: training recipes and checkpoints ask for bfloat16. On an older GPU torch emulates it through float32
-(`torch.cuda.is_bf16_supported()` still says True, which is what frameworks ask), slowly, or a kernel refuses.
+Why it matters: training recipes and checkpoints use bfloat16. On an older GPU torch emulates it slowly through
+float32, or a kernel refuses. `torch.cuda.is_bf16_supported()`, which frameworks check, is still True.
 
-What to do: train in float16 with loss scaling, or in float32; or show the job newer GPUs only.
+What to do: train in float16 with loss scaling, or in float32, or make only newer GPUs visible to the job.
 
 Source: torch 2.13.0 torch/cuda/__init__.py `is_bf16_supported` (`including_emulation=True`); NVIDIA CUDA C++
 Programming Guide, table "Arithmetic Instructions".

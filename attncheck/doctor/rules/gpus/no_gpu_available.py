@@ -1,12 +1,12 @@
-"""A CUDA build of torch finds an NVIDIA machine without an available GPU.
+"""torch is a CUDA build on an NVIDIA machine, but no GPU is available.
 
-What it checks: no GPU is listed although a driver answers, nvidia-smi is installed, or NVIDIA GPUs are on the PCI bus.
-A machine without any sign of NVIDIA is left alone.
+What it checks: no GPU is listed although a driver answers, nvidia-smi is installed, or NVIDIA GPUs are on the PCI
+bus. A machine without any sign of NVIDIA hardware is not judged.
 
 Why it matters: the job will not see a GPU. Usually the container was started without `--gpus`, the batch job without a
 GPU request, or the driver is not installed on the host.
 
-What to do: pass the GPUs in, or ask the scheduler for one.
+What to do: pass the GPUs to the container, or request one from the scheduler.
 
 Source: NVIDIA Container Toolkit documentation, "Running a Sample Workload"; observed by nvidia-smi and /sys/bus/pci.
 """

@@ -1,12 +1,12 @@
 """Two visible GPUs cannot read each other's memory.
 
-What it checks: torch was queried `can_device_access_peer` for every pair of visible GPUs.
+What it checks: torch's `can_device_access_peer` for every pair of visible GPUs.
 
 Why it matters: NCCL then copies through the host's memory. Ring attention passes keys and values to a neighbour at
-every step, and becomes slower than one GPU when that is not hidden behind the computing.
+every step, and becomes slower than one GPU if the transfer is not hidden behind computation.
 
-What to do: keep the ring inside a group of GPUs that reach each other; on the user's own machine, see whether PCIe
-access control (ACS), the IOMMU or a hypervisor switches peer access off. GeForce cards since the RTX 40 have none.
+What to do: keep the ring inside a group of GPUs with peer access. On your own machine, check whether PCIe access
+control (ACS), the IOMMU or a hypervisor disables it. GeForce cards since the RTX 40 series do not have it.
 
 Source: ring-flash-attention README ("NVLink between GPUs are required for high performance"); NVIDIA NCCL User Guide,
 "Troubleshooting", "PCI Access Control Services"; NVIDIA/nccl-tests#117.

@@ -1,15 +1,16 @@
-"""nvidia-smi is installed next to a GPU and does not work.
+"""nvidia-smi does not work although a GPU is present.
 
-What it checks: nvidia-smi (NVML, its library, if it is missing) was asked under a deadline; it failed
-("Driver/library version mismatch", "couldn't communicate with the NVIDIA driver"), hung or printed nothing, although
-/proc, /dev or the PCI bus show a GPU.
+What it checks: nvidia-smi (or its library NVML) was run with a deadline. It failed ("Driver/library version
+mismatch", "couldn't communicate with the NVIDIA driver"), hung or printed nothing, although /proc, /dev or the PCI
+bus show a GPU.
 
-Why it matters: nvidia-smi and CUDA talk to the same driver. After an update of the driver's packages without a reboot
-the kernel still holds the old module, and every new CUDA process fails; a hung nvidia-smi is how a GPU that has fallen
-off the bus shows. Where torch started CUDA anyway, only tools that call nvidia-smi (accelerate does) suffer, and
-the finding is milder.
+Why it matters: nvidia-smi and CUDA use the same driver. After an update of the driver packages without a reboot, the
+kernel still has the old module loaded, and every new CUDA process fails. A hanging nvidia-smi is typical of a GPU
+that has fallen off the bus. If torch started CUDA anyway, only tools that call nvidia-smi (such as accelerate) are
+affected, and the finding is less severe.
 
-What to do: reboot, or reload the driver's kernel modules, so that kernel module and libraries are of one version.
+What to do: reboot, or reload the driver's kernel modules, so that the kernel module and the libraries have the same
+version.
 
 Source: NVIDIA, nvidia-smi(1), "RETURN VALUE"; NVIDIA/nvidia-container-toolkit troubleshooting; attncheck/doctor/probes.
 """

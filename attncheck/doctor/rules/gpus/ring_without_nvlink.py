@@ -1,13 +1,13 @@
-"""Ring attention is to run over GPUs that are not joined by NVLink.
+"""Ring attention would run on GPUs that are not connected by NVLink.
 
-What it checks: the links among the visible GPUs in `nvidia-smi topo -m`. Pairs without any peer access have a rule of
-their own.
+What it checks: the links among the visible GPUs in `nvidia-smi topo -m`. Pairs without any peer access have their own
+rule.
 
-Why it matters: ring attention hides the passing of keys and values behind the computing only where links are fast; its
+Why it matters: ring attention can hide the transfer of keys and values behind computation only if links are fast; its
 README requires NVLink for performance. Over PCIe throughput can fall as the ring grows.
 
-What to do: keep a ring inside a group of GPUs with NVLink; longer sequences per GPU hide more. Where the break-even
-lies must be measured.
+What to do: keep a ring inside a group of GPUs with NVLink. Longer sequences per GPU hide more of the transfer. The
+break-even length must be measured.
 
 Source: ring_flash_attn 0.1.8 README ("NVLink between GPUs are required for high performance"); axolotl PR#2520;
 OpenRLHF/OpenRLHF#927.

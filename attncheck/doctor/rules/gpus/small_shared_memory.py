@@ -1,7 +1,6 @@
 """/dev/shm is too small for several GPUs.
 
-What it checks: the size of /dev/shm, against 512 MiB, where more than one GPU is visible. Docker gives 64 MiB unless it
-is told otherwise.
+What it checks: the size of /dev/shm, against 512 MiB, if more than one GPU is visible. Docker's default is 64 MiB.
 
 Why it matters: NCCL puts buffers there for ranks that cannot reach each other directly and data loaders pass batches
 through it: "Error while creating shared memory segment", "unable to open shared memory object", or a bus error.

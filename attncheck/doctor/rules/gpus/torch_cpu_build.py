@@ -1,11 +1,11 @@
 """torch is built without CUDA on a machine with a GPU.
 
-What it checks: the version that torch's own files tell against the GPUs of the machine.
+What it checks: the version in torch's own files, and whether the machine has GPUs.
 
 Why it matters: everything runs on the CPU, and flash-attn cannot be built or imported. It happens when a requirements
 file names the CPU index, when pip finds no CUDA wheel for the platform, or when an image is built on another machine.
 
-What to do: install the same torch from the index of a CUDA build that the driver here runs. The version must name the
+What to do: install the same torch from the index of a CUDA build that this driver supports. The version must name the
 build ("+cu130"): to pip, "2.13.0" is satisfied by the "2.13.0+cpu" that is there.
 
 Source: PEP 440, "Local version identifiers"; pytorch.org/get-started; attncheck/doctor/knowledge/cuda.py.

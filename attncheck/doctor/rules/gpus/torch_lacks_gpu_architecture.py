@@ -1,13 +1,13 @@
 """torch is not compiled for a visible GPU.
 
 What it checks: the architectures that the imported torch names (`torch.cuda.get_arch_list()`) against every visible
-GPU. A GPU on which a tiny kernel has really run is left alone.
+GPU. A GPU on which a tiny kernel ran is not reported.
 
 Why it matters: torch warns "… with CUDA capability sm_120 is not compatible with the current PyTorch installation" and
 fails at its first kernel with "no kernel image is available for execution on the device".
 
-What to do: install a build that has the GPU. Blackwell came with the CUDA 12.8 builds; builds for CUDA 12.8 and newer
-have left out what is older than Turing, which the CUDA 12.6 builds keep up to torch 2.14.
+What to do: install a build that supports the GPU. Blackwell needs a build for CUDA 12.8 or newer. Those builds do not
+support GPUs older than Turing; the CUDA 12.6 builds do, up to torch 2.14.
 
 Source: torch 2.13.0 torch/cuda/__init__.py `_check_capability`; pytorch/pytorch#178665, #190385.
 """

@@ -1,10 +1,10 @@
-"""CUDA_VISIBLE_DEVICES hides GPUs that it seems to name, or all of them.
+"""CUDA_VISIBLE_DEVICES hides some of the GPUs that it names, or all GPUs.
 
-What it checks: the entries of CUDA_VISIBLE_DEVICES against the GPUs that are there. CUDA stops reading at the first
-entry that names no GPU, so that it and all that follow are hidden; an entry that is repeated hides everything.
+What it checks: the entries of CUDA_VISIBLE_DEVICES against the GPUs of the machine. CUDA stops reading at the first
+invalid entry, so the GPUs of all later entries are hidden. A repeated entry hides all GPUs.
 
-Why it matters: `torch.cuda.is_available()` is False, or ranks die with "invalid device ordinal". Inside a container or
-a Slurm step GPUs are numbered again from 0, so that a number copied from outside is often wrong.
+Why it matters: `torch.cuda.is_available()` is False, or ranks die with "invalid device ordinal". Inside a container
+or a Slurm step GPUs are numbered from 0 again, so a number copied from outside is often wrong.
 
 What to do: unset the variable, or list GPUs that exist.
 

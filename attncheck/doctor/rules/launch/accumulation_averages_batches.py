@@ -1,14 +1,14 @@
-"""The loss depends on how a batch is divided, because this Trainer averages over micro-batches.
+"""The loss depends on how a batch is divided, because this Trainer averages the micro-batches' means.
 
-What it checks: transformers before 4.46 in a launch that accumulates gradients with transformers' Trainer or one that
-is built on it.
+What it checks: transformers before 4.46 in a launch that accumulates gradients with transformers' Trainer or a
+trainer based on it.
 
-Why it matters: silent. Each micro-batch's loss is the mean over its own tokens, and the means are averaged: tokens of
-short micro-batches weigh more than others. Accumulating 16 × 1 trains another objective than 1 × 16, most under packing
-and with answers of unequal length.
+Why it matters: the error is silent. Each micro-batch's loss is the mean over its own tokens, and the means are
+averaged, so tokens of short micro-batches get more weight. Accumulating 16 × 1 trains a different objective from 1 ×
+16. The difference is largest with packing and with answers of unequal length.
 
 What to do: install transformers 4.46 or newer, whose Trainer divides by the tokens of the whole batch
-(`num_items_in_batch`); or accumulate nothing.
+(`num_items_in_batch`); or do not accumulate.
 
 Source: transformers 4.45.2 (trainer.py does not hold `num_items_in_batch`) and 4.46.3 (it does); huggingface/trl#3910.
 """

@@ -1,16 +1,16 @@
-"""vLLM may roll out with cascade attention, which has given wrong log-probabilities outside Hopper.
+"""vLLM may use cascade attention in rollouts, which has given wrong log-probabilities on GPUs other than Hopper.
 
-What it checks: a launch of reinforcement learning with a vllm from 0.8 to 0.17, on GPUs that are not sm_90, without
+What it checks: a reinforcement-learning launch with vllm 0.8 to 0.17, on GPUs that are not sm_90, without
 `disable_cascade_attn`.
 
-Why it matters: silent. Prompts that share a prefix, as the samples of a group do, go through cascade attention; users
-of A100, L20 and B200 saw log-probabilities far off the trainer's, KL and gradient norms that explode, collapse. verl's
-own documentation names the workaround; others saw no difference, so it is predicted.
+Why it matters: the error is silent. Prompts that share a prefix, such as the samples of a group, use cascade
+attention. Users of A100, L20 and B200 saw log-probabilities far from the trainer's, exploding KL and gradient norms,
+and collapse. verl's own documentation names the workaround. Other users saw no difference, so this is a prediction.
 
 What to do: switch it off in the rollout engine.
 
-Source: vllm-project/vllm#22103, and PR#36318 of 2026-03-07, which makes it opt-in (the release that holds it was not
-read: 0.18 is assumed); verl-project/verl PR#3595, docs/faq; allenai/open-instruct PR#1006. Not measured here.
+Source: vllm-project/vllm#22103, and PR#36318 of 2026-03-07, which makes it opt-in (the release with it was not read:
+0.18 is assumed); verl-project/verl PR#3595, docs/faq; allenai/open-instruct PR#1006. Not measured here.
 """
 
 from collections.abc import Mapping

@@ -1,10 +1,10 @@
 """torch.compile breaks its graph in every layer of packed flash attention.
 
-What it checks: a launch that compiles, packs and runs flash attention, without TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS=1.
+What it checks: a launch that compiles, packs and uses flash attention, without TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS=1.
 
-Why it matters: flash-attn's varlen functions want the longest document as an int, for which transformers calls
-`.item()`: a graph break in each layer, and recompilations as lengths change. Compilation then costs minutes and gains
-little.
+Why it matters: flash-attn's varlen functions need the longest document's length as an int, for which transformers
+calls `.item()`. This causes a graph break in each layer, and recompilations as lengths change. Compilation then costs
+minutes and gains little.
 
 What to do: let dynamo capture scalars.
 

@@ -1,10 +1,10 @@
-"""The framework goes on with these settings and computes something else, silently.
+"""The framework accepts these settings but silently computes something else.
 
 What it checks: combinations of settings, model and versions under which the framework's own code is known to compute
 attention (or recurrent state) over the wrong tokens: packing that gives a model's recurrent layers no boundaries,
-packing that lays documents side by side without separating them, heads that are not sliced with their sinks.
+packing that does not separate documents, heads that are not sliced with their sinks.
 
-Why it matters: nothing fails and the loss falls. It is found when the model is evaluated, if ever.
+Why it matters: nothing fails and the loss falls. The error is noticed in evaluation, if at all.
 
 What to do: change the settings as the finding says; `attncheck smoke` measures the leak on the model itself.
 

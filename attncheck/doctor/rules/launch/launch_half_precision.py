@@ -1,11 +1,11 @@
-"""The launch requests bfloat16 and the GPUs have none.
+"""The launch requests bfloat16, but the GPUs do not support it.
 
-What it checks: the launch's precision against the compute capability of the GPUs that the job would see.
+What it checks: the launch's precision against the compute capability of the GPUs visible to the job.
 
-Why it matters: below sm_80 torch emulates bfloat16 through float32, slowly; `torch.cuda.is_bf16_supported()` says True
-anyway, which is what frameworks ask.
+Why it matters: below sm_80 torch emulates bfloat16 slowly through float32. `torch.cuda.is_bf16_supported()`, which
+frameworks check, is still True.
 
-What to do: float16 with loss scaling, where the framework trains in it; or newer GPUs.
+What to do: use float16 with loss scaling if the framework supports it, or newer GPUs.
 
 Source: torch 2.13.0 torch/cuda/__init__.py `is_bf16_supported` (`including_emulation=True`).
 """

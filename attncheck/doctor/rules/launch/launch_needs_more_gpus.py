@@ -1,13 +1,14 @@
-"""The launch needs more GPUs than there are.
+"""The launch needs more GPUs than are available.
 
-What it checks: the GPUs that the launch's processes, or verl's pools under Ray, take together, against the GPUs that a
-job on this machine (or the target) would see, times the nodes that the launch names. Other placements under Ray are
-left open: a cluster has as many nodes as join it, and no launch says how many.
+What it checks: the GPUs that the launch's processes, or verl's pools under Ray, need together, against the GPUs
+visible to a job on this machine (or the target), times the nodes that the launch names. Other placements under Ray
+are not judged, because a launch does not say how many nodes join the cluster.
 
-Why it matters: torchrun fails when it starts the rank without a GPU; Ray does not fail: it waits for a placement
-that never comes, for ever and without an error.
+Why it matters: torchrun fails when it starts a rank without a GPU. Ray does not fail: it waits forever for the
+placement, without an error.
 
-What to do: ask for fewer, or run it where they are (`attncheck lint --target h100x8` judges for another machine).
+What to do: request fewer GPUs, or run on a machine that has enough (`attncheck lint --target h100x8` judges for
+another machine).
 
 Source: verl 0.9.1 single_controller/ray/base.py (a pool's `n_gpus_per_node` must lie on one node, STRICT_PACK);
 openrlhf 0.11.2 cli/train_ppo_ray.py (PACK: over any nodes); torch 2.13.0 distributed/run.py.

@@ -1,11 +1,11 @@
-"""Something in the launch could only be known by running it.
+"""Part of the launch can only be known at run time.
 
-What it checks: words of the launch that depend on the user's environment or on a command's output, files that it names
-and that are not available here, and what was taken as its default for want of a value.
+What it checks: parts of the launch that depend on the user's environment or on a command's output, files that it
+names but that are not available here, and settings whose default was assumed because their value is unknown.
 
-Why it matters: what is not known is not judged, and a clean answer does not cover it.
+Why it matters: unknown settings are not judged, and a clean answer does not cover them.
 
-What to do: give the values in the script, or lint the command with them put in.
+What to do: set the values in the script, or lint the command with the values filled in.
 
 Source: the launch itself.
 """

@@ -1,13 +1,13 @@
 """The launch uses a package that is not installed.
 
-What it checks: what the framework imports regardless of its settings, flash-attn 2, 3 or 4 if the launch requests it,
-`kernels` for a kernel of the Hub, ring-flash-attn for its ring and liger-kernel for its kernels, against what is
-installed.
+What it checks: whether these are installed: the packages that the framework always imports, flash-attn 2, 3 or 4 if
+the launch requests it, `kernels` for a Hub kernel, ring-flash-attn for ring attention, and liger-kernel for its
+kernels.
 
 Why it matters: OpenRLHF cannot even be imported without flash-attn, whatever implementation is requested; other
-frameworks stop when the model is loaded, or go on with another implementation.
+frameworks stop when the model is loaded, or continue with another implementation.
 
-What to do: install it as the finding says; or, where the framework allows it, ask for another implementation.
+What to do: install it as the finding says or, if the framework allows it, request another implementation.
 
 Source: openrlhf 0.11.2 models/ring_attn_utils.py:3-4; transformers 5.17.0 modeling_utils.py
 `_flash_attn_can_dispatch`; ring_flash_attn 0.1.8 adapters/hf_adapter.py.

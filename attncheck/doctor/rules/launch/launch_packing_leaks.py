@@ -1,11 +1,11 @@
-"""The launch packs documents, and nothing in it keeps them apart.
+"""The launch packs documents without separating them.
 
-What it checks: how the framework packs (positions that begin again, cu_seqlens, a mask), the implementation that will
-run, and the version of transformers, against what that version separates documents by.
+What it checks: how the framework marks documents (positions that restart, cu_seqlens, a mask), the implementation
+that will run, and which of these marks this version of transformers uses.
 
-Why it matters: tokens attend to the documents before theirs in the row. The loss falls anyway.
+Why it matters: tokens attend to earlier documents in the row. The loss falls anyway.
 
-What to do: a flash implementation, a newer transformers, or no packing; `attncheck smoke` measures the leak.
+What to do: use a flash implementation, a newer transformers, or no packing. `attncheck smoke` measures the leak.
 
 Source: masking_utils.find_packed_sequence_indices in the transformers wheels since 4.53.1; before, only
 modeling_flash_attention_utils.py read the positions.

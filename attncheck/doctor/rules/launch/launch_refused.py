@@ -3,8 +3,8 @@
 What it checks: the launch's settings against the assertions and errors of the framework's own source, in the version
 that is installed (or was named), with this model and these GPUs.
 
-Why it matters: many of these checks run after the model was loaded, or in the middle of the first batch; on a cluster
-that is an allocation lost, and the message is often a bare AssertionError.
+Why it matters: many of these checks run after the model was loaded, or in the first batch. On a cluster this wastes
+an allocation, and the message is often a bare AssertionError.
 
 What to do: change the settings as the finding says.
 

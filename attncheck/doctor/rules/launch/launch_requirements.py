@@ -1,11 +1,11 @@
-"""What is installed is not what this release of the launch's framework requires.
+"""The installed packages do not meet the requirements of the launch's framework release.
 
-What it checks: the requirements of the framework's release in whose names the launch is read, if that release is
-not the one installed (ATN147 reads those of an installed one), against the versions installed or named for the target.
+What it checks: the requirements of the framework release that the launch is written for, against the versions
+installed or named for the target. If that release is installed, ATN147 checks this.
 
 Why it matters: frameworks patch private code of the very version they pin.
 
-What to do: install what the release requires, or take a release of the framework that takes what is there.
+What to do: install what the release requires, or use a framework release that accepts the installed versions.
 
 Source: METADATA in the wheels of the frameworks, kept in attncheck/lint/names.
 """

@@ -1,14 +1,14 @@
-"""A script of the launch takes a name that an installed package no longer has.
+"""A script of the launch uses a name that an installed package no longer has.
 
-What it checks: the script that the launch starts, and the files next to it that it imports, are read, not run: what
-they take from transformers, trl, peft, flash_attn and the others is looked up in the installed source: imports with
-their guards, attributes of modules and classes, and the arguments of calls
+What it checks: the script that the launch starts, and the files next to it that it imports. They are read, not run.
+Names that they use from transformers, trl, peft, flash_attn and similar packages are looked up in the installed
+source: imports with their guards, attributes of modules and classes, and arguments of calls
 (`TrainingArguments(evaluation_strategy=…)`).
 
-Why it matters: the job stops with ImportError, AttributeError or TypeError: at once if the script imports it, after
-the model was loaded if a function does.
+Why it matters: the job stops with ImportError, AttributeError or TypeError: at once if the script imports the name,
+or after the model was loaded if a function does.
 
-What to do: write the name that the installed release has, or install one of the time of the script.
+What to do: use the installed release's name, or install a release that the script was written for.
 
 Source: the script and the installed files. The method: attncheck/doctor/probes/payload/links/.
 """

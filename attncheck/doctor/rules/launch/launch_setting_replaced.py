@@ -1,11 +1,11 @@
-"""The framework goes on with another setting than the one that is written.
+"""The framework replaces a setting of the launch.
 
 What it checks: the launch's settings against the places in the framework's source that overwrite them.
 
-Why it matters: what trains is not what was requested. A line of warning in a long log is all that says so, if
-there is one at all: OpenRLHF puts flash_attention_2 in the place of sdpa as soon as samples are packed.
+Why it matters: the job does not train with the requested setting. At most one warning in a long log says so. For
+example, OpenRLHF replaces sdpa by flash_attention_2 if samples are packed.
 
-What to do: write what really runs, or change what makes the framework replace it.
+What to do: set the value that really runs, or change the setting that makes the framework replace it.
 
 Source: named in each finding, file and line of the framework's release.
 """

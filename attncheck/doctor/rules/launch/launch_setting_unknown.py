@@ -1,14 +1,15 @@
-"""A setting of the launch is not known to this version of the framework.
+"""This version of the framework does not know a setting of the launch.
 
-What it checks: every option, override and key of the launch against the names that the program which it starts takes:
-read in its source, next to the launch or installed, else in the table of the release that is installed or named. An
-error says that the parser refuses the name; a name that nothing available takes, and nothing shows to be refused, is
-one warning, and the launch keeps it.
+What it checks: every option, override and key of the launch against the names that the started program accepts. They
+are read from its source, next to the launch or installed, or else from the table of the installed or named release.
+If the parser refuses the name, it is an error. If no available source knows the name but nothing proves that it is
+refused, it is a warning, and the launch keeps it.
 
-Why it matters: frameworks rename settings without keeping the old names: OpenRLHF renamed every flag in 0.10.2. The job
-stops at once, or, where a parser drops what it does not know (axolotl's), runs without the setting: a warning.
+Why it matters: frameworks rename settings without keeping the old names: OpenRLHF renamed every flag in 0.10.2. The
+job stops at once. If the parser drops unknown names, as axolotl's does, the job runs without the setting, which is a
+warning.
 
-What to do: use the name that the finding gives; `attncheck lint` prints the whole corrected command.
+What to do: use the name that the finding gives; `attncheck lint` prints the complete corrected command.
 
 Source: the program's own code (argparse, dataclasses, Hydra's and OmegaConf's configurations, pydantic models), never
 run; the tables in attncheck/lint/names, read from the released wheels of each framework.

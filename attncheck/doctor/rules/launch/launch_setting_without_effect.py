@@ -1,11 +1,11 @@
-"""A setting of the launch does nothing in this version of the framework.
+"""A setting of the launch has no effect in this version of the framework.
 
-What it checks: settings that the framework's release accepts and never reads, or reads where they no longer matter:
-determinism switches of functions that have gone, liger on a model that it has no kernels for.
+What it checks: settings that the framework's release accepts but never uses: determinism switches of removed
+functions, liger for a model that it has no kernels for.
 
-Why it matters: the launch looks reproducible, or fast, and is not.
+Why it matters: the launch looks reproducible or fast, but is not.
 
-What to do: take the setting out, or use the one that works.
+What to do: remove the setting, or use the one that works.
 
 Source: named in each finding, file and line of the framework's release.
 """

@@ -1,10 +1,10 @@
-"""With these sizes the job runs and never takes an optimiser's step.
+"""With these sizes the job runs but never takes an optimiser step.
 
-What it checks: the arithmetic of batches: what one rollout or epoch holds against what one step needs.
+What it checks: the batch sizes: how much data one rollout or epoch provides, and how much one step needs.
 
-Why it matters: the job generates, logs and saves, and the model never changes.
+Why it matters: the job generates, logs and saves, but the model never changes.
 
-What to do: make the batch of a step smaller or that of a rollout larger.
+What to do: make the batch of a step smaller, or the batch of a rollout larger.
 
 Source: named in each finding, file and line of the framework's release.
 """

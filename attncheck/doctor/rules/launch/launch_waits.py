@@ -1,9 +1,9 @@
-"""The job waits for ever for something that will not come.
+"""The job waits forever.
 
-What it checks: settings under which the framework waits without a deadline: a placement that cannot be filled, a
-group of processes that is never complete.
+What it checks: settings that make the framework wait without a deadline: a placement that cannot be filled, or a
+process group that is never complete.
 
-Why it matters: nothing fails; the allocation is paid for and nothing runs.
+Why it matters: there is no error. The allocation is paid for, but nothing runs.
 
 What to do: change the settings as the finding says.
 

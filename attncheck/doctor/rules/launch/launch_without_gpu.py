@@ -1,11 +1,11 @@
-"""The launch trains on GPUs and there is none.
+"""The launch trains on GPUs, but there is no GPU.
 
 What it checks: a launch of a framework that trains on CUDA devices against a machine, or a target, without one.
 
-Why it matters: on a login node or a laptop this is as it should be, and then the launch is to be judged for the machine
-that will run it; on a node that should have GPUs, it is the driver or the container.
+Why it matters: on a login node or a laptop this is expected, and the launch should be judged for the machine that
+will run it. On a node that should have GPUs, the driver or the container is the cause.
 
-What to do: `attncheck lint --target h100x8`, or `attncheck doctor` if this machine should have GPUs.
+What to do: run `attncheck lint --target h100x8`, or `attncheck doctor` if this machine should have GPUs.
 
 Source: none of the frameworks trains on a CPU; each stops when it places its first tensor.
 """

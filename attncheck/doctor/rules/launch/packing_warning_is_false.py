@@ -1,12 +1,13 @@
-"""TRL warns of packing under this Hub kernel, and the warning is wrong: it compares the name, revision included.
+"""TRL's warning about packing with this Hub kernel is wrong: it compares the name including the revision.
 
-What it checks: a launch of TRL that packs or trains padding-free with a flash kernel of the Hub whose name carries a
-revision ("@v2") or a kernel (":name"), in releases before 1.13.0.
+What it checks: a TRL launch, before release 1.13.0, that packs or trains padding-free with a Hub flash kernel whose
+name has a revision ("@v2") or a kernel (":name").
 
-Why it matters: TRL says that other implementations "may lead to cross-contamination between samples"; people turn
-packing off for it. The kernel behind a pinned name is the same one: documents stay apart.
+Why it matters: TRL says that other implementations "may lead to cross-contamination between samples"; users turn
+packing off because of it. The kernel behind a pinned name is the same, and documents stay separate.
 
-What to do: leave the launch as it is, or update TRL, which looks at the name before "@" and ":" since.
+What to do: leave the launch unchanged, or update TRL to 1.13.0 or newer, which compares only the name before "@" and
+":".
 
 Source: trl 1.5.0 to 1.12.0 trainer/sft_trainer.py (`model.config._attn_implementation in FLASH_ATTENTION_VARIANTS`),
 1.13.0, which splits the name; huggingface/trl#6984.

@@ -1,13 +1,13 @@
-"""Padded batches under flash attention: every layer takes the padding out and puts it back.
+"""Padded batches under flash attention: every layer removes the padding and restores it.
 
-What it checks: an SFT launch that asks for several rows to a device, pads them and runs flash attention. Not of a model
-with a vision tower: TRL raises if one is to be packed, so that there is nothing to change.
+What it checks: an SFT launch with several rows per device that pads them and uses flash attention. Models with a
+vision tower are not judged, because TRL refuses to pack them.
 
-Why it matters: transformers unpads queries, keys and values and pads the result in every layer, which costs what the
-kernel saves on short rows; and every other layer computes on the padding. Users who switch flash attention on for speed
-see none. Correct anyway: a note.
+Why it matters: transformers unpads queries, keys and values and pads the result in every layer, which costs as much
+as the kernel saves on short rows. All other layers compute on the padding. Users who enable flash attention for speed
+gain none. Results are correct, so this is a note.
 
-What to do: pack, or flatten the batch (`padding_free`), so that the rows hold no padding; compare the speed.
+What to do: pack, or flatten the batch (`padding_free`), so that the rows have no padding, and compare the speed.
 
 Source: transformers 5.23.0, modeling_flash_attention_utils.py (`_upad_input`, `_pad_input`); huggingface/trl PR#3526;
 trl 0.23.0, trainer/sft_trainer.py ("Packing is not supported for vision-language models").

@@ -1,11 +1,11 @@
-"""Rollouts and training compute log-probabilities with different engines, and nothing in the launch corrects for it.
+"""Rollouts and training compute log-probabilities with different engines, and the launch does not correct for it.
 
-What it checks: a launch of reinforcement learning with rollouts by vLLM or SGLang, in releases that can weigh samples
-by the ratio of the two (verl from 0.6.0, TRL from 0.23.0, OpenRLHF from 0.8.9), in which that is off.
+What it checks: a reinforcement-learning launch with vLLM or SGLang rollouts, if the release can weight samples by the
+ratio of the two probabilities (verl since 0.6.0, TRL since 0.23.0, OpenRLHF since 0.8.9) but the launch has that off.
 
-Why it matters: silent. Other kernels, other batch sizes and 8-bit rollouts give other log-probabilities for the same
-weights: the ratio is not 1 on the first step, KL spikes, entropy and reward collapse some hundred steps later. Whether
-it is large enough to matter here is not known before it is measured: a note.
+Why it matters: the effect is silent. Other kernels, other batch sizes and 8-bit rollouts give different
+log-probabilities for the same weights. The ratio is not 1 on the first step, KL spikes, and entropy and reward may
+collapse some hundred steps later. Whether the difference matters here must be measured, so this is a note.
 
 What to do: let the framework measure and correct it. A mean difference beyond 0.01 in bfloat16 on a dense model points
 to a defect, not to rounding.

@@ -1,13 +1,13 @@
-"""Rollouts are sampled from a truncated distribution, and the trainer scores them with the whole one.
+"""Rollouts are sampled from a truncated distribution, but the trainer scores them with the full one.
 
-What it checks: top_p, top_k and min_p of the rollouts of a launch of reinforcement learning that weighs samples by the
+What it checks: top_p, top_k and min_p for the rollouts of a reinforcement-learning launch that weights samples by the
 ratio of the trainer's probability to the rollout engine's (TRL does by default).
 
-Why it matters: the rollout engine normalises over the words that are left, the trainer over all of them. The ratio of
-the two is off by the logarithm of what was cut, on the first step already: a bias that looks like a mismatch of kernels
-and that importance sampling multiplies into the gradient.
+Why it matters: the rollout engine normalises over the remaining tokens, the trainer over all of them. The log of the
+ratio is off by the log of the remaining probability, from the first step. This bias looks like a mismatch of kernels,
+and importance sampling multiplies it into the gradient.
 
-What to do: train on rollouts of the whole distribution: top_p 1, no top_k, no min_p. Sample as you like in evaluation.
+What to do: sample rollouts from the full distribution: top_p 1, no top_k, no min_p. Sample as you like in evaluation.
 
 Source: trl 1.16.0, trainer/grpo_trainer.py and generation/vllm_generation.py (`logprobs_mode="processed_logprobs"`:
 after top_p and top_k) alongside trainer/utils.py (`selective_log_softmax` over the whole vocabulary); verl 0.9.1,

@@ -1,12 +1,12 @@
-"""The model's heads do not fit the sequence parallelism of the launch.
+"""The model's number of heads is incompatible with the launch's sequence parallelism.
 
 What it checks: llama3's head stride against the model's key/value heads (it must divide them), and Ulysses' size
 against query heads (it must divide them) and key/value heads (one must divide the other).
 
-Why it matters: the first forward of ring-flash-attn raises an AssertionError without a message, after the
-model was loaded. Help texts mention "number of heads", and a model with 2 key/value heads has no stride but 1 and 2.
+Why it matters: the first forward of ring-flash-attn raises an AssertionError without a message, after the model was
+loaded. Help texts mention "number of heads", but a model with 2 key/value heads allows only strides 1 and 2.
 
-What to do: the stride or size that the finding names.
+What to do: use the stride or size that the finding names.
 
 Source: ring_flash_attn 0.1.8 llama3_flash_attn_varlen.py:86 (`assert nheads_k % heads_k_stride == 0`);
 verl 0.9.1 models/transformers/monkey_patch.py:343; deepspeed 0.19.6 runtime/sequence_parallel/ulysses_sp.py:145.

@@ -1,13 +1,12 @@
-"""Sequence parallelism is requested and will not take place with this implementation.
+"""Sequence parallelism is requested, but will be inactive with this implementation.
 
-What it checks: the implementations in which the framework's ring or Ulysses is hooked in, against the one that will
-run.
+What it checks: the implementations that the framework's ring or Ulysses hooks into, against the one that will run.
 
-Why it matters: each rank attends to its own part of every document and to nothing before it. Nothing fails, the loss
-falls, and the model never sees a long context: OpenRLHF's ring is in flash_attention_2 alone and its check lets
-flash_attention_3 pass; verl's Ulysses is in the flash implementations alone.
+Why it matters: each rank attends only to its own part of every document. There is no error and the loss falls, but
+the model never sees a long context. OpenRLHF's ring works only with flash_attention_2, but its check accepts
+flash_attention_3. verl's Ulysses works only with the flash implementations.
 
-What to do: the implementation that the finding names, or no sequence parallelism.
+What to do: use the implementation that the finding names, or no sequence parallelism.
 
 Source: ring_flash_attn 0.1.8 adapters/hf_adapter.py:389 (replaces `ALL_ATTENTION_FUNCTIONS["flash_attention_2"]` only);
 verl 0.9.1 models/transformers/monkey_patch.py:544; ms-swift 4.6.0 sequence_parallel.py:272. Measured by

@@ -1,9 +1,9 @@
-"""The length of a row does not divide into the shards of sequence parallelism.
+"""The row length is not divisible into the shards of sequence parallelism.
 
-What it checks: the rows of a fixed length under torch's context parallelism, which gives every rank two halves of
-1/(2N) of a row each (zigzag), so that the length must divide by twice the number of ranks.
+What it checks: rows of fixed length under torch's context parallelism, which gives every rank two pieces of 1/(2N) of
+a row (zigzag). The length must be divisible by twice the number of ranks.
 
-Why it matters: the first batch raises, or is cut.
+Why it matters: the first batch raises, or is truncated.
 
 What to do: use a length that is divisible.
 

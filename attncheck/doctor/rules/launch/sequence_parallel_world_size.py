@@ -1,12 +1,12 @@
-"""Sequence and tensor parallelism do not divide the processes of the job.
+"""The sizes of sequence and tensor parallelism do not divide the number of processes.
 
 What it checks: the size of sequence parallelism times that of tensor parallelism against the number of training
 processes.
 
-Why it matters: frameworks round the number of data-parallel groups down: the last ranks fall out of every group and
-raise an IndexError, while the others wait for them.
+Why it matters: frameworks round the number of data-parallel groups down. The last ranks belong to no group and raise
+an IndexError, while the others wait for them.
 
-What to do: a size that divides the number of processes.
+What to do: use a size that divides the number of processes.
 
 Source: openrlhf 0.11.2 utils/deepspeed/deepspeed.py:110 (`world // ring // tp`), tried over gloo: 4 ranks with ring 3
 end in "IndexError: list index out of range" on rank 3; verl 0.9.1 workers/engine/fsdp/transformer_impl.py.

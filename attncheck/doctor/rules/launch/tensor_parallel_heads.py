@@ -1,11 +1,11 @@
-"""The model's heads cannot be divided over the launch's tensor parallelism.
+"""The launch's tensor parallelism does not divide the model's number of heads.
 
 What it checks: the query and key/value heads of the model against the tensor parallelism of the launch.
 
-Why it matters: a rank is left without heads or with a part of one: "Tensor query has shape  with a zero dimension" from
+Why it matters: a rank gets no heads, or only part of one: "Tensor query has shape  with a zero dimension" from
 transformers' flash attention, an assertion of the framework, or a reshape that fails.
 
-What to do: a size that divides the heads.
+What to do: use a size that divides the number of heads.
 
 Source: transformers 5.23.0, integrations/flash_attention.py (the message, without its shape). The corrected launch is
 judged again: the size is a divisor of both.

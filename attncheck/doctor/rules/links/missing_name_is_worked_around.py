@@ -1,12 +1,12 @@
-"""A package goes on without something of the attention stack, silently, because its name no longer exists.
+"""A package silently works without part of the attention stack, because an imported name no longer exists.
 
 What it checks: imports from flash_attn, ring_flash_attn, liger_kernel, kernels and transformers' attention and mask
-modules that fail and that `except ImportError` catches, and where the package goes on.
+modules that fail, are caught by `except ImportError`, and do not stop the package.
 
-Why it matters: no error is seen, and the job takes another path than the one that was requested: eager attention for
-flash, padded batches for packed ones, no patch.
+Why it matters: there is no error, but the job does not take the requested path: eager attention instead of flash,
+padded batches instead of packed ones, no patch.
 
-What to do: read the lines named; if they switch something off that your job wants, install releases that fit.
+What to do: read the named lines. If they disable something that your job needs, install compatible releases.
 
 Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 """

@@ -1,13 +1,14 @@
-"""A package takes names that another no longer has, where only some jobs come.
+"""A package uses names that another no longer has, in code that only some jobs run.
 
-What it checks: as ATN131, but of functions, of modules that no trainer imports, and under conditions that only running
-decides; attributes of imported modules and classes, and calls whose arguments the installed function does not take, are
-read too. One note for all.
+What it checks: as ATN131, but in functions, in modules that no trainer imports, and under conditions that are known
+only at run time. It also covers attributes of imported modules and classes, and calls with arguments that the
+installed function does not accept. There is one note for all.
 
-Why it matters: the job that comes there stops with ImportError, AttributeError or TypeError; the others never notice.
+Why it matters: a job that runs this code stops with ImportError, AttributeError or TypeError; other jobs are not
+affected.
 
-What to do: look whether your job's model or option is among the functions named; then install releases of the two that
-fit, or put the name back.
+What to do: check whether your job's model or option is among the named functions. If so, install compatible releases
+of the two packages, or restore the name.
 
 Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 """

@@ -1,17 +1,18 @@
 """A package imports a name that another installed package no longer has.
 
-What it checks: every file of the installed packages of the stack (ring-flash-attn, liger-kernel, trl, peft, accelerate,
-deepspeed, verl, openrlhf, axolotl, ms-swift, llamafactory, yunchang, …) is read, not run: what it imports from
-transformers, flash_attn, torch, peft, trl and the others is looked up in their installed source. Guards are followed:
-`try … except ImportError` to the last alternative, version checks, TYPE_CHECKING. What is reported is imported in any
-case, and stops the modules that are named. The import lane then imports one of them: what it imports after all is not
-reported, and a name that some module of the package puts back itself is reported only when the import really failed.
-What it does not import, because that writes caches or changes other packages (deepspeed, unsloth, vllm), is a warning.
+What it checks: every file of the installed packages of the stack (ring-flash-attn, liger-kernel, trl, peft,
+accelerate, deepspeed, verl, openrlhf, axolotl, ms-swift, llamafactory, yunchang, …) is read, not run. Names that it
+imports from transformers, flash_attn, torch, peft, trl and others are looked up in their installed source. Guards are
+followed: `try … except ImportError` to the last alternative, version checks, TYPE_CHECKING. Only unconditional
+imports are reported, with the modules that they stop. The import lane then imports one of these modules. If that
+works, nothing is reported. If the package restores a name itself, it is reported only if the import really failed.
+Some packages are not imported, because that writes caches or changes other packages (deepspeed, unsloth, vllm); for
+these it is a warning.
 
 Why it matters: the job stops at its first import, "cannot import name …", often after the nodes were allocated.
 
-What to do: put the name back if it only moved, or install releases of the two that fit: what the package's own
-metadata requires, or the last release with the name. `attncheck doctor --try-packages` proves a repair.
+What to do: restore the name if it only moved, or install compatible releases of the two packages: what the package's
+metadata requires, or the last release with the name. `attncheck doctor --try-packages` tests a repair.
 
 Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 """

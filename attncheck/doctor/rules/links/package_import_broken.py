@@ -1,13 +1,13 @@
-"""A framework or library of the stack is installed and cannot be imported, for a reason that no other rule names.
+"""An installed framework or library cannot be imported, for a reason that no other rule names.
 
-What it checks: the import lane's outcome for openrlhf.models, verl, trl, peft, yunchang and transformer_engine.pytorch.
-What fails for a missing package (ATN130), a missing name (ATN131), or in torch, transformers, flash-attn, triton or
-liger-kernel themselves is those rules' and is not repeated.
+What it checks: the import lane's outcome for openrlhf.models, verl, trl, peft, yunchang and
+transformer_engine.pytorch. A missing package (ATN130), a missing name (ATN131), and failures in torch, transformers,
+flash-attn, triton or liger-kernel have their own rules and are not repeated here.
 
 Why it matters: the job stops at this import, with any settings.
 
-What to do: read the last line of the evidence: it is where it fails. If the package's files changed since they were
-installed, reinstall them; else run the import on its own.
+What to do: read the last line of the evidence, which shows where it fails. If the package's files changed since they
+were installed, reinstall it. Otherwise run the import on its own.
 
 Source: the import lane.
 """

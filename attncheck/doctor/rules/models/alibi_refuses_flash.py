@@ -1,10 +1,10 @@
 """The model's ALiBi biases make its flash attention raise.
 
-What it checks: falcon with `alibi: true` (falcon-rw): its class declares flash attention, and its forward refuses it.
+What it checks: falcon with `alibi: true` (falcon-rw): its class declares flash attention, but its forward refuses it.
 
 Why it matters: "`alibi` is not supported when `use_flash_attn` is True", at the first forward, after loading.
 
-What to do: run it on sdpa or eager.
+What to do: use sdpa or eager.
 
 Source: transformers 4.42.4 to 5.23.0, models/falcon/modeling_falcon.py (`FalconFlashAttention2.forward`).
 """

@@ -1,15 +1,15 @@
-"""An attention function is registered with transformers, and no mask function for it.
+"""An attention function is registered with transformers without a mask function.
 
-What it checks: the names that importing the environment's packages put into ALL_ATTENTION_FUNCTIONS, and those that the
-model's own code puts there (read, never run), against ALL_MASK_ATTENTION_FUNCTIONS. vLLM's and TGI's are left out: they
-keep rows apart by themselves.
+What it checks: the names that importing the environment's packages put into ALL_ATTENTION_FUNCTIONS, and those that
+the model's own code puts there (read, never run), against ALL_MASK_ATTENTION_FUNCTIONS. vLLM's and TGI's are
+excluded, because they separate rows themselves.
 
-Why it matters: silent. transformers makes a mask only for names of the second table; under any other, every layer gets
-attention_mask=None: padding is attended to, windows are lost, packed documents see each other. It is an error if
-the launch or config.json requests that name, a warning elsewhere.
+Why it matters: the error is silent. transformers creates a mask only for names in the second table. For any other
+name every layer gets attention_mask=None: padding is attended to, windows are lost, and packed documents attend to
+each other. It is an error if the launch or config.json requests that name, otherwise a warning.
 
-What to do: register the mask function of the implementation that takes the same masks: sdpa's for a kernel that wants a
-4-D mask, flash_attention_2's for one that wants the 2-D mask.
+What to do: register the mask function of the implementation that takes the same masks: sdpa's for a kernel with a 4-D
+mask, flash_attention_2's for one with a 2-D mask.
 
 Source: transformers 4.53.2, 5.17.0 and 5.23.0, masking_utils.py (`_preprocess_mask_arguments`: "other custom attention
 without equivalent mask creation: we don't need a mask!"). Run with 5.17.0 on a CPU: a left-padded row under a copy of

@@ -3,10 +3,10 @@
 What it checks: `attn_implementation` (or `_attn_implementation`) in config.json against the answer of the installed
 transformers. Some checkpoints ship with flash_attention_2 written into their configuration.
 
-Why it matters: from_pretrained obeys the file where the caller names nothing, and raises: a ValueError if the class
-refuses, an ImportError if the package is missing.
+Why it matters: if the caller names no implementation, from_pretrained uses the file's and raises: a ValueError if the
+class refuses, an ImportError if the package is missing.
 
-What to do: name the attention in the call; that overrides the file.
+What to do: name the attention in the call, which overrides the file.
 
 Source: transformers 4.57.3 and 5.23.0, configuration_utils.py (`_attn_implementation`), modeling_utils.py.
 """

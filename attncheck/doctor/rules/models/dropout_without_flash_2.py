@@ -1,11 +1,12 @@
-"""The model has attention dropout, which flash attention 3 and 4 leave out.
+"""The model has attention dropout, which flash attention 3 and 4 ignore.
 
-What it checks: attention_dropout over 0 where flash-attn-3 or flash-attn-4 is what is installed, without flash-attn 2.
+What it checks: whether attention_dropout is above 0, if flash-attn-3 or flash-attn-4 is installed without flash-attn
+2.
 
-Why it matters: transformers warns "This might lead to unexpected behaviour as this is not supported on recent versions
-of Flash Attention" and goes on: the model trains without the dropout it requires.
+Why it matters: transformers warns "This might lead to unexpected behaviour as this is not supported on recent
+versions of Flash Attention" and continues: the model trains without its dropout.
 
-What to do: set attention_dropout to 0, so that every backend does the same, or use sdpa.
+What to do: set attention_dropout to 0, so that all backends behave the same, or use sdpa.
 
 Source: transformers 5.23.0, modeling_utils.py (`_flash_attn_can_dispatch`).
 """

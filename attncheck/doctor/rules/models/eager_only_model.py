@@ -1,10 +1,11 @@
-"""The model runs eager only, and its scores do not fit the GPU at its full length.
+"""The model supports only eager attention, and its scores do not fit into GPU memory at full length.
 
-What it checks: whether the installed class refuses every fused attention, and what eager stores for one sequence of
-max_position_embeddings tokens: heads × length² × 6 bytes (half-precision scores and their fp32 softmax) in each layer.
+What it checks: whether the installed class refuses every fused attention, and the memory that eager attention needs
+for one sequence of max_position_embeddings tokens: heads × length² × 6 bytes (half-precision scores and their fp32
+softmax) in each layer.
 
-Why it matters: "CUDA out of memory" inside softmax, at long sequences only. No setting helps: the class has no other
-attention.
+Why it matters: "CUDA out of memory" inside softmax, at long sequences only. No setting helps, because the class has
+no other attention.
 
 What to do: keep sequences short, or use another model. The evidence names the length at which one layer's scores fill
 half of the smallest GPU.

@@ -1,6 +1,7 @@
 """The installed flash-attn is too old for the model's logit soft-capping.
 
-What it checks: attn_logit_softcapping of the model against flash-attn 2.6.0, the first with a softcap.
+What it checks: the model's attn_logit_softcapping, and whether flash-attn is older than 2.6.0, the first release with
+a softcap.
 
 Why it matters: the softcap is dropped or refused ("This flash attention implementation does not support softcap").
 

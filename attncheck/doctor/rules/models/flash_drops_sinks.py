@@ -1,7 +1,7 @@
 """flash_attention_2 silently leaves out the model's attention sinks.
 
-What it checks: whether the model has attention sinks and this transformers accepts plain flash_attention_2 for it,
-which it did from 4.55.0 until the redirection of 5.3.0.
+What it checks: whether the model has attention sinks and this transformers accepts plain flash_attention_2 for it
+(4.55.0 until the redirection in 5.3.0).
 
 Why it matters: the kernel of flash-attn 2 has no argument for sinks, and transformers drops them without an error: the
 softmax is normalised differently in every layer, and the model trains on wrong attention.

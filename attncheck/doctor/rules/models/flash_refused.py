@@ -1,10 +1,10 @@
 """The model's class refuses flash attention.
 
-What it checks: the answer of the installed transformers for attn_implementation="flash_attention_2", asked on the meta
-device. Missing packages are not counted: other rules speak of those.
+What it checks: the answer of the installed transformers for attn_implementation="flash_attention_2", queried on the
+meta device. Missing packages do not count, because other rules report them.
 
-Why it matters: loading raises "… does not support Flash Attention 2 yet". Ring attention and packing that rest on
-flash attention are out of reach for this model too. If nothing installed here insists on flash, it is a warning.
+Why it matters: loading raises "… does not support Flash Attention 2 yet". Ring attention and packing that need flash
+attention are unavailable for this model too. If no installed package requires flash attention, it is a warning.
 
 What to do: use the attention that the class accepts, without ring attention.
 

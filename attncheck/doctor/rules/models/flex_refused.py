@@ -1,11 +1,11 @@
-"""The model's class refuses flex_attention, where sdpa or flash attention is refused too.
+"""The model's class refuses flex_attention, and also sdpa or flash attention.
 
-What it checks: the answer of the installed transformers for attn_implementation="flex_attention". It is only worth a
-word if it is requested, or where the model also refuses sdpa or flash attention, for which it would be the way out.
+What it checks: the answer of the installed transformers for attn_implementation="flex_attention". It is reported only
+if flex_attention is requested, or if the model also refuses sdpa or flash attention.
 
-Why it matters: fewer ways are left; loading with flex_attention raises a ValueError.
+Why it matters: there are fewer alternatives, and loading with flex_attention raises a ValueError.
 
-What to do: use what the class accepts.
+What to do: use an implementation that the class accepts.
 
 Source: transformers 5.23.0, modeling_utils.py (`_flex_attn_can_dispatch`); class flags of models/*/modeling_*.py.
 """

@@ -1,7 +1,7 @@
 """flex_attention's kernels do not fit the shared memory of this GPU at the model's head size.
 
-What it checks: a head size over 128 if flex_attention is requested, on sm_86, sm_89 or sm_12x, which have 99 KiB of
-shared memory a block.
+What it checks: a head size above 128 if flex_attention is requested, on sm_86, sm_89 or sm_12x, which have 99 KiB of
+shared memory per block.
 
 Why it matters: "No valid triton configs. OutOfMemoryError: out of resource: shared memory, Required: 114688, Hardware
 limit: 101376", when the backward pass is compiled.
@@ -9,7 +9,8 @@ limit: 101376", when the backward pass is compiled.
 What to do: use another attention, or smaller blocks (`kernel_options={"BLOCK_M1": 16, "BLOCK_N1": 16, …}`, not tried
 here).
 
-Source: pytorch/pytorch#133254, #198224; pytorch/torchtune#2218. Reported by users, not run here: a warning.
+Source: pytorch/pytorch#133254, #198224; pytorch/torchtune#2218. Reported by users and not run here, so it is a
+warning.
 """
 
 from attncheck.doctor.fixes.model import use_other_attention

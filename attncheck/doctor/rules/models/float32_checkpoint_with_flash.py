@@ -1,10 +1,10 @@
-"""The checkpoint is float32, and flash attention takes half precision only.
+"""The checkpoint is float32, but flash attention supports only half precision.
 
-What it checks: dtype in config.json. transformers 5 loads a model in its checkpoint's dtype; transformers 4 in float32
-for any checkpoint, unless told.
+What it checks: dtype in config.json. transformers 5 loads a model in its checkpoint's dtype; transformers 4 loads any
+checkpoint in float32 by default.
 
-Why it matters: "FlashAttention only support fp16 and bf16 data type" if neither the load nor autocast casts it: an
-evaluation or generate() outside of the trainer is where it shows.
+Why it matters: "FlashAttention only support fp16 and bf16 data type" if neither the load nor autocast casts it. It
+typically appears in an evaluation or generate() outside the trainer.
 
 What to do: load with dtype=torch.bfloat16, or train with bf16 on.
 

@@ -1,10 +1,10 @@
 """Gemma in float16 overflows.
 
-What it checks: gemma2 and gemma3 models in a launch that trains in float16; without a launch, whose checkpoint is
-float16, or GPUs before sm_80, which have no bfloat16 and push their users to float16.
+What it checks: gemma2 and gemma3 models in a launch that trains in float16. Without a launch, models whose checkpoint
+is float16, or GPUs older than sm_80, which lack bfloat16 so that users train in float16.
 
-Why it matters: the activations exceed float16's range: loss 0.0 and grad_norm nan from the first step. It looks like a
-broken attention kernel and is none. Reported by users; not measured here.
+Why it matters: the activations exceed float16's range: loss 0.0 and grad_norm nan from the first step. It looks like
+a broken attention kernel, but is not. Reported by users; not measured here.
 
 What to do: train in bfloat16 on sm_80 or newer, or in float32.
 

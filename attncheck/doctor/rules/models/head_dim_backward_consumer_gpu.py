@@ -1,7 +1,8 @@
-"""flash-attn's backward does not take this head size on a GPU with little shared memory.
+"""flash-attn's backward does not support this head size on a GPU with little shared memory.
 
-What it checks: a head size over 192 on sm_86, sm_89 or sm_12x, which have 99 KiB of shared memory a block, with a
-flash-attn before 2.5.5; and since 2.5.5, whether the model has attention dropout, with which it still does not fit.
+What it checks: a head size above 192 on sm_86, sm_89 or sm_12x, which have 99 KiB of shared memory per block, with
+flash-attn before 2.5.5. With 2.5.5 or newer, whether the model has attention dropout, which is still not supported
+there.
 
 Why it matters: "FlashAttention backward for head dim > 192 requires A100/A800 or H100/H800", at the first backward.
 

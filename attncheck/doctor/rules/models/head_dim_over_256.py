@@ -1,12 +1,12 @@
-"""The model has layers with a head size over 256, which flash attention cannot run.
+"""The model has layers with a head size above 256, which flash attention does not support.
 
-What it checks: the largest q/k head size over all layers, as config.json and the installed class give it. Gemma 4 has
-512 on its full_attention layers, although its class declares flash attention.
+What it checks: the largest q/k head size over all layers, from config.json and the installed class. Gemma 4 has 512
+on its full_attention layers, although its class declares flash attention.
 
 Why it matters: "FlashAttention forward only supports head dimension at most 256", raised in the first such layer, after
 the weights are loaded.
 
-What to do: run the model on sdpa or flex_attention.
+What to do: use sdpa or flex_attention.
 
 Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp; transformers 5.23.0, models/gemma4/configuration_gemma4.py
 (`global_head_dim`); Dao-AILab/flash-attention#2427.

@@ -1,12 +1,12 @@
 """The installed liger-kernel has no kernels for this model.
 
-What it checks: the model's type against MODEL_TYPE_TO_APPLY_LIGER_FN of the installed liger-kernel, as its import in a
-child process showed it.
+What it checks: the model's type against MODEL_TYPE_TO_APPLY_LIGER_FN of the installed liger-kernel, read by importing
+it in a child process.
 
-Why it matters: liger-kernel 0.8.2 and older raise KeyError from AutoLigerKernelForCausalLM; newer ones log one line at
-INFO and patch nothing: memory stays what it was.
+Why it matters: liger-kernel 0.8.2 and older raise KeyError from AutoLigerKernelForCausalLM; newer ones log one line
+at INFO and patch nothing, so memory use is unchanged.
 
-What to do: switch liger off for this model, or use a liger-kernel that knows it.
+What to do: switch liger off for this model, or use a liger-kernel that supports it.
 
 Source: liger_kernel 0.5.10 to 0.8.5, transformers/monkey_patch.py; linkedin/Liger-Kernel#313, #968.
 """

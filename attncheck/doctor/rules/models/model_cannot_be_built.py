@@ -1,20 +1,20 @@
 """The installed transformers cannot build the model from its config.json.
 
 What it checks: the model's class in the installed transformers is built from config.json, without weights and without
-the model's own code, in a child process. If that raises, it is built again without each field in turn: the fields
-named are those without which it can be built.
+the model's own code, in a child process. If that raises, it is built again without each field in turn: the finding
+names the fields without which it can be built.
 
-Why it matters: `from_pretrained` builds the same class in the same way and raises the same, on every rank, after the
-job was queued: a pad_token_id past the vocabulary ("Padding_idx must be within num_embeddings"), a rope_type or an
-activation that this release does not know (KeyError), a hidden size that is not a multiple of the heads.
+Why it matters: `from_pretrained` builds the same class in the same way and raises the same error on every rank, after
+the job was queued: a pad_token_id past the vocabulary ("Padding_idx must be within num_embeddings"), a rope_type or
+an activation that this release does not know (KeyError), a hidden size that is not a multiple of the heads.
 
-What to do: correct the field that is named. An id of a token, a dtype or `architectures` can be taken out; a size has
-to be the checkpoint's own; a rope_type that is newer than this transformers needs a newer one.
+What to do: correct the named field. A token id, a dtype or `architectures` can be removed. A size must match the
+checkpoint. A rope_type that this transformers does not know needs a newer release.
 
-Source: the observation itself; transformers 5.17.0, modeling_utils.py (`_from_config`, which `from_pretrained` shares).
-Tried with it: llama with pad_token_id = vocab_size, rope_type "llama9", hidden size 4100 of 32 heads, an unknown
-activation, layer_types of another length, another model's architecture; each builds as soon as the field is corrected
-(tests/doctor/test_model_accepts.py).
+Source: the observation itself; transformers 5.17.0, modeling_utils.py (`_from_config`, which `from_pretrained`
+shares). Tested with it: llama with pad_token_id = vocab_size, rope_type "llama9", hidden size 4100 of 32 heads, an
+unknown activation, layer_types of the wrong length, another model's architecture. Each can be built once the field is
+corrected (tests/doctor/test_model_accepts.py).
 """
 
 from attncheck.core.model import BuildFailure, Model

@@ -1,11 +1,11 @@
-"""config.json gives a value of the wrong kind.
+"""config.json has a value of the wrong type.
 
-What it checks: the fields about heads, layers, sizes and windows that were read; a text if a number is expected, a
-negative number or NaN is reported with its name.
+What it checks: the fields for heads, layers, sizes and windows. Text instead of a number, a negative number or NaN is
+reported with the field's name.
 
-Why it matters: loading fails on it, or goes on with nonsense. Checks that need the value were skipped.
+Why it matters: loading fails, or continues with a meaningless value. Checks that need the value were skipped.
 
-What to do: correct the file, or fetch it again.
+What to do: correct the file, or download it again.
 
 Source: attncheck/doctor/probes/payload/model/values.py; transformers 5.23.0 checks the same types when it loads.
 """

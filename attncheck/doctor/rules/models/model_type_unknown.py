@@ -1,12 +1,12 @@
 """The installed transformers does not know the model's type.
 
-What it checks: the answer of the installed transformers, asked in a child process, for the model_type in config.json.
+What it checks: whether the installed transformers, in a child process, knows the model_type in config.json.
 
 Why it matters: loading stops with "The checkpoint you are trying to load has model type … but Transformers does not
 recognize this architecture". The model is newer than this transformers, or its type is misspelt.
 
-What to do: install a transformers that knows the model, within the range that the rest of the environment allows; the
-finding names the first release that was read with it, the last before it was taken out, or the type it may represent.
+What to do: install a transformers that knows the model, within the range that the rest of the environment allows. The
+finding names the first known release with it, the last one before its removal, or the type that may have been meant.
 
 Source: transformers 4.57.3 and 5.23.0, models/auto/configuration_auto.py (`CONFIG_MAPPING`); the 17 wheels named in
 attncheck/doctor/knowledge/model_types.py.

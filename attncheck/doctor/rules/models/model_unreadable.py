@@ -1,12 +1,12 @@
-"""The model that was named cannot be read.
+"""The named model cannot be read.
 
 What it checks: whether config.json of the folder or the cached Hub name could be found and parsed.
 
-Why it matters: none of the checks that hang on the model's heads, windows and layers ran, so silence about them means
+Why it matters: checks that need the model's heads, windows and layers did not run, so the absence of findings proves
 nothing. transformers would fail on the same file.
 
-What to do: give a folder that holds config.json, or a Hub name that is in the local cache; `--online` fetches the
-small configuration files of a Hub name.
+What to do: name a folder that contains config.json, or a Hub name that is in the local cache. `--online` downloads
+the small configuration files of a Hub name.
 
 Source: attncheck/doctor/probes/payload/model/files.py.
 """

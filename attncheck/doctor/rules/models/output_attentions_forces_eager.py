@@ -1,11 +1,12 @@
-"""config.json requests attention weights, which only eager attention has.
+"""config.json requests attention weights, which only eager attention returns.
 
 What it checks: output_attentions in config.json.
 
-Why it matters: sdpa and flash attention return None with one warning, or transformers falls back to eager: memory then
-grows with the square of the length.
+Why it matters: sdpa and flash attention return None with one warning, or transformers falls back to eager, whose
+memory grows with the square of the length.
 
-What to do: set it to false; ask for it in a single short call with attn_implementation="eager".
+What to do: set it to false. If you need the weights, request them in a single short call with
+attn_implementation="eager".
 
 Source: transformers 5.23.0, integrations/flash_attention.py and sdpa_attention.py ("does not support
 `output_attentions=True`").

@@ -1,10 +1,11 @@
-"""The 4-bit checkpoint computes in float32, which flash attention refuses.
+"""The 4-bit checkpoint computes in float32, which flash attention does not support.
 
-What it checks: bnb_4bit_compute_dtype in the quantization_config of config.json; left out, bitsandbytes takes float32.
+What it checks: bnb_4bit_compute_dtype in the quantization_config of config.json. Without it, bitsandbytes uses
+float32.
 
-Why it matters: every linear layer returns float32, so queries, keys and values reach flash attention in it:
-"FlashAttention only support fp16 and bf16 data type", or a cast with a warning in every layer; and ring-flash-attn,
-which reads the dtype off the first nn.Linear, takes the wrong one. It is several times slower too.
+Why it matters: every linear layer returns float32, and so do queries, keys and values: "FlashAttention only support
+fp16 and bf16 data type", or a cast with a warning in every layer. ring-flash-attn reads the dtype from the first
+nn.Linear, which is the wrong one. It is also several times slower.
 
 What to do: compute in bfloat16.
 

@@ -1,13 +1,14 @@
-"""The model's recurrent layers run in plain torch, because their kernels are not installed.
+"""The model's recurrent layers run in slow plain torch, because their kernels are not installed.
 
 What it checks: models with gated delta rule layers (qwen3_next, qwen3_5, …) without flash-linear-attention and
 causal-conv1d, and models with Mamba layers without mamba-ssm and causal-conv1d, on a machine with a GPU.
 
-Why it matters: transformers says "The fast path is not available because one of the required library is not installed"
-once and goes on with loops in torch: users report four times the time a step, and more memory. It is correct.
+Why it matters: transformers says "The fast path is not available because one of the required library is not
+installed" once and continues with loops in torch. Users report steps that take four times as long, and more memory.
+The results are correct.
 
-What to do: install the kernels. causal-conv1d and mamba-ssm are compiled if they are installed; their GitHub
-releases hold wheels. flash-linear-attention 0.6.0 requires transformers 5.6.2: with an older one take 0.5.0.
+What to do: install the kernels. causal-conv1d and mamba-ssm are compiled during installation; their GitHub releases
+have wheels. flash-linear-attention 0.6.0 requires transformers 5.6.2; with an older one use 0.5.0.
 
 Source: transformers 4.57.3, 5.9.0 and 5.14.1, models/qwen3_next/modeling_qwen3_next.py (`is_fast_path_available`);
 5.23.0,

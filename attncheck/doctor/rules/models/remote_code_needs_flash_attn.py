@@ -1,4 +1,4 @@
-"""The model's own code imports flash_attn, which is not installed.
+"""The model's own code imports flash_attn, but flash-attn is not installed.
 
 What it checks: the imports in the *.py files next to config.json, read without running them. An import inside `try` or
 `if is_flash_attn…available()` does not count: transformers does not count it either.

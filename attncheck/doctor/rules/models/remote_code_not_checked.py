@@ -1,10 +1,10 @@
-"""The model brings its own code, which attncheck never runs.
+"""The model has its own code, which attncheck never runs.
 
 What it checks: whether config.json names its own code (`auto_map`) and the installed transformers has no class of
-that type, so that nobody could be asked which attention the model accepts.
+that type, so it is unknown which attention the model accepts.
 
-Why it matters: the attention of such a model is whatever its Python files do. What follows from config.json alone
-has been checked; what its class accepts has not.
+Why it matters: such a model's attention is defined by its own Python files. attncheck checked what follows from
+config.json, but not what the class accepts.
 
 What to do: read the model's modeling file for `attn_implementation`, or use a transformers that has the class.
 

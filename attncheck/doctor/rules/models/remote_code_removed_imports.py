@@ -1,11 +1,11 @@
 """The model's own code imports names that this transformers, or another package, no longer has.
 
-What it checks: the *.py files that `auto_map` in config.json names, and those next to them that they import, are read,
-never run: what they import from transformers, flash_attn and the others is looked up in the installed source; guards
-are followed (`try … except ImportError`, version checks). For a --target, whose files nobody has, the names that they
-take outside `try` are compared with a table of names that were removed.
+What it checks: the *.py files that `auto_map` in config.json names, and those next to them that they import, are
+read, never run. Names that they import from transformers, flash_attn and others are looked up in the installed
+source, and guards are followed (`try … except ImportError`, version checks). A --target has no files to read, so
+names imported outside `try` are compared with a table of removed names.
 
-Why it matters: loading with trust_remote_code=True stops with "cannot import name …". Upgrading makes it worse.
+Why it matters: loading with trust_remote_code=True stops with "cannot import name …". Upgrading does not help.
 
 What to do: use transformers' own class (trust_remote_code=False) if there is one, a transformers from
 before the removal, or take the name from where it is now.

@@ -1,13 +1,14 @@
-"""The model's own code counts positions in the dtype of a buffer, which rounds them in bfloat16.
+"""The model's own code computes positions in a buffer's dtype, and bfloat16 rounds them.
 
 What it checks: `torch.arange(…, dtype=….inv_freq.dtype)` in the *.py files next to config.json, read without running
 them.
 
-Why it matters: silent. `inv_freq` is float32 when it is made, and bfloat16 once the whole module is cast
-(`model.bfloat16()`, DeepSpeed with bf16 on, some loaders). bfloat16 has 8 bits: positions past 256 are rounded to
-multiples of 2, past 4096 of 32, so that neighbours share a rotation and long contexts lose quality.
+Why it matters: the error is silent. `inv_freq` is created in float32, and becomes bfloat16 when the whole module is
+cast (`model.bfloat16()`, DeepSpeed with bf16 on, some loaders). bfloat16 has 8 bits: positions above 256 are rounded
+to multiples of 2, and above 4096 to multiples of 32. Neighbours then share a rotation, and long contexts lose
+quality.
 
-What to do: count positions, and multiply them, in float32.
+What to do: compute and multiply positions in float32.
 
 Source: transformers 5.23.0, models/llama/modeling_llama.py (`LlamaRotaryEmbedding.forward`: "Force float32"); torch
 2.13: torch.arange(1024, dtype=torch.bfloat16) holds 513 different positions, in float32 all 1024

@@ -1,9 +1,9 @@
 """The model's own code may unpack the wrong number of values from unpad_input.
 
-What it checks: whether the *.py files next to config.json take `unpad_input` from flash_attn.bert_padding, and how many
-values the installed flash-attn returns from it: four before 2.7.0, five from then on.
+What it checks: whether the *.py files next to config.json import `unpad_input` from flash_attn.bert_padding, and how
+many values it returns in the installed flash-attn: four before 2.7.0, five since.
 
-Why it matters: code written for the other one stops at the first forward with "too many values to unpack
+Why it matters: code written for the other version stops at the first forward with "too many values to unpack
 (expected 4)" or "not enough values to unpack (expected 5, got 4)". Most such code is older than 2.7.0.
 
 What to do: in the model's file write `hidden, indices, cu_seqlens, max_seqlen, *_ = unpad_input(...)`, or install the

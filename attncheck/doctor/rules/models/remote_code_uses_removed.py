@@ -1,14 +1,15 @@
-"""The model's own code uses something that this transformers, or another package, no longer has, when it runs.
+"""The model's own code uses attributes or functions that this transformers, or another package, no longer has.
 
-What it checks: in the *.py files that `auto_map` names, and those next to them that they import: attributes of imported
-modules and classes (`past_key_values.seen_tokens` of a variable annotated, tested or made as a DynamicCache too), calls
-whose arguments the installed function does not take, and imports inside functions. The files are read, never run.
+What it checks: in the *.py files that `auto_map` names, and those next to them that they import: attributes of
+imported modules and classes (`past_key_values.seen_tokens` of a variable annotated, tested or made as a DynamicCache
+too), calls with arguments that the installed function does not accept, and imports inside functions. The files are
+read, never run.
 
-Why it matters: the model loads, and its first step stops with AttributeError, TypeError or ImportError. The Cache
+Why it matters: the model loads, but its first step stops with AttributeError, TypeError or ImportError. The Cache
 classes lost `seen_tokens`, `get_max_length` and `get_usable_length` in transformers 4.49 and 4.54.
 
-What to do: use transformers' own class (trust_remote_code=False) if there is one, or a transformers of the
-time of the code, or write what is in the place of what no longer exists.
+What to do: use transformers' own class (trust_remote_code=False) if there is one, or a transformers release that the
+code was written for, or update the code.
 
 Source: the installed files; LLaMA-Factory#8048, #7597; huggingface/transformers, cache_utils.py.
 """

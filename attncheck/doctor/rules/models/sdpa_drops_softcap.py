@@ -1,12 +1,12 @@
 """sdpa silently leaves out the model's logit soft-capping.
 
-What it checks: attn_logit_softcapping of the model, and whether this transformers accepts sdpa for it: before 5.21.0
-it does and drops the softcap silently.
+What it checks: attn_logit_softcapping of the model, and whether this transformers accepts sdpa for it. Before 5.21.0
+it does, and silently drops the softcap.
 
-Why it matters: sdpa is what transformers picks when nothing is named, so the model trains with other attention scores
-than it was made with: NaN gradients, a wrong loss, or a quiet loss of quality.
+Why it matters: sdpa is transformers' default, so the model trains with different attention scores from those it was
+pretrained with. The result is NaN gradients, a wrong loss, or lower quality without an error.
 
-What to do: name flash_attention_2 (flash-attn 2.6.0 or newer), flex_attention or eager.
+What to do: request flash_attention_2 (flash-attn 2.6.0 or newer), flex_attention or eager.
 
 Source: transformers 5.17.0 and 5.20.2 (integrations/sdpa_attention.py has no softcap) and 5.21.0 (it raises);
 huggingface/transformers#32309.

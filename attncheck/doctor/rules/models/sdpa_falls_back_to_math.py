@@ -1,14 +1,14 @@
-"""sdpa falls back to MATH for the model's grouped heads, and keeps every score.
+"""sdpa falls back to MATH for the model's grouped heads, and stores every score.
 
-What it checks: a model with fewer key/value heads than query heads under sdpa, in a transformers that asks for
-`enable_gqa` if there is no mask: with a head size over 256 (before transformers 5.14.1), or in a launch that trains
+What it checks: a model with fewer key/value heads than query heads under sdpa, in a transformers that sets
+`enable_gqa` if there is no mask: with a head size above 256 (before transformers 5.14.1), or in a launch that trains
 in float32.
 
-Why it matters: no fused backend of SDPA takes `enable_gqa` with such heads, nor in float32; PyTorch takes MATH without
-a word, which stores heads × length² scores: ten times slower, and out of memory at long sequences.
+Why it matters: no fused SDPA backend supports `enable_gqa` with such heads, or in float32. PyTorch silently uses
+MATH, which stores heads × length² scores: ten times slower, and out of memory at long sequences.
 
 What to do: install transformers 5.14.1 or newer, which repeats the key/value heads for such sizes, so that the
-memory-efficient backend takes them; train in bfloat16.
+memory-efficient backend supports them, or train in bfloat16.
 
 Source: transformers 4.57.3, 5.10.1, 5.14.1 and 5.23.0, integrations/sdpa_attention.py (`use_gqa_in_sdpa`; from 5.14.1
 on "key head_dim == value head_dim <= 256 (otherwise it will fall back to the math kernel)"); huggingface/transformers

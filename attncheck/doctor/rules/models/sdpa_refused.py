@@ -1,12 +1,12 @@
 """The model's class refuses sdpa.
 
-What it checks: the answer of the installed transformers for attn_implementation="sdpa", asked on the meta device.
+What it checks: the answer of the installed transformers for attn_implementation="sdpa", queried on the meta device.
 
-Why it matters: requested sdpa, loading raises "… does not support an attention implementation through
-torch.nn.functional.scaled_dot_product_attention yet". Requested nothing, transformers falls back to eager without a
-word, which stores every score: memory grows with the square of the length.
+Why it matters: if sdpa is requested, loading raises "… does not support an attention implementation through
+torch.nn.functional.scaled_dot_product_attention yet". If nothing is requested, transformers silently falls back to
+eager, which stores every score: memory grows with the square of the length.
 
-What to do: name an attention that the class accepts.
+What to do: request an attention that the class accepts.
 
 Source: transformers 5.23.0, modeling_utils.py (`_sdpa_can_dispatch`, `get_correct_attn_implementation`);
 huggingface/transformers#43352.

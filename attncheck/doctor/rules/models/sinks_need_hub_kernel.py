@@ -1,15 +1,15 @@
 """A model's class redirects flash attention to a Hub kernel that is not available here.
 
-What it checks: whether transformers turns the requested flash attention into another kernel, because the model's class
-lists the ones that compute its attention (`_compatible_flash_implementations`: gpt_oss since 5.3.0, and others with
-attention sinks or their own layout), and whether that kernel is in the local cache and built for these GPUs. The
-installed class decides if transformers was imported here, else the table of releases.
+What it checks: whether transformers replaces the requested flash attention by another kernel, because the model's
+class lists the kernels that compute its attention correctly (`_compatible_flash_implementations`: gpt_oss since
+5.3.0, and others with attention sinks or their own layout), and whether that kernel is in the local cache and built
+for these GPUs. The installed class decides if transformers was imported here, else the table of releases.
 
-Why it matters: loading downloads a kernel, which fails on an offline node with FileNotFoundError; and vllm-flash-attn3
-computes sinks on Hopper (sm_90) only, so other GPUs stop at the first call. Installing flash-attn 2
-does not help: it is not on the list.
+Why it matters: loading downloads a kernel, which fails on an offline node with FileNotFoundError. vllm-flash-attn3
+supports sinks only on Hopper (sm_90), so other GPUs fail at the first call. Installing flash-attn 2 does not help: it
+is not on the list.
 
-What to do: use flex_attention or eager, or fetch the kernel beforehand on a node with network.
+What to do: use flex_attention or eager, or download the kernel beforehand on a node with network access.
 
 Source: transformers 5.3.0 to 5.24.0, models/gpt_oss/modeling_gpt_oss.py (`_compatible_flash_implementations`),
 modeling_utils.py (`_check_and_adjust_attn_implementation`); huggingface/kernels-community at 40d4194f;

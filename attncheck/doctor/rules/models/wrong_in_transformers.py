@@ -1,14 +1,14 @@
-"""The installed transformers computes this model wrong, silently.
+"""The installed transformers silently computes this model wrongly.
 
-What it checks: the model's type, the implementation that the job runs and its way of batching against a table of what
-transformers 5.17's causal models were measured to compute wrong: attention that is not causal (doge under sdpa, moshi
-under eager), packed documents that see each other (afmoe, gpt_oss under eager, falcon, opt …), left padding that is
-attended to. Where the installed modeling file can be read, it has to show the defect still; what reading cannot show
-goes by the release.
+What it checks: the model's type, the job's implementation and its way of batching, against a table of measured faults
+in transformers 5.17's causal models: attention that is not causal (doge under sdpa, moshi under eager), packed
+documents that attend to each other (afmoe, gpt_oss under eager, falcon, opt …), left padding that is attended to. If
+the installed modeling file can be read, it must still show the defect. Defects that reading cannot show are judged by
+the release.
 
-Why it matters: silent. The loss falls, on contexts that no user will ever have.
+Why it matters: the error is silent. The loss falls, on contexts that no user will ever have.
 
-What to do: the implementation or the way of batching that was measured to be right, or a transformers that fixed it;
+What to do: use the implementation or way of batching that was measured to be right, or a transformers with the fix.
 `attncheck smoke MODEL` measures it here.
 
 Source: transformers 5.17.0, all 178 types of MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, tiny, in float32 on a CPU, each

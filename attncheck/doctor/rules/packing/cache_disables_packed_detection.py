@@ -1,10 +1,10 @@
-"""The model's KV cache, on by default, switches the separation of packed documents off.
+"""The model's KV cache, on by default, disables the separation of packed documents.
 
-What it checks: use_cache of the model, in an environment without flash attention, where sdpa, eager and flex_attention
-look for packed documents only without a cache.
+What it checks: the model's use_cache, in an environment without flash attention. sdpa, eager and flex_attention
+detect packed documents only without a cache.
 
-Why it matters: silent, and only for training the user's own loops: the Trainer of transformers 5, OpenRLHF and verl set
-use_cache to False. The cache also costs memory in training.
+Why it matters: the error is silent. It affects only custom training loops: the Trainer of transformers 5, OpenRLHF
+and verl set use_cache to False. The cache also costs memory in training.
 
 What to do: set model.config.use_cache to False before training.
 

@@ -1,11 +1,11 @@
-"""The tokenizer pads on the left, as generation wants it and training does not.
+"""The tokenizer pads on the left, which suits generation but not training.
 
 What it checks: padding_side in tokenizer_config.json of a causal model.
 
-Why it matters: models with learned positions read left-padded rows wrongly unless position_ids come from the mask, and
-rows that start with fully masked positions gave NaN on some attention kernels.
+Why it matters: models with learned positions misread left-padded rows unless position_ids are derived from the mask.
+Rows that start with fully masked positions gave NaN on some attention kernels.
 
-What to do: train with padding_side="right", generate with "left".
+What to do: train with padding_side="right", and generate with "left".
 
 Source: huggingface/transformers#29029, #41966; pytorch/pytorch#103749.
 """

@@ -1,13 +1,13 @@
-"""An attention mask in a packed batch switches the separation of documents off.
+"""An attention mask in a packed batch disables the separation of documents.
 
-What it checks: nothing can be wrong yet; it is a reminder for those who train this model with a collator or a loop of
-their own, with no framework installed that takes care of it.
+What it checks: nothing is wrong yet. This is a reminder for training this model with a custom collator or loop, if no
+installed framework takes care of it.
 
-Why it matters: silent. flash attention looks for resetting position_ids only if no mask is given and the batch holds
-one row; an all-ones mask, which most collators add, makes all documents of the row one.
+Why it matters: the error is silent. flash attention looks for restarting position_ids only if there is no mask and
+the batch has one row. An all-ones mask, which most collators add, joins all documents of the row.
 
-What to do: drop attention_mask from packed batches (DataCollatorWithFlattening does) and keep one packed row a batch,
-or pass cu_seq_lens_q/k and max_length_q/k.
+What to do: remove attention_mask from packed batches (DataCollatorWithFlattening does) and use one packed row per
+batch, or pass cu_seq_lens_q/k and max_length_q/k.
 
 Source: transformers 5.23.0, modeling_flash_attention_utils.py (`_is_packed_sequence`), masking_utils.py; measured on
 CPU: all-ones mask, largest logit error 0.42; huggingface/trl#3910.

@@ -1,13 +1,13 @@
 """The model's three-row positions make flash attention read out of bounds.
 
-What it checks: models with m-rope (position_ids of shape [3, batch, length]) in a transformers that hands these on to
+What it checks: models with m-rope (position_ids of shape [3, batch, length]) in a transformers that passes these to
 flash attention: before 4.54.0 for the Qwen-VL family, before 5.4.0 for Qwen3.5, before 5.0.0 for glm4v, glm4v_moe and
 ernie4_5_vl_moe.
 
-Why it matters: with one row a batch, cu_seqlens are computed from 3 × length positions: "CUDA error: an illegal memory
-access was encountered", reported somewhere else, or a garbage loss.
+Why it matters: with one row per batch, cu_seqlens are computed from 3 × length positions: "CUDA error: an illegal
+memory access was encountered", reported elsewhere, or a meaningless loss.
 
-A launch of ms-swift 3.3 to 3.7 that packs is left out: it hands its own positions to flash attention (llm/template/
+A packing launch of ms-swift 3.3 to 3.7 is not judged: it passes its own positions to flash attention (llm/template/
 base.py:1845 of 3.6.4), and says itself which transformers that needs.
 
 What to do: upgrade transformers if the framework allows a release that is recent enough, or run the model on sdpa.

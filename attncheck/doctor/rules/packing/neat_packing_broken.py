@@ -2,10 +2,10 @@
 
 What it checks: LLaMA-Factory before 0.9.5 with transformers 4.53.0 or newer.
 
-Why it matters: neat packing numbers the documents in the attention mask, and transformers casts masks to bool from
-4.53.0 on: with LLaMA-Factory 0.9.3 and older flash attention silently gets documents of one token each; 0.9.4 raises
-"Neat packing is incompatible with transformers>=4.53.0." It only matters with `neat_packing: true`. Under sdpa 0.9.3
-makes a mask of (batch, 1, seqlen, seqlen) of the numbers itself, and a rehearsal with 4.53.3 is right.
+Why it matters: neat packing numbers the documents in the attention mask, but transformers casts masks to bool since
+4.53.0. With LLaMA-Factory 0.9.3 and older, flash attention silently gets documents of one token each. 0.9.4 raises
+"Neat packing is incompatible with transformers>=4.53.0." It only matters with `neat_packing: true`. Under sdpa, 0.9.3
+builds a mask of (batch, 1, seqlen, seqlen) from the numbers itself, and a rehearsal with 4.53.3 is right.
 
 What to do: upgrade LLaMA-Factory to 0.9.5, which packs by positions with `flash_attn: fa2`.
 

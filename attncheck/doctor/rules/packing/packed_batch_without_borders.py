@@ -1,13 +1,14 @@
-"""The installed trainer packs documents into a row and does not say where each begins.
+"""The installed trainer packs documents into a row without marking where each begins.
 
-What it checks: `doctor --deep` takes the first batch of the installed TRL's SFTTrainer, packed and padding-free, under
-each attention by its name, and looks for what separates the documents of a row: position_ids that begin again,
-cu_seqlens, seq_idx. With a launch, the layout and attention of that launch alone.
+What it checks: `doctor --deep` takes the first batch of the installed TRL's SFTTrainer, packed and padding-free,
+under each attention name. It looks for what separates the documents of a row: position_ids that restart, cu_seqlens,
+seq_idx. With a launch, only that launch's layout and attention are checked.
 
-Why it matters: silent. Without borders the documents of a row attend to each other. Which keys a batch has depends on
-the release, the layout and the spelling of the attention's name.
+Why it matters: the error is silent. Without boundaries the documents of a row attend to each other. Which keys a
+batch has depends on the release, the layout and the spelling of the attention's name.
 
-What to do: an attention under which the batch has its borders, by its exact name, or a newer release of the trainer.
+What to do: use an attention, by its exact name, for which the batch marks the documents, or a newer release of the
+trainer.
 
 Source: the measurement (attncheck/doctor/experiments/worker/main.py). Faults of this kind: huggingface/trl#3942.
 """

@@ -1,10 +1,10 @@
 """Packed documents attend to each other without flash attention in this transformers.
 
-What it checks: transformers before 4.53.1, whose sdpa, eager and flex_attention do not look for packed documents,
-if no flash-attn is installed to keep them apart.
+What it checks: transformers before 4.53.1, whose sdpa, eager and flex_attention do not detect packed documents, if
+flash-attn is not installed.
 
-Why it matters: silent. Samples packed into one row see each other; the training loss looks lower than it should, and
-the model is worse for it. It only matters to jobs that pack.
+Why it matters: the error is silent. Samples packed into one row attend to each other. The training loss looks lower
+than it should, and the model gets worse. It only matters to jobs that pack.
 
 What to do: upgrade transformers to 4.53.1 or newer and send no attention mask with packed rows, install flash-attn, or
 switch packing off.

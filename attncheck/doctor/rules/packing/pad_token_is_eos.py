@@ -1,9 +1,9 @@
-"""The tokenizer pads with its end token.
+"""The tokenizer's padding token is its end token.
 
 What it checks: whether pad_token and eos_token of the tokenizer's files are the same.
 
-Why it matters: silent. A collator that sets labels of the padding id to -100 removes the real end of each answer as
-well, and the model learns never to stop.
+Why it matters: the error is silent. A collator that sets labels of the padding id to -100 also removes the real end
+of each answer, and the model never learns to stop.
 
 What to do: pad with another token, or mask labels by the attention mask instead of by id.
 

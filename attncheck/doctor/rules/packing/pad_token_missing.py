@@ -2,10 +2,10 @@
 
 What it checks: pad_token in tokenizer_config.json and special_tokens_map.json.
 
-Why it matters: "Asking to pad but the tokenizer does not have a padding token"; or the framework takes the end token
-for it, and a collator that masks padding by its id masks the real end tokens too: the model never learns to stop.
+Why it matters: "Asking to pad but the tokenizer does not have a padding token"; or the framework uses the end token,
+and a collator that masks padding by its id also masks the real end tokens. The model then never learns to stop.
 
-What to do: set its own padding token, one that the vocabulary holds already if there is one.
+What to do: set a separate padding token, preferably one that is already in the vocabulary.
 
 Source: openrlhf 0.11.2, utils/utils.py (`get_tokenizer`); huggingface/trl#1623; huggingface/alignment-handbook#127.
 """

@@ -1,15 +1,15 @@
-"""The model's recurrent layers carry their state from one packed document into the next.
+"""The model's recurrent layers leak their state from one packed document into the next.
 
-What it checks: layers of linear attention, Mamba or convolution, and whether this transformers hands cu_seqlens on to
-them (qwen3_next from 5.9.0, qwen3_5 from 5.2.0 …) with the kernels that obey it: without flash-linear-attention and
-causal-conv1d the fallback in plain torch swallows cu_seqlens.
+What it checks: layers of linear attention, Mamba or convolution, and whether this transformers passes cu_seqlens to
+them (qwen3_next since 5.9.0, qwen3_5 since 5.2.0 …) with kernels that use it. Without flash-linear-attention and
+causal-conv1d, the plain torch fallback ignores cu_seqlens.
 
-Why it matters: silent. Attention layers keep documents apart, the recurrent ones do not; it only matters to jobs that
-pack, on any attention backend.
+Why it matters: the error is silent. Attention layers separate documents, but recurrent layers do not. It only matters
+to jobs that pack, with any attention backend.
 
-What to do: do not pack this model; or install the kernels and pass cu_seq_lens_q (as
+What to do: do not pack this model, or install the kernels and pass cu_seq_lens_q (as
 DataCollatorWithFlattening(return_flash_attn_kwargs=True) does). Mamba layers take seq_idx instead
-(`return_seq_idx=True`), which the kernels of mamba-ssm obey.
+(`return_seq_idx=True`), which mamba-ssm's kernels use.
 
 Source: transformers 4.57.3, 5.9.0, 5.17.0 and 5.23.0, models/qwen3_next/modeling_qwen3_next.py
 (`torch_chunk_gated_delta_rule(**kwargs)`); huggingface/transformers#46093.

@@ -1,13 +1,13 @@
 """This transformers refuses right padding for the model under flash attention.
 
-What it checks: transformers' version and the model's type against the releases that raise, and the side on
-which the launch pads, or padding_side of the tokenizer. GRPO in TRL before 0.22 pads completions on the right.
+What it checks: transformers' version and the model's type against the releases that raise, and the launch's padding
+side, or the tokenizer's padding_side. GRPO in TRL before 0.22 pads completions on the right.
 
 Why it matters: "You are attempting to perform batched generation with padding_side='right'", in generation, and also in
 training while use_cache is on.
 
-What to do: upgrade transformers to 5.2.0 or newer; or train with use_cache=False and generate with left padding; or use
-sdpa. A launch with gradient checkpointing has no cache in training and is let be.
+What to do: upgrade transformers to 5.2.0 or newer, train with use_cache=False and generate with left padding, or use
+sdpa. A launch with gradient checkpointing has no cache in training and is not reported.
 
 Source: the text in models/*/modeling_*.py of the transformers wheels 4.42.4 to 5.23.0 (gone in 5.2.0);
 huggingface/open-r1#599; huggingface/trl#3034.

@@ -1,17 +1,18 @@
 """A token of the tokenizer, or an id in the configuration, has no row in the model's embedding.
 
 What it checks: the padding, end and begin ids of config.json and generation_config.json, the special tokens of the
-tokenizer, those that loading it would append to its vocabulary, and its highest added token, against the rows of the
-input embedding: those of the installed class, built without weights, or else vocab_size. Of a model that also reads
-images or sound only the three ids are judged: its code may replace other tokens before they are embedded.
+tokenizer, those that loading it would append to its vocabulary, and its highest added token, against the number of
+rows of the input embedding: from the installed class, built without weights, or else vocab_size. For a model that
+also reads images or sound, only the three ids are judged, because its code may replace other tokens before they are
+embedded.
 
-Why it matters: a token was added and the embedding was not resized. The first batch that holds it stops: "IndexError:
-index out of range in self" on a CPU; on a GPU "CUDA error: device-side assert triggered", reported somewhere else,
-mostly in attention. A padding token of that kind stops every padded batch.
+Why it matters: a token was added but the embedding was not resized. The first batch with that token fails:
+"IndexError: index out of range in self" on a CPU; on a GPU "CUDA error: device-side assert triggered", reported
+elsewhere, usually in attention. If it is the padding token, every padded batch fails.
 
-It is an error if the launch is known and its framework does not resize; the user's own script may do so.
+It is an error if the launch is known and its framework does not resize the embedding; a custom script may do so.
 
-What to do: resize the embedding before training, or take a token that has a row. axolotl resizes on its own,
+What to do: resize the embedding before training, or use a token that has a row. axolotl resizes on its own,
 LLaMA-Factory with `resize_vocab: true`.
 
 Source: torch.nn.Embedding (torch 2.13); transformers 5.17.0, modeling_utils.py (`resize_token_embeddings`); axolotl

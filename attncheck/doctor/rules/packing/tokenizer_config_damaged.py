@@ -2,10 +2,10 @@
 
 What it checks: whether tokenizer_config.json, if there is one, is JSON of the expected shape.
 
-Why it matters: `AutoTokenizer.from_pretrained` raises, after the job was queued; and what attncheck says of padding is
-left out.
+Why it matters: `AutoTokenizer.from_pretrained` raises after the job was queued, and attncheck's padding checks are
+skipped.
 
-What to do: fetch the file again.
+What to do: download the file again.
 
 Source: transformers 5.17.0 `tokenization_utils_base.py`, `_from_pretrained`.
 """

@@ -1,10 +1,10 @@
 """DeepSpeed's Ulysses sequence parallelism needs a newer transformers.
 
-What it checks: transformers below 4.51.3 if accelerate's variables ask for sequence parallelism
+What it checks: transformers below 4.51.3 if accelerate's variables request sequence parallelism
 (PARALLELISM_CONFIG_SP_SIZE above 1) with DeepSpeed installed.
 
 Why it matters: DeepSpeed's UlyssesSPAttentionHF registers itself in transformers' table of attention functions in a
-way that older releases do not offer, and refuses them.
+way that older releases do not support, and refuses them.
 
 What to do: install transformers 4.51.3 or newer.
 

@@ -1,14 +1,14 @@
 """OpenRLHF's compatibility patch for ring-flash-attn fails under transformers 5.4.
 
-What it checks: OpenRLHF with ring-flash-attn and transformers 5.4.x. OpenRLHF puts the name
-`is_flash_attn_greater_or_equal_2_10`, which ring-flash-attn imports, back into the module it left in 5.4.0, taking it
-from `transformers.utils`. In 5.4.0 it is not there either; it came back in 5.5.0.
+What it checks: OpenRLHF with ring-flash-attn and transformers 5.4.x. ring-flash-attn imports the name
+`is_flash_attn_greater_or_equal_2_10` from a module that lost it in 5.4.0. OpenRLHF restores it there from
+`transformers.utils`. In 5.4.0 that module lacks it too; 5.5.0 has it again.
 
 Why it matters: with `--ds.ring_attn_size` above 1 the job stops with "cannot import name
 'is_flash_attn_greater_or_equal_2_10' from 'transformers.utils'". axolotl reports the same as "ring_flash_attn is not
 installed".
 
-What to do: leave 5.4; OpenRLHF's patch works from 5.5.0 to 5.18.0.
+What to do: do not use 5.4. OpenRLHF's patch works with 5.5.0 to 5.18.0.
 
 Source: openrlhf 0.11.2, `openrlhf/models/ring_attn_utils.py` (patch_transformers_for_ring_flash_attn) and
 `openrlhf/utils/deepspeed/deepspeed.py`; wheels of transformers 5.3.0, 5.4.0, 5.5.0.

@@ -1,16 +1,16 @@
 """ring-flash-attn cannot be imported under this transformers.
 
 What it checks: the name that ring-flash-attn's adapter imports from `transformers.modeling_flash_attention_utils`
-against the installed transformers, both read in their files; for a --target, in a table of releases. 0.1.8 wants
-`is_flash_attn_greater_or_equal_2_10`, which that module holds only in transformers 4.51.0 to 5.3.0; 0.1.7 and older
-want `_flash_supports_window` or `_flash_supports_window_size`. Where the import worked or failed at that name, its
-outcome decides; if it failed earlier, in flash-attn say, the files do.
+against the installed transformers. Both are read from their files, or for a --target from a table of releases. 0.1.8
+needs `is_flash_attn_greater_or_equal_2_10`, which that module has only in transformers 4.51.0 to 5.3.0. 0.1.7 and
+older need `_flash_supports_window` or `_flash_supports_window_size`. If the import worked, or failed at that name,
+its outcome decides. If it failed earlier, for example in flash-attn, the files decide.
 
-Why it matters: `import ring_flash_attn` raises ImportError, also for a script that never uses the adapter, and
+Why it matters: `import ring_flash_attn` raises ImportError, even for a script that never uses the adapter, and
 frameworks report it as "ring_flash_attn is not installed". The adapter's `except ImportError` retries the same name.
 
-What to do: run the install command of the finding. Under transformers 5.5.0 to 5.18.0 putting the name back before
-the import works too; OpenRLHF 0.11.2 and axolotl do so themselves. transformers 5.4.x lacks it in both places.
+What to do: run the install command of the finding. Under transformers 5.5.0 to 5.18.0, restoring the name before the
+import works too; OpenRLHF 0.11.2 and axolotl do so themselves. transformers 5.4.x has it in neither place.
 
 Source: wheels of ring_flash_attn 0.1.0-0.1.8 (`adapters/hf_adapter.py`) and transformers 4.42.4-5.23.0;
 OpenRLHF/OpenRLHF#1222; zhuzilin/ring-flash-attention#80, #88.

@@ -1,10 +1,10 @@
 """Importing ring-flash-attn fails, though flash-attn and transformers can be imported.
 
-What it checks: how `import ring_flash_attn` ended in a child process. Failures that another rule explains are left to
-it: transformers' moved names (ATN140, ATN141, ATN143, ATN145), flash-attn missing (ATN142) or broken, torch or
-transformers broken.
+What it checks: how `import ring_flash_attn` ended in a child process. Failures that another rule explains are
+reported by that rule: transformers' moved names (ATN140, ATN141, ATN143, ATN145), flash-attn missing (ATN142) or
+broken, torch or transformers broken.
 
-Why it matters: context parallel training cannot start.
+Why it matters: context-parallel training cannot start.
 
 What to do: read the exception; reinstall ring-flash-attn if its files are damaged.
 

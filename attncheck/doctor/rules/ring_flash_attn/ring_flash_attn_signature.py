@@ -1,13 +1,14 @@
 """ring-flash-attn has no replacement for this transformers' attention function.
 
-What it checks: how many parameters `transformers.modeling_flash_attention_utils._flash_attention_forward` has, as
-measured by the import lane or else from a table, against the counts that the installed ring-flash-attn has a
-replacement for (0.1.8: 13, 18, 19, 20). transformers 5.19.0 went from 20 to 23; 4.43 has 12.
+What it checks: how many parameters `transformers.modeling_flash_attention_utils._flash_attention_forward` has, from
+the import lane or else from a table, against the counts for which the installed ring-flash-attn has a replacement
+(0.1.8: 13, 18, 19, 20). transformers 5.19.0 changed from 20 to 23; 4.43 has 12.
 
 Why it matters: `substitute_hf_flash_attn` raises "The current transformer version X is not supported. please use pip
-install -U transformers to upgrade". Upgrading is what broke it: the text covers every failure of that function.
+install -U transformers to upgrade". The message is misleading: upgrading caused the failure, and the function prints
+it for every error.
 
-What to do: take the transformers that the finding names. Putting the missing name back, which helps under 5.5.0 to
+What to do: install the transformers that the finding names. Restoring the missing name, which helps under 5.5.0 to
 5.18.0, does not help here.
 
 Source: wheels of ring_flash_attn 0.1.0-0.1.8 (`adapters/hf_adapter.py`, check_params and the bare `except` of

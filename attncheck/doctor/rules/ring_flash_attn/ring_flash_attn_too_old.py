@@ -1,12 +1,12 @@
 """A newer ring-flash-attn works with this transformers; the installed one does not.
 
 What it checks: the installed ring-flash-attn (0.1.0 to 0.1.7) and 0.1.8 against the installed transformers: the name
-the adapter imports and the parameter counts it has a replacement for.
+that the adapter imports, and the parameter counts that it supports.
 
-Why it matters: the import raises ImportError, or `substitute_hf_flash_attn` asks to upgrade transformers, while it is
-ring-flash-attn that is behind.
+Why it matters: the import raises ImportError, or `substitute_hf_flash_attn` asks to upgrade transformers, although
+ring-flash-attn is the outdated package.
 
-What to do: install ring-flash-attn 0.1.8; nothing else has to move, its metadata requires nothing.
+What to do: install ring-flash-attn 0.1.8. No other package has to change, because its metadata requires nothing.
 
 Source: wheels of ring_flash_attn 0.1.0-0.1.8 (`adapters/hf_adapter.py`) and transformers 4.43.0-5.23.0;
 zhuzilin/ring-flash-attention#42, #55.

@@ -1,13 +1,13 @@
-"""Ring attention is requested, and no package that does it is installed.
+"""Ring attention is requested, but no package that implements it is installed.
 
-What it checks: where ring attention matters (`--profile ring` or `all`), whether ring-flash-attn or yunchang is
-installed. If neither is and nobody requested it, nothing is reported.
+What it checks: whether ring-flash-attn or yunchang is installed, if ring attention matters (`--profile ring` or
+`all`). If it was not requested, nothing is reported.
 
 Why it matters: OpenRLHF's `ring_attn_size`, axolotl's `context_parallel_size` and 360-LLaMA-Factory import one of the
 two when the job starts, after the model was loaded.
 
-What to do: install ring-flash-attn, alongside a transformers that it knows. Ulysses (verl, DeepSpeed, ms-swift) and
-PyTorch's own context parallel need neither.
+What to do: install ring-flash-attn with a compatible transformers. Ulysses (verl, DeepSpeed, ms-swift) and PyTorch's
+own context parallelism need neither package.
 
 Source: openrlhf 0.11.2 METADATA (extra `ring`: ring_flash_attn); ring_flash_attn 0.1.8 `adapters/hf_adapter.py`;
 axolotl `utils/schemas/validation.py`.

@@ -1,7 +1,7 @@
 """ring-flash-attn is installed without flash-attn.
 
-What it checks: whether the distribution flash-attn, which ring-flash-attn's metadata does not require, is there.
-flash-attn-4 alone does not do: it has the package `flash_attn` but no `flash_attn.flash_attn_interface`.
+What it checks: whether the distribution flash-attn is installed, which ring-flash-attn's metadata does not require.
+flash-attn-4 alone is not enough: it has the package `flash_attn` but no `flash_attn.flash_attn_interface`.
 
 Why it matters: `import ring_flash_attn` begins with `from flash_attn.flash_attn_interface import _flash_attn_forward`
 and raises ModuleNotFoundError.

@@ -1,10 +1,10 @@
 """A compiled file is truncated or damaged.
 
-What it checks: whether the libraries of torch and the extensions of the attention stack can be read as ELF files to
-their end. If the import lane imported what needs them, they are whole enough.
+What it checks: whether the libraries of torch and the extensions of the attention stack can be read completely as ELF
+files. If the import lane imported a package that needs them, they are not reported.
 
-Why it matters: a full disk or a broken copy leaves a short file behind; the loader says "file too short" or the process
-dies with SIGBUS, on the node that has the bad copy only.
+Why it matters: a full disk or a broken copy leaves a truncated file. The loader says "file too short" or the process
+dies with SIGBUS, only on the node with the bad copy.
 
 What to do: reinstall the package.
 

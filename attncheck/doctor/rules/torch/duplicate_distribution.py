@@ -1,13 +1,13 @@
-"""A package has two versions' metadata in one folder.
+"""One folder has metadata of two versions of a package.
 
-What it checks: two `*.dist-info` of one project in one site directory, for torch, flash-attn and what decides about
-them. The same project in two directories of sys.path is how virtual environments over system packages work, and is
-left alone.
+What it checks: two `*.dist-info` of one project in one site directory, for torch, flash-attn and related packages.
+The same project in two directories of sys.path is normal for virtual environments with system packages, and is not
+reported.
 
-Why it matters: an interrupted upgrade, or conda and pip over one another. Version checks read one, the files are the
-other's: the right kernel is refused or the wrong one accepted.
+Why it matters: the cause is an interrupted upgrade, or conda and pip in one environment. Version checks read one
+version, but the files belong to the other, so the right kernel is refused or the wrong one accepted.
 
-What to do: remove the package until the installer says that it is not installed, then install it once.
+What to do: uninstall the package repeatedly until the installer says that it is not installed, then install it once.
 
 Source: packaging.python.org, "Recording installed projects" (one .dist-info per project);
 Dao-AILab/flash-attention#469.

@@ -1,14 +1,15 @@
-"""The environment that was examined has no torch: there is no attention in it to check.
+"""The examined environment has no torch, so it has no attention to check.
 
-What it checks: whether torch is in the examined environment, where neither the profile nor an installed package asks
-for it. (Where one does, that is ATN101.) A target (`--target`) and a launch (`attncheck lint`) are not judged by it.
+What it checks: whether torch is in the examined environment, if neither the profile nor an installed package requires
+it. (If one does, that is ATN101.) A target (`--target`) and a launch (`attncheck lint`) are not judged by this rule.
 
-Why it matters: it is usually the wrong environment. attncheck from pipx or `uv tool install` has one of its own,
-without torch; "nothing found" there says nothing about the one that trains.
+Why it matters: it is usually the wrong environment. attncheck from pipx or `uv tool install` has its own environment
+without torch, and "no problems" there says nothing about the one that trains.
 
-What to do: name the interpreter of the training environment, `--python PATH`, or activate it: VIRTUAL_ENV and
-CONDA_PREFIX are followed where attncheck's own environment holds nothing of the training stack. If this is the
-environment that should train, install torch. For devices alone, on a node without Python packages: `--select ATN2`.
+What to do: name the interpreter of the training environment with `--python PATH`, or activate it. VIRTUAL_ENV and
+CONDA_PREFIX are followed if attncheck's own environment has no package of the training stack. If this is the
+environment that should train, install torch. To check only devices, on a node without Python packages, use `--select
+ATN2`.
 
 Source: `attncheck.doctor.probes.interpreter`; the layout of pipx and uv tools,
 https://pipx.pypa.io/stable/how-pipx-works/ and https://docs.astral.sh/uv/concepts/tools/."""

@@ -1,13 +1,14 @@
-"""A compiled package was built for another torch.
+"""A compiled package was built for a different torch.
 
 What it checks: the extensions of vllm, causal-conv1d, mamba-ssm, apex, transformer-engine, deepspeed, sgl-kernel and
-others: the symbols they ask of torch against those that it exports. If the very extension was imported, the outcome
-decides. flash-attn is ATN104, flash-attn-3 ATN126; torchvision, torchaudio and xformers are ATN123; a vllm whose
-METADATA names another torch is ATN156.
+others: the symbols that they need from torch, against those that it exports. If that extension was imported, the
+outcome decides. flash-attn is ATN104, flash-attn-3 ATN126; torchvision, torchaudio and xformers are ATN123; a vllm
+whose METADATA names another torch is ATN156.
 
 Why it matters: "undefined symbol" at import.
 
-What to do: install the release that belongs to this torch; the finding names the torch it requires, where it says.
+What to do: install the release that belongs to this torch. The finding names the required torch, if the package
+states it.
 
 Source: ELF symbol tables of the installed files; vllm-project/vllm and instructlab/training#494 for the symptom.
 """

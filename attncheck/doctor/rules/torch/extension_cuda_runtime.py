@@ -1,16 +1,16 @@
-"""A compiled package is linked against another CUDA than torch brings.
+"""A compiled package is linked against a different CUDA version from torch's.
 
 What it checks: the CUDA libraries that the extensions of vllm, causal-conv1d, mamba-ssm, apex, sgl-kernel, torchvision
 and others need, and that neither torch, NVIDIA's packages nor the system has. If the import was tried, its message
 decides. flash-attn is ATN105, flash-attn-3 ATN126, xformers ATN167.
 
-Why it matters: "libcudart.so.12: cannot open shared object file" at import. A torch upgrade that moves to CUDA 13
-leaves everything behind that was compiled against CUDA 12, at the same version of torch.
+Why it matters: "libcudart.so.12: cannot open shared object file" at import. A torch upgrade to CUDA 13 breaks
+everything that was compiled against CUDA 12, even at the same version of torch.
 
-What to do: take torch's build for the CUDA of the package if it is a wheel, or build the package again.
+What to do: install torch's build for the package's CUDA if the package is a wheel, or build the package again.
 
-Source: ELF files of the installed packages; glibc, elf/dl-load.c (the message);
-Dao-AILab/flash-attention#1122 and #2064 for the symptom. The commands were not run, and their titles say so.
+Source: ELF files of the installed packages; glibc, elf/dl-load.c (the message); Dao-AILab/flash-attention#1122 and
+#2064 for the symptom. The commands were not run, as their titles say.
 """
 
 from collections.abc import Iterator

@@ -1,13 +1,13 @@
-"""A package is half removed, or its metadata is damaged.
+"""A package is only partly removed, or its metadata is damaged.
 
-What it checks: the metadata folder of torch, flash-attn and what decides about them: missing or unreadable METADATA, no
-version, files gone while the metadata stayed. A leftover "~name" folder alongside a healthy install of the same package
-is harmless and left alone, and so is a missing RECORD alone.
+What it checks: the metadata folders of torch, flash-attn and related packages: missing or unreadable METADATA, no
+version, or files that are missing although the metadata exists. A leftover "~name" folder next to a healthy install
+of the same package, and a missing RECORD alone, are harmless and not reported.
 
-Why it matters: version checks fail with InvalidVersion or find a package that is not there; transformers calls a
-flash-attn available whose files no longer exist.
+Why it matters: version checks fail with InvalidVersion or find a package that is not installed. transformers reports
+flash-attn as available although its files no longer exist.
 
-What to do: install the package again; if it is no longer wanted, delete the folder.
+What to do: install the package again, or delete the folder if the package is no longer needed.
 
 Source: packaging.python.org, "Recording installed projects"; transformers 5.17.0 `utils/import_utils.py`.
 """

@@ -1,12 +1,13 @@
-"""pip's configuration makes an install command do something else than it says.
+"""pip's configuration makes an install command do something unexpected.
 
-What it checks: pip's effective settings and the interpreter, where pip is what would be used: `user` inside a virtual
+What it checks: pip's effective settings and the interpreter, if pip would be used: `user` inside a virtual
 environment, `target` or `prefix`, `no-index`, `only-binary` for flash-attn, `require-virtualenv` or an externally
 managed interpreter outside one.
 
-Why it matters: the commands that attncheck prints would fail, or install into another place than the one examined.
+Why it matters: the commands that attncheck prints would fail, or install into a different environment from the
+examined one.
 
-What to do: the finding names the setting; unset it for the command.
+What to do: unset the setting that the finding names, for this command.
 
 Source: pip 23.2.1, `_internal/commands/install.py` and `_internal/cli/req_command.py`; PEP 668.
 """

@@ -1,14 +1,14 @@
-"""A folder or file is in the way of an installed package.
+"""A folder or file shadows an installed package.
 
 What it checks: whether `import flash_attn`, torch, transformers, ring_flash_attn, triton, liger_kernel, vllm, verl or
-openrlhf would take something that no installed distribution owns: a clone's folder on PYTHONPATH or next to the script,
-a leftover of an uninstall.
+openrlhf would import something that no installed distribution owns: a cloned repository on PYTHONPATH or next to the
+script, or a leftover of an uninstall.
 
-Why it matters: the code that runs is not the version that `pip list` shows. Alongside a clone of flash-attention,
+Why it matters: the code that runs is not the version that `pip list` shows. Next to a clone of flash-attention,
 `import flash_attn` finds the sources without the compiled extension; an empty leftover folder becomes a namespace
 package ("cannot import name 'flash_attn_func' from 'flash_attn' (unknown location)").
 
-What to do: run from another directory, take the folder off PYTHONPATH, or delete what an uninstall left.
+What to do: run from another directory, remove the folder from PYTHONPATH, or delete the leftovers.
 
 Source: Python's import system (docs.python.org/3/reference/import.html, "Path entry finders", "Namespace packages");
 Dao-AILab/flash-attention#469.

@@ -1,12 +1,12 @@
-"""Files of an attention package are not the ones that were installed.
+"""Files of an attention package differ from the installed ones.
 
 What it checks: the modules of flash-attn, flash-attn-3, flash-attn-4, ring-flash-attn and liger-kernel against their
-RECORD, by size, and whether an extension no longer exists; one that was only stripped is left alone. Of ring-flash-attn
-and liger-kernel, which people patch on purpose, missing files alone count. What flash-attn and flash-attn-4 do to one
-another is ATN113.
+RECORD, by size, and whether an extension no longer exists. An extension that was only stripped is not reported. For
+ring-flash-attn and liger-kernel, which people patch on purpose, only missing files count. ATN113 reports conflicts of
+flash-attn and flash-attn-4.
 
-Why it matters: two versions mixed in one folder fail in odd ways ("not enough values to unpack (expected 8, got 7)"),
-and a reinstall from pip's cache reports success without changing anything.
+Why it matters: two versions mixed in one folder fail in unexpected ways ("not enough values to unpack (expected 8,
+got 7)"), and a reinstall from pip's cache reports success without changing anything.
 
 What to do: remove the package and install it again without pip's cache.
 

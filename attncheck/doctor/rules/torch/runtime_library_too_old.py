@@ -1,14 +1,14 @@
-"""A compiled package needs a newer libstdc++ than Python loads here.
+"""A compiled package needs a newer libstdc++ than Python loads.
 
-What it checks: the highest GLIBCXX_, CXXABI_ and GCC_ version that each extension requires, against the copy of
-libstdc++ and libgcc that the loader takes once torch is imported: by torch's and Python's own search paths,
-LD_LIBRARY_PATH, the system. If the import was tried, its message decides; without it the finding is predicted.
+What it checks: the highest GLIBCXX_, CXXABI_ and GCC_ version that each extension requires, against the copies of
+libstdc++ and libgcc that the loader uses after torch is imported: by torch's and Python's own search paths,
+LD_LIBRARY_PATH, and the system. If the import was tried, its message decides. Otherwise the finding is a prediction.
 
-Why it matters: "version `GLIBCXX_3.4.32' not found" at import. Wheels of other people's builds carry no manylinux tag,
-so pip installs them anywhere. A machine often has a newer copy, conda's or the system's, that is not the one loaded.
+Why it matters: "version `GLIBCXX_3.4.32' not found" at import. Unofficial wheels have no manylinux tag, so pip
+installs them anywhere. Often the machine has a newer copy, conda's or the system's, but does not load it.
 
-What to do: put the newer copy first by LD_PRELOAD if there is one here; otherwise build the package on the machine
-itself, or bring a newer libstdc++ into the conda environment.
+What to do: if the machine has a newer copy, put it first with LD_PRELOAD. Otherwise build the package on this
+machine, or install a newer libstdc++ into the conda environment.
 
 Source: glibc, elf/dl-version.c and elf/dl-load.c; Dao-AILab/flash-attention#1428, vllm-project/vllm#12945, #12946,
 ecmwf/WeatherGenerator#1988. LD_PRELOAD was run against an extension that the loader had refused with that message

@@ -1,12 +1,12 @@
-"""torchvision, torchaudio or xformers belongs to another torch.
+"""torchvision, torchaudio or xformers belongs to a different torch.
 
-What it checks: what the metadata of torchvision, torchaudio and xformers requires of torch, and the symbols that their
-extensions ask of it, against the installed torch. If the extension was imported, the outcome decides.
+What it checks: the torch version that the metadata of torchvision, torchaudio and xformers requires, and the symbols
+that their extensions need, against the installed torch. If the extension was imported, the outcome decides.
 
-Why it matters: transformers imports torchvision if it is there, and "operator torchvision::nms does not exist" then
-stops text models too. xformers drops its kernels with a warning. It happens when torch is upgraded alone.
+Why it matters: transformers imports torchvision if it is installed, and "operator torchvision::nms does not exist"
+then stops text models too. xformers drops its kernels with a warning. It happens when only torch is upgraded.
 
-What to do: install the release that belongs to this torch. Moving torch back instead would break flash-attn and
+What to do: install the release that belongs to this torch. Downgrading torch instead would break flash-attn and
 everything else that was compiled against it.
 
 Source: METADATA on PyPI, read 2026-11-21: torchvision 0.17.0 (torch==2.2.0), 0.23.0 (2.8.0), 0.28.0 (2.13.0);

@@ -2,13 +2,12 @@
 
 What it checks: how `import torch` ended in its own process: it raised, it died of a signal, or it did not end.
 
-Why it matters: nothing else can work. What other packages then report about themselves is a consequence, so other
-rules about imports keep silent until this one is clean.
+Why it matters: nothing else can work. Import errors of other packages are then only consequences, so other rules
+about imports do not report them until this is fixed.
 
-What to do: the finding names the library or symbol if the loader did. A library of another version on
-LD_LIBRARY_PATH is the usual cause of an undefined symbol in torch's own libraries; an install that was interrupted,
-or NVIDIA packages that were removed or replaced, of a missing library. Reinstalling torch with its dependencies brings
-both back.
+What to do: the finding names the library or symbol if the loader did. A library of another version on LD_LIBRARY_PATH
+is the usual cause of an undefined symbol in torch's own libraries; A missing library comes from an interrupted
+install, or from NVIDIA packages that were removed or replaced. Reinstalling torch with its dependencies fixes both.
 
 Source: the message itself; pytorch/pytorch#111469 (`__nvJitLinkAddData` and LD_LIBRARY_PATH); torch/__init__.py of
 torch 2.13.0 (`_load_global_deps`, `_preload_cuda_deps`).

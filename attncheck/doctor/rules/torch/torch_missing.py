@@ -2,10 +2,10 @@
 
 What it checks: whether the distribution torch is in the examined environment.
 
-Why it matters: flash-attn, ring-flash-attn, liger-kernel and every training framework are built on it; flash-attn's
-setup.py imports it, so it has to be there first.
+Why it matters: flash-attn, ring-flash-attn, liger-kernel and every training framework are built on it. flash-attn's
+setup.py imports it, so it must be installed first.
 
-What to do: install torch for the CUDA that the driver serves; the finding has the command.
+What to do: install torch for a CUDA version that the driver supports; the finding has the command.
 
 Source: setup.py of the flash-attn 2.8.3 source distribution (`import torch` at the top).
 """

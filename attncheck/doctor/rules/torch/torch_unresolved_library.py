@@ -1,12 +1,13 @@
-"""A library that torch needs is nowhere to be found.
+"""A library that torch needs cannot be found.
 
 What it checks: the shared libraries that torch's own libraries require (their ELF headers) against torch's folder,
-NVIDIA's packages, LD_LIBRARY_PATH and the loader's cache. If torch was imported, ATN102 speaks instead. The
-driver's libcuda.so.1 is left out: a login node lacks it and torch copes.
+NVIDIA's packages, LD_LIBRARY_PATH and the loader's cache. If importing torch was tried, ATN102 reports the result
+instead. The driver's libcuda.so.1 is not checked, because a login node lacks it and torch works without it.
 
 Why it matters: `import torch` raises "cannot open shared object file".
 
-What to do: reinstall torch with its dependencies; a NVIDIA package was removed, or replaced by one for another CUDA.
+What to do: reinstall torch with its dependencies; an NVIDIA package was removed, or replaced by one for another CUDA
+version.
 
 Source: torch/__init__.py of torch 2.13.0 (`_preload_cuda_deps`); METADATA of torch names the NVIDIA packages.
 """

@@ -1,15 +1,15 @@
-"""triton is installed and cannot be imported.
+"""triton is installed but cannot be imported.
 
 What it checks: how importing triton ended in its own process.
 
-Why it matters: liger-kernel, flash-attn's cross entropy, torch.compile and flex_attention are triton kernels. liger and
-the frameworks fail with the same error, one import later, or go on without their kernels. triton 3.0 to 3.2 (torch 2.4
-to 2.6) import setuptools, which nothing requires below Python 3.12 and which uv's environments do not have.
+Why it matters: liger-kernel, flash-attn's cross entropy, torch.compile and flex_attention are triton kernels. liger
+and the frameworks then fail with the same error, or continue without their kernels. triton 3.0 to 3.2 (torch 2.4 to
+2.6) import setuptools, which no package requires below Python 3.12 and which uv's environments do not have.
 
-What to do: install the module that is missing; otherwise reinstall the triton that torch names.
+What to do: install the missing module. Otherwise reinstall the triton version that torch requires.
 
-Source: triton 3.2.0, `triton/runtime/build.py` (`import setuptools`); METADATA of torch 2.6.0 (setuptools from Python
-3.12 on only). Run: triton 3.2.0 in an environment without setuptools raises, and imports once it is installed.
+Source: triton 3.2.0, `triton/runtime/build.py` (`import setuptools`); METADATA of torch 2.6.0 (setuptools only since
+Python 3.12). Run: triton 3.2.0 in an environment without setuptools raises, and imports once it is installed.
 """
 
 from collections.abc import Iterator

@@ -1,11 +1,11 @@
-"""The installed triton is not the one that torch was made with.
+"""The installed triton is not the version that torch requires.
 
 What it checks: triton's version against torch's own Requires-Dist.
 
-Why it matters: torch.compile, flex_attention, liger-kernel and flash-attn's cross entropy are compiled by it; with
-another triton they raise ImportError or AttributeError from inside torch, or compile to something else.
+Why it matters: torch.compile, flex_attention, liger-kernel and flash-attn's cross entropy are compiled by triton.
+With a different version they raise ImportError or AttributeError from inside torch, or compile to different code.
 
-What to do: install the triton that torch names.
+What to do: install the triton version that torch requires.
 
 Source: METADATA of the installed torch (each release names one triton exactly: torch 2.11.0 names 3.6.0).
 """

@@ -1,12 +1,12 @@
-"""triton has no C compiler, or no Python headers, to compile its launchers with.
+"""triton lacks a C compiler or Python headers, which it needs to compile its launchers.
 
-What it checks: on a machine with a GPU and triton, where liger-kernel, verl, OpenRLHF or a launch that compiles will
-use it: CC, else gcc or clang on PATH, and Python.h in the folder that sysconfig names. Predicted: a launcher that was
-compiled before is taken from triton's cache.
+What it checks: CC, else gcc or clang on PATH, and Python.h in the folder that sysconfig names, on a machine with a
+GPU if liger-kernel, verl, OpenRLHF or a launch that compiles will use triton. This is a prediction, because triton
+reuses launchers from its cache.
 
-Why it matters: triton compiles a small C file on the first kernel of every job. Without a compiler it raises "Failed to
-find C compiler. Please specify via CC environment variable.", without the headers "fatal error: Python.h: No such file
-or directory". Slim and runtime images lack both.
+Why it matters: triton compiles a small C file for the first kernel of every job. Without a compiler it raises "Failed
+to find C compiler. Please specify via CC environment variable.", without the headers "fatal error: Python.h: No such
+file or directory". Slim and runtime images lack both.
 
 What to do: install gcc, or the headers of this Python.
 

@@ -1,9 +1,9 @@
-"""xformers is installed and runs none of its operators.
+"""xformers is installed but cannot run any of its operators.
 
-What it checks: whether xformers' compiled library is there, was built with CUDA, for this Python, and finds the CUDA
-runtime it was linked against, if torch has CUDA. Symbols that torch lacks are ATN123.
+What it checks: whether xformers' compiled library exists, was built with CUDA and for this Python, and finds the CUDA
+runtime that it was linked against, if torch has CUDA. Symbols that torch lacks are ATN123.
 
-Why it matters: xformers catches the loader's error, so that the import goes through with a warning, and the first
+Why it matters: xformers catches the loader's error, so the import succeeds with a warning, but the first
 memory_efficient_attention raises NotImplementedError: "xFormers wasn't build with CUDA support".
 
 What to do: install the build for torch's CUDA from PyTorch's index, or use sdpa, which has the same kernel built in.

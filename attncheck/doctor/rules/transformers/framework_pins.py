@@ -1,14 +1,14 @@
-"""An installed framework's own requirement is not met by what is installed.
+"""The installed packages do not meet a requirement of an installed framework.
 
-What it checks: the unconditional Requires-Dist of every installed framework and attention package against the versions
-installed here, markers evaluated for this interpreter. Requirements of packages that have nothing to do with
-attention are left to `pip check`; pins that contradict one another to ATN148; vllm's torch to ATN156, that of
-torchvision, torchaudio and xformers to ATN123.
+What it checks: the unconditional Requires-Dist of every installed framework and attention package against the
+installed versions, with markers evaluated for this interpreter. `pip check` covers requirements of packages that have
+nothing to do with attention. ATN148 covers contradictory pins, ATN156 vllm's torch, and ATN123 the torch of
+torchvision, torchaudio and xformers.
 
-Why it matters: pip installs past a broken requirement with no more than a line of red text, and frameworks patch
-private code of the very version they pin.
+Why it matters: pip ignores a broken requirement with only a line of red text, and frameworks patch private code of
+exactly the version that they pin.
 
-What to do: install the version that the finding names, or move the framework to a release that takes yours.
+What to do: install the version that the finding names, or use a framework release that accepts yours.
 
 Source: the METADATA of the installed distributions; for instance openrlhf 0.11.2 (`transformers==5.15.0`,
 `flash-attn==2.8.3`) and verl 0.9.1 (`transformers!=5.6.0,<5.11,>=5.5.3`).

@@ -1,10 +1,10 @@
-"""Two installed frameworks request versions that no release satisfies together.
+"""Two installed frameworks require versions that no release satisfies.
 
-What it checks: for every package that matters to attention, whether the requirements of all installed distributions
-have a version in common.
+What it checks: for every package that matters to attention, whether any version meets the requirements of all
+installed distributions.
 
-Why it matters: whichever is installed last breaks the other, and no upgrade helps. OpenRLHF 0.11.2
-(transformers==5.15.0) and verl 0.9.1 (transformers<5.11) are such a pair.
+Why it matters: the one installed last breaks the other, and no upgrade helps. OpenRLHF 0.11.2 (transformers==5.15.0)
+and verl 0.9.1 (transformers<5.11) are such a pair.
 
 What to do: give each framework its own environment.
 

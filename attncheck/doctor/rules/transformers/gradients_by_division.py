@@ -1,14 +1,14 @@
 """The installed trainer's gradients depend on how a batch is divided.
 
-What it checks: `doctor --deep` trains one step on two documents of unequal length with the installed Trainer (and TRL's
-SFTTrainer): as one batch, as two micro-batches, and over two replicas of nn.DataParallel, which are imitated. The
-gradient before the optimiser is compared with that of the same loss over the same tokens: its norm and its direction.
+What it checks: `doctor --deep` trains one step on two documents of unequal length with the installed Trainer (and
+TRL's SFTTrainer): as one batch, as two micro-batches, and as two imitated replicas of nn.DataParallel. Norm and
+direction of the gradient before the optimiser are compared with the gradient of the same loss over the same tokens.
 
-Why it matters: silent. The logged loss is right, and the gradients are a factor off or those of another objective:
-clipping, weight decay and optimisers that are not invariant to scale then do something else.
+Why it matters: the error is silent. The logged loss is right, but the gradients are off by a factor, or belong to a
+different objective. Clipping, weight decay and optimisers that depend on scale then behave differently.
 
-What to do: a release of transformers, accelerate or the framework in which the ratio is 1; or do not divide the batch
-in that way: one process for each GPU, no accumulation.
+What to do: use a release of transformers, accelerate or the framework in which the ratio is 1, or do not divide the
+batch that way: one process per GPU, no accumulation.
 
 Source: the measurement (attncheck/doctor/experiments/worker/main.py). Faults of this kind: huggingface/transformers
 #40709, #37474, #43919; huggingface/accelerate#3533.

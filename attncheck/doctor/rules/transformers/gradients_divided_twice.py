@@ -1,18 +1,19 @@
 """transformers' Trainer divides gradients by the accumulation steps twice.
 
-What it checks: the installed transformers/trainer.py, or for a --target the table of releases (5.2.0 to 5.5.3): does it
-give `gradient_accumulation_steps` to accelerate and divide the loss itself too? With a launch: whether it accumulates
-more than one micro-batch on transformers' Trainer. Without a launch that is not known, and the finding is a warning.
+What it checks: the installed transformers/trainer.py, or for a --target the table of releases (5.2.0 to 5.5.3): does
+it pass `gradient_accumulation_steps` to accelerate and also divide the loss itself? With a launch: whether it
+accumulates more than one micro-batch with transformers' Trainer. Without a launch this is unknown, and the finding is
+a warning.
 
-Why it matters: silent. accelerate's `backward` divides the loss by the steps that it was given, after the Trainer did:
-gradients are 1/steps of the right ones. The logged loss is right. The logged gradient norm is too small, max_grad_norm
-clips less, and an optimiser that is not invariant to scale, such as SGD, takes smaller steps.
+Why it matters: the error is silent. accelerate's `backward` divides the loss by the steps after the Trainer already
+did, so gradients are 1/steps of the right ones. The logged loss is right. The logged gradient norm is too small,
+max_grad_norm clips less, and an optimiser that depends on scale, such as SGD, takes smaller steps.
 
-Not affected: launches that accumulate nothing; DeepSpeed, for which accelerate divides nothing; ms-swift since 4.0.2,
-which sets accelerate's steps back to 1; TRL's online DPO, Nash-MD, XPO and PPO, whose steps are their own.
+Not affected: launches without accumulation; DeepSpeed, for which accelerate does not divide; ms-swift since 4.0.2,
+which sets accelerate's steps back to 1; TRL's online DPO, Nash-MD, XPO and PPO, which have their own training step.
 
-What to do: install a release without the fault: 5.5.4 and newer, or 5.1.0 and older. If the framework pins one with
-it, take another release of the framework, or accumulate nothing: more rows or ranks, and
+What to do: install a release without the fault: 5.5.4 or newer, or 5.1.0 or older. If the framework pins a faulty
+one, use another release of the framework, or do not accumulate: use more rows or ranks, and
 `gradient_accumulation_steps: 1`.
 
 Source: transformers 5.1.0, 5.2.0, 5.3.0, 5.4.0, 5.5.0 to 5.5.4 and 5.24.0, trainer.py (`grad_acc_kwargs["num_steps"]`

@@ -1,12 +1,12 @@
-"""The installed `kernels` is not one that this transformers works with.
+"""The installed `kernels` is incompatible with this transformers.
 
 What it checks: the version of `kernels` against the range that transformers names in its own metadata or, where that
 is not available, in a table of its releases. Nearly every minor release of transformers moves the range.
 
-Why it matters: since 5.13 transformers then holds kernels to be missing, so that the fallback of flash_attention_2
-to the Hub does not happen. 5.0 to 5.12 import it anyway: from kernels 0.14 on the Hub's kernels are off, and from
-0.17 on `import transformers.modeling_utils` raises "Either a revision or a version must be specified": no model loads.
-That is an error, the rest a warning.
+Why it matters: since 5.13 transformers then treats kernels as missing, so flash_attention_2 does not fall back to the
+Hub. 5.0 to 5.12 import it anyway: with kernels 0.14 or newer the Hub's kernels are off, and with 0.17 or newer
+`import transformers.modeling_utils` raises "Either a revision or a version must be specified": no model loads. The
+last case is an error, the others are warnings.
 
 What to do: install the `kernels` that the finding names.
 

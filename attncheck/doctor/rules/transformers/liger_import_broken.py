@@ -1,13 +1,13 @@
 """liger-kernel's patches cannot be imported.
 
-What it checks: how importing `liger_kernel.transformers` with its patches ended in a child process. Failures that other
-rules explain are left to them: transformers too old (ATN150), triton missing (ATN152), a name that transformers no
-longer has (ATN131), torch or transformers broken.
+What it checks: how importing `liger_kernel.transformers` with its patches ended in a child process. Failures that
+other rules explain are reported by those rules: transformers too old (ATN150), triton missing (ATN152), a name that
+transformers no longer has (ATN131), torch or transformers broken.
 
-Why it matters: `use_liger_kernel=True` stops the job, or a framework goes on without it.
+Why it matters: `use_liger_kernel=True` stops the job, or a framework continues without it.
 
-What to do: install the package that it did not find, or the liger-kernel for this transformers; or switch it off.
-Installing the same release again helps only if its own files are missing.
+What to do: install the missing package, install the liger-kernel for this transformers, or turn liger off. Installing
+the same release again helps only if its own files are missing.
 
 Source: the import lane's own observation.
 """

@@ -3,7 +3,7 @@
 What it checks: liger-kernel 0.6.3, whose fused linear cross-entropy leaves a variable unset if nothing requires
 gradients.
 
-Why it matters: training goes well until the first evaluation, which computes the loss under torch.no_grad():
+Why it matters: training works until the first evaluation, which computes the loss under torch.no_grad():
 "UnboundLocalError: cannot access local variable 'grad_weight' if it is not associated with a value".
 
 What to do: install liger-kernel 0.6.4, which needs nothing newer.

@@ -1,13 +1,13 @@
-"""Some of liger-kernel's patches for this model would hit names that transformers no longer has.
+"""Some of liger-kernel's patches for this model replace names that transformers no longer has.
 
 What it checks: every name that the installed liger-kernel would replace in the modelling files of the installed
-transformers, for the model that was named.
+transformers, for the named model.
 
 Why it matters: a patch is an assignment, and assigning to a name that no longer exists raises nothing. The log says
-that liger was applied, while memory and speed stay as they were.
+that liger was applied, while memory and speed are unchanged.
 
-What to do: let liger patch the forward pass (`fused_linear_cross_entropy=True`) in place of the loss class, and take
-the transformers release that your liger-kernel was made for.
+What to do: let liger patch the forward pass (`fused_linear_cross_entropy=True`) in place of the loss class, or
+install the transformers release that your liger-kernel was made for.
 
 Source: the installed `liger_kernel/transformers/monkey_patch.py` and modelling files, read by the import lane; with
 liger_kernel 0.8.5 and transformers 5.17.0 mistral, mixtral, qwen2_vl, llama4 and others are affected.

@@ -1,13 +1,13 @@
-"""liger-kernel and transformers are of different times.
+"""The installed liger-kernel and transformers are incompatible.
 
 What it checks: the oldest transformers that the installed liger-kernel can patch (0.7.0 to 0.8.4: 4.52; 0.8.5: 5.0);
-if its patches were imported, the outcome decides. For a vision-language model also that liger's forward knows the
-arguments of transformers 5.3 (liger-kernel 0.8.0 does); that part is predicted.
+if its patches were imported, the outcome decides. For a vision-language model, it also checks whether liger's forward
+accepts the arguments of transformers 5.3 (since liger-kernel 0.8.0); this part is a prediction.
 
 Why it matters: `apply_liger_kernel_to_…` raises "liger-kernel requires transformers >= X", or the first step raises
 "lce_forward() got an unexpected keyword argument 'mm_token_type_ids'".
 
-What to do: install the liger-kernel that the finding names; nothing else has to move.
+What to do: install the liger-kernel that the finding names. No other package has to change.
 
 Source: wheels of liger_kernel 0.5.10-0.8.5, `transformers/monkey_patch.py` and `transformers/model/qwen2_vl.py`;
 hiyouga/LLaMA-Factory#9387; linkedin/Liger-Kernel#827.

@@ -1,7 +1,7 @@
 """liger-kernel is installed without triton.
 
-What it checks: whether any distribution that brings the module `triton` is installed, on a machine with a GPU or
-where importing liger-kernel did not find it. If the module was imported anyway, nothing is reported.
+What it checks: whether any distribution with the module `triton` is installed, on a machine with a GPU or if
+importing liger-kernel did not find it. If the module was imported anyway, nothing is reported.
 
 Why it matters: liger-kernel's operations are triton kernels; its import raises "No module named 'triton'".
 

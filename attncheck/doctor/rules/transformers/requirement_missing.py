@@ -1,15 +1,15 @@
 """A package of the stack requires another that is not installed.
 
-What it checks: the unconditional Requires-Dist of every installed framework and attention package, markers evaluated
-for this interpreter, extras left out: is a distribution of each name there? Where the package was really imported, the
-outcome decides. Not reported here: torch (ATN101), triton (ATN121, ATN152), flash-attn (ATN109, ATN142, ATN146), what
-flash-attn-4 lacks (ATN127), and what is there in another version (ATN147).
+What it checks: the unconditional Requires-Dist of every installed framework and attention package, with markers
+evaluated for this interpreter and without extras: is a distribution of each name installed? If importing the package
+was tried, the outcome decides. Not reported here: torch (ATN101), triton (ATN121, ATN152), flash-attn (ATN109,
+ATN142, ATN146), requirements of flash-attn-4 (ATN127), and packages that are installed in another version (ATN147).
 
-Why it matters: `pip install --no-deps`, which flash-attn's own wheels are best installed with, leaves requirements
-out. flash-attn without einops imports, and flash_attention_2 still fails when the model is loaded, because
+Why it matters: `pip install --no-deps`, which is the best way to install flash-attn's wheels, omits requirements.
+flash-attn without einops imports, and flash_attention_2 still fails when the model is loaded, because
 `flash_attn.bert_padding`, which transformers, verl and OpenRLHF take their unpadding from, imports einops.
 
-What to do: install what is missing; the finding has the command. Nothing else has to move.
+What to do: install the missing package; the finding has the command. No other package has to change.
 
 Source: flash_attn 2.8.3, METADATA (torch, einops) and `bert_padding.py`; transformers 5.3.0 and 5.17.0,
 `modeling_flash_attention_utils.py` (`from flash_attn.bert_padding import pad_input, unpad_input`).

@@ -1,7 +1,7 @@
 """transformers behaves as if torch were not installed.
 
-What it checks: whether transformers' `is_torch_available()` says False although torch imports; without the import lane,
-whether USE_TORCH or USE_TF switches torch off in a transformers that reads them (4.x).
+What it checks: whether transformers' `is_torch_available()` is False although torch can be imported. Without the
+import lane, whether USE_TORCH or USE_TF switches torch off in a transformers that reads them (4.x).
 
 Why it matters: "None of PyTorch, TensorFlow >= 2.0, or Flax have been found. Models won't be available": every model
 class becomes a stand-in that raises.

@@ -1,15 +1,15 @@
 """transformers, or the part of it that every model needs, cannot be imported.
 
 What it checks: how importing `transformers`, `transformers.modeling_flash_attention_utils` and
-`transformers.modeling_utils` ended in a child process, where torch itself can be imported and no broken flash_attn is
-to blame.
+`transformers.modeling_utils` ended in a child process, if torch itself can be imported and a broken flash_attn is not
+the cause.
 
-Why it matters: nothing can be trained. The usual cause is a companion (huggingface-hub, tokenizers, kernels, numpy …)
-outside the range that transformers checks when it is imported.
+Why it matters: nothing can be trained. The usual cause is a related package (huggingface-hub, tokenizers, kernels,
+numpy …) outside the range that transformers checks when it is imported.
 
-What to do: where the message names a requirement, install that; a module that is not there, or a package that lacks a
-name, is installed in the range that transformers requires. Only a package whose files were changed is reinstalled:
-otherwise the same files would raise the same error.
+What to do: if the message names a requirement, install it. If a module is missing, or a package lacks a name, install
+it in the range that transformers requires. Reinstall a package only if its files were changed; otherwise the same
+files would raise the same error.
 
 Source: transformers 4.43.0-5.23.0, `dependency_versions_check.py` and `utils/versions.py` ("X is required for a normal
 functioning of this module, but found Y"); the import lane's own observation.

@@ -1,13 +1,13 @@
 """torch is older than this transformers accepts.
 
-What it checks: torch's version against the minimum of the installed transformers: 2.1 from 4.52, 2.2 from 5.0, 2.4
-from 5.1, 2.5 from 5.15, 2.6 from 5.20.
+What it checks: torch's version against the minimum of the installed transformers: 2.1 since 4.52, 2.2 since 5.0, 2.4
+since 5.1, 2.5 since 5.15, 2.6 since 5.20.
 
-Why it matters: `import transformers` goes through with one warning, "Disabling PyTorch because PyTorch >= X is
-required", and then no model can be loaded ("requires the PyTorch library but it was not found").
+Why it matters: `import transformers` succeeds with one warning, "Disabling PyTorch because PyTorch >= X is required",
+and then no model can be loaded ("requires the PyTorch library but it was not found").
 
-What to do: install the newest transformers that takes this torch; a newer torch would need every compiled extension
-(flash-attn, vllm …) again.
+What to do: install the newest transformers that supports this torch. A newer torch would require reinstalling every
+compiled extension (flash-attn, vllm …).
 
 Source: wheels of transformers 4.51.0-5.23.0, `utils/import_utils.py` (is_torch_available).
 """

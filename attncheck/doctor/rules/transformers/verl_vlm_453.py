@@ -1,11 +1,10 @@
 """verl refuses Qwen2-VL under transformers 4.53.
 
-What it checks: verl with transformers 4.53.x, if the model that was named is Qwen2-VL or Qwen2.5-VL, or none
-was named.
+What it checks: verl with transformers 4.53.x, if the named model is Qwen2-VL or Qwen2.5-VL, or no model is named.
 
 Why it matters: verl's patch stops with "Transformers 4.53.* is bugged. Use transformers 4.54.0 or later."
 
-What to do: take a transformers outside 4.53 that verl's own pin allows.
+What to do: install a transformers other than 4.53 that verl's own pin allows.
 
 Source: verl 0.9.1, `verl/models/transformers/monkey_patch.py` lines 396-400.
 """

@@ -1,12 +1,13 @@
-"""vllm was built for another torch.
+"""vllm was built for a different torch.
 
 What it checks: the torch that the installed vllm requires (its wheels name exactly one) against the installed torch;
 if vllm's extension was imported, the outcome decides.
 
-Why it matters: vllm's extensions are compiled against that torch; with another they fail with an undefined symbol, and
-the rollout engine does not start. The usual cause is a torch upgraded, or a vllm installed, afterwards.
+Why it matters: vllm's extensions are compiled against that torch; with another torch they fail with an undefined
+symbol, and the rollout engine does not start. The usual cause is that torch was upgraded, or vllm installed,
+afterwards.
 
-What to do: install the torch that vllm requires, then build or choose flash-attn for that torch.
+What to do: install the torch that vllm requires, then build or install flash-attn for that torch.
 
 Source: vllm's METADATA as installed (`torch==…`); instructlab/training#494; modelscope/ms-swift#8434.
 """
