@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from attncheck.core.preferences import Preference
 
 # Which tokens are learnt: whole documents, answers alone, or what the user's own script labels.
-Targets = Literal["all", "assistant", "labelled"]
+Targets = Literal["all", "assistant", "last", "labelled"]
 # How a row of the data names a document's turns; "every": in all these ways at once, for a script that takes one.
 DataForm = Literal[
     "messages",

@@ -30,9 +30,12 @@ CODE = "ATN439"
 CONVERSATIONS = 120  # more than a step's rows, packed ones too, hold
 SMALL = "qwen2"  # the shape of the model: its labels do not depend on it
 MAX_LINES = 6
+# Frameworks that render a row by the tokenizer's chat template, its fields of thoughts and tool calls too.
+RENDERED = ("trl", "axolotl")
 TARGET_TEXTS = {
     "all": "every token of a document",
     "assistant": "the answers alone",
+    "last": "the last answer of each conversation alone",
     "labelled": "the tokens that its script labels",
 }
 
@@ -84,24 +87,30 @@ def _read_labels(
         cut = cutting.cut_job(read, materials)
         if cut.form in PAIRED_FORMS or cut.driver:
             raise NothingToRehearse(f"{job.location}: {job.trainer} trains on no labels of its data set")
+        # What a script sets in code may not be read: that it sets nothing is no reason to expect every token.
+        targets = (
+            "labelled"
+            if read.recognised.launch.starts_written_script and cut.objective.targets == "all"
+            else cut.objective.targets
+        )
         launch = LabelledLaunch(
             str(job.location),
             job.framework,
             job.version,
             job.trainer,
-            TARGET_TEXTS[cut.objective.targets],
+            TARGET_TEXTS[targets],
             tokenizer,
             remarks=(*remarks, *cut.remarks),
         )
         report_progress(f"{job.location}: making conversations")
-        made = _prepare(folder, cut, materials, tokenizer, request, target)
+        made = _prepare(folder, cut, materials, tokenizer, job.framework, request, target)
         launch = replace(launch, remarks=(*launch.remarks, *made["remarks"]))
         reason = _run_step(read, cut, materials, folder, request, target, report_progress)
         if reason:
             return replace(launch, reason=reason)
         report_progress(f"{job.location}: reading labels")
         message = {"task": "attncheck.rehearsal.worker.labels:judge", "stage": folder}
-        event = _ask_worker({**message, "targets": cut.objective.targets}, target)
+        event = _ask_worker({**message, "targets": targets}, target)
     if event is None or event.kind != "answer":
         return replace(launch, reason=event.reason if event is not None else "its labels could not be read")
     answer = event.answer
@@ -130,7 +139,13 @@ def _choose_tokenizer(read: ReadLaunch, request: LabelsRequest) -> tuple[str, tu
 
 
 def _prepare(
-    folder: str, cut: JobCut, materials: Materials, tokenizer: str, request: LabelsRequest, target: ExecutionTarget
+    folder: str,
+    cut: JobCut,
+    materials: Materials,
+    tokenizer: str,
+    framework: str,
+    request: LabelsRequest,
+    target: ExecutionTarget,
 ) -> dict[str, Any]:
     """Fill the folder with a small model, its tokenizer and conversations. Raises `Unanswered`."""
     cutting.lay_files(cut, materials)
@@ -143,6 +158,7 @@ def _prepare(
         "seed": request.seed,
         "dtype": "float32",
         "tokenizer": tokenizer,
+        "has_fields": framework in RENDERED,
     }
     event = _ask_worker(message, target)
     if event is None or event.kind != "answer":

@@ -45,7 +45,7 @@ class Stage:
         self, folder: Path, tokenizer: Any, parts: frozenset[str] = PARTS, words: tuple[str, ...] = MADE.texts
     ) -> None:
         """Make the conversations and their rows."""
-        self.tokenizer = tokenizer
+        self.tokenizer, self.has_reasoning = tokenizer, "reasoning" in parts
         self.conversations = list(conversations.make_conversations(6, 0, list(words), parts))
         (folder / conversations.FILE).write_text(json.dumps(self.conversations))
         self.finder = TurnFinder(folder)
@@ -53,7 +53,7 @@ class Stage:
 
     def make_row(self, conversation: conversations.Conversation) -> Row:
         """Return one conversation's row, its answers and their ends learned."""
-        messages = conversations.make_row(conversation, "messages")["messages"]
+        messages = conversations.make_row(conversation, "messages", self.has_reasoning)["messages"]
         encoded = self.tokenizer.apply_chat_template(
             messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
         )
@@ -134,7 +134,11 @@ FAULTS: dict[str, tuple[Callable[[Row, int], int], str]] = {
     ),
     "the mask is one late": (
         lambda row, place: row.tokens[place] if place and row.labels[place - 1] != IGNORED else IGNORED,
-        "tokens of assistant turns are not learned",
+        "the mask is one token late",
+    ),
+    "the mask is one early": (
+        lambda row, place: row.tokens[place] if row.labels[place + 1 : place + 2] > [IGNORED] else IGNORED,
+        "the mask is one token early",
     ),
     "the last turn alone": (keep_if(is_last_answer), "only the last assistant turn"),
     "other tokens": (
@@ -177,6 +181,9 @@ def test_placeholders_of_pictures_that_are_learned_are_named(stage: Stage, tmp_p
     right, wrong = rows
     assert not any("placeholders" in problem for problem in stage.judge([right]))
     assert any("placeholders are learned: 2 of 2" in problem for problem in stage.judge([wrong]))
+    # TRL 1.16.0's collator of pictures documents labels of every token, placeholders too (trainer/sft_trainer.py).
+    _, notes = judge_rows([wrong], stage.tokenizer, "all")
+    assert any("placeholders are learned: 2 of 2" in note for note in notes)
 
 
 def test_two_beginnings_are_named_and_one_is_not(stage: Stage) -> None:
@@ -206,6 +213,69 @@ def test_thoughts_are_their_own_role(tmp_path: Path, tokenizer: Any) -> None:
     counts = {count.role: count for count in count_roles(stage.rows)}
     assert counts["thinking"].learned == counts["thinking"].tokens > 0
     assert stage.judge(stage.rows) == []
+
+
+TOOLS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}"
+    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}<tool_call>{{ call.function.arguments | tojson }}</tool_call>{% endfor %}"
+    "<|im_end|>{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}\n{% endfor %}"
+)
+
+
+def keep_roles(*roles: str) -> Callable[[Row, int], int]:
+    return lambda row, place: row.tokens[place] if row.roles[place] in roles else row.labels[place]
+
+
+def test_tool_calls_and_their_results_are_roles_of_their_own(tmp_path: Path) -> None:
+    tokenizer = make_byte_tokenizer(TOOLS, "<|im_end|>")
+    assert conversations.list_parts(tokenizer, "messages") == {"system", "turns", "thinking"}
+    parts = conversations.list_parts(tokenizer, "messages", True)
+    assert parts == {"system", "turns", "thinking", "reasoning", "tools"}
+    stage = Stage(tmp_path, tokenizer, parts, tuple(NOUNS.split()))
+    assert stage.judge(stage.rows) == []
+    counts = {count.role: count for count in count_roles(stage.rows)}
+    assert counts["call"].learned == counts["call"].tokens > 0 == counts["tool"].learned < counts["tool"].tokens
+    assert any("tool result turns are learned" in text for text in stage.judge(relabel(stage, keep_roles("tool"))))
+    for role, name in (("call", "tool call"), ("thinking", "thinking")):
+        rows = relabel(stage, keep_if(lambda row, place, role=role: row.roles[place] != role))  # type: ignore[misc]
+        assert any(f"no token of the assistant's {name} turns" in text for text in stage.judge(rows))
+
+
+def test_thoughts_that_a_template_drops_are_noted(tmp_path: Path) -> None:
+    tokenizer = make_byte_tokenizer(
+        TOOLS.replace("m.reasoning_content %}", "m.reasoning_content and loop.last %}"), "<|im_end|>"
+    )
+    stage = Stage(tmp_path, tokenizer, PARTS | {"thinking", "reasoning"}, tuple(NOUNS.split()))
+    problems, notes = judge_rows(stage.rows, tokenizer, "assistant")
+    assert problems == []
+    assert any(note.startswith("6 of 12 answers are learned without their thoughts") for note in notes)
+
+
+def test_an_answer_that_is_cut_is_an_answer(stage: Stage) -> None:
+    rows = [stage.read(row.tokens[: row.turns[-1][2] - 2], row.labels[: row.turns[-1][2] - 2]) for row in stage.rows]
+    assert [row.roles[-1] for row in rows] == ["assistant"] * len(rows)
+    problems, notes = judge_rows(rows, stage.tokenizer, "assistant")
+    assert problems == []
+    assert any("6 of 6 rows end inside a turn" in note for note in notes)
+
+
+def test_the_last_answer_alone_may_be_what_a_launch_asks_for(stage: Stage) -> None:
+    rows = relabel(stage, FAULTS["the last turn alone"][0])
+    assert stage.judge(rows, "last") == []
+    assert any("before the last" in problem for problem in stage.judge(stage.rows, "last"))
+
+
+def test_an_end_that_is_predicted_where_the_next_turn_begins_is_no_other_token(stage: Stage) -> None:
+    end = stage.tokenizer.eos_token_id
+
+    def label(row: Row, place: int) -> int:
+        begins_turn = place and row.roles[place] == "template" and row.labels[place - 1] != IGNORED
+        return end if begins_turn else row.labels[place]
+
+    rows = relabel(stage, label)
+    assert any(IGNORED != label != token for row in rows for label, token in zip(row.labels, row.tokens))
+    assert stage.judge(rows) == []
 
 
 @pytest.mark.parametrize("form", ["messages", "text", "prompt_completion", "instruction", "conversations", "every"])

@@ -20,7 +20,7 @@ FILE = "conversations.json"  # next to the model
 TURN_WORDS = (6, 10)  # of a turn
 SYSTEM_EVERY = 3  # rows, one of which has a system turn
 THINK, THOUGHT = "<think>\n", "\n</think>\n\n"
-SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt"}
+SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}
 Turn = tuple[str, str]  # role and text
 Conversation = tuple[Turn, ...]
 
@@ -28,7 +28,8 @@ Conversation = tuple[Turn, ...]
 def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Serve a job of one item: fill `message["stage"]` with model/, conversations.json and data/train.jsonl.
 
-    `message["tokenizer"]` is the model or folder whose tokenizer is used, "" for one that is made here.
+    `message["tokenizer"]` is the model or folder whose tokenizer is used, "" for one that is made here. With
+    `message["has_fields"]` a message's thought and tool calls are fields of it, which the chat template renders.
     """
     from attncheck.smoke.worker.models import build
 
@@ -42,9 +43,9 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send({"unanswered": str(error)})
         return
     words = NOUNS.split() if name else list(MADE.texts)
-    parts = list_parts(tokenizer, message["form"])
+    parts = list_parts(tokenizer, message["form"], message["has_fields"])
     conversations = list(make_conversations(message["documents"], message["seed"], words, parts))
-    rows = [make_row(conversation, message["form"]) for conversation in conversations]
+    rows = [make_row(conversation, message["form"], "reasoning" in parts) for conversation in conversations]
     (folder / FILE).write_text(json.dumps(conversations))
     with (folder / "data" / "train.jsonl").open("w") as stream:
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)
@@ -73,9 +74,9 @@ def _make_model(message: Mapping[str, Any], folder: Path, name: str) -> tuple[An
     return tokenizer, remarks
 
 
-def list_parts(tokenizer: Any, form: DataForm) -> frozenset[str]:
-    """Return which parts conversations have: "system", "thinking", "turns" (more than one question), as far as the chat
-    template takes them.
+def list_parts(tokenizer: Any, form: DataForm, has_fields: bool = False) -> frozenset[str]:
+    """Return which parts conversations have: "system", "thinking", "turns" (more than one question), "tools", and
+    "reasoning" if a thought is a field of its message; as far as the chat template takes them.
     """
     if form not in ("messages", "conversations"):
         return frozenset()
@@ -87,15 +88,23 @@ def list_parts(tokenizer: Any, form: DataForm) -> frozenset[str]:
     if not getattr(tokenizer, "chat_template", None):
         return frozenset(parts)
     taken = {part for part, messages in parts.items() if _renders(tokenizer, messages)}
-    return frozenset(taken | {"thinking"} if "</think>" in str(tokenizer.chat_template) else taken)
+    taken |= {"thinking"} if "</think>" in str(tokenizer.chat_template) else set()
+    if has_fields:
+        called: Conversation = (("user", "one"), ("call", "two"), ("tool", "three"), ("assistant", "four"))
+        thought: Conversation = (("user", "one"), ("thinking", "two"), ("assistant", "four"))
+        taken |= {"tools"} if _renders(tokenizer, make_row(called, form)["messages"], ("two", "three")) else set()
+        messages = make_row(thought, form, True)["messages"]
+        taken |= {"thinking", "reasoning"} if _renders(tokenizer, messages, ("two",)) else set()
+    return frozenset(taken)
 
 
-def _renders(tokenizer: Any, messages: list[dict[str, str]]) -> bool:
+def _renders(tokenizer: Any, messages: list[dict[str, Any]], texts: tuple[str, ...] = ()) -> bool:
+    """Return whether the chat template takes messages and writes these texts of theirs."""
     try:
-        tokenizer.apply_chat_template(messages, tokenize=False)
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
     except Exception:  # a template raises what its author wrote
         return False
-    return True
+    return all(part in text for part in texts)
 
 
 def make_conversations(count: int, seed: int, words: list[str], parts: frozenset[str]) -> Iterator[Conversation]:
@@ -114,22 +123,29 @@ def make_conversations(count: int, seed: int, words: list[str], parts: frozenset
         turns: list[Turn] = [("system", write())] * ("system" in parts and number % SYSTEM_EVERY == 0)
         for _ in range(2 if "turns" in parts else 1):
             turns.append(("user", write()))
+            if "tools" in parts:
+                turns += [("call", write()), ("tool", write())]
             if "thinking" in parts:
                 turns.append(("thinking", write()))
             turns.append(("assistant", write()))
         yield tuple(turns)
 
 
-def make_row(conversation: Conversation, form: DataForm) -> dict[str, Any]:
-    """Return a conversation as a row of a data set; a thought is part of the answer that follows it."""
-    messages: list[dict[str, str]] = []
-    thought = ""
+def make_row(conversation: Conversation, form: DataForm, has_reasoning: bool = False) -> dict[str, Any]:
+    """Return a conversation as a row of a data set; a thought is part of the answer that follows it, or its field."""
+    messages: list[dict[str, Any]] = []
+    thought: dict[str, str] = {}
     for role, text in conversation:
         if role == "thinking":
-            thought = f"{THINK}{text}{THOUGHT}"
-            continue
-        messages.append({"role": role, "content": thought + text})
-        thought = ""
+            thought = {"reasoning_content": text} if has_reasoning else {"content": f"{THINK}{text}{THOUGHT}"}
+        elif role == "call":
+            function = {"name": "search", "arguments": {"query": text}}
+            messages.append(
+                {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
+            )
+        else:
+            messages.append({"role": role, **thought, "content": thought.get("content", "") + text})
+            thought = {}
     texts = {message["role"]: message["content"] for message in messages}
     prompt, answer = texts["user"], texts["assistant"]
     forms: dict[str, dict[str, Any]] = {

@@ -121,7 +121,7 @@ def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
 
     A mask that leaves out what is not learnt is shifted with the logits, once: some shift it twice, or not at all.
     """
-    if evidence.step.labels_enter or evidence.step.objective.targets != "assistant":
+    if evidence.step.labels_enter or evidence.step.objective.targets in ("all", "labelled"):
         return
     for (moved, narrowed), text in MOVED.items():
         reading = replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed))

@@ -25,7 +25,8 @@ IGNORED = -100
 SHIFTS = {1: "the next token", -1: "the token before"}
 MAX_ROWS = 4  # that are shown
 MAX_SHOWN = 600  # tokens of a row
-ANSWERS: tuple[Role, ...] = ("assistant", "thinking")
+BEGINNING = 8  # letters by which a turn that is cut at the row's end is found
+ANSWERS: tuple[Role, ...] = ("assistant", "thinking", "call")
 PLACED = ("image", "video", "audio")  # what is put in the place of tokens
 GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # what an assistant is not to produce
 NO_LABELS = (
@@ -44,6 +45,7 @@ class Row:
     roles: list[Role] = field(default_factory=list)
     turns: list[tuple[int, int, int, Role]] = field(default_factory=list)  # conversation, start, stop, role
     starts: set[int] = field(default_factory=set)  # of documents after the row's first
+    is_cut: bool = False  # whether it ends inside a turn
 
     @property
     def learned(self) -> list[bool]:
@@ -153,19 +155,24 @@ class TurnFinder:
         """Yield (conversation, first token, last token + 1, role) of each turn in a row, in order; one that is cut at
         the end of the row too.
         """
-        pieces = [strip_blanks(text) for text in row.texts]
+        hidden = [role == "padding" for role in row.roles] or [False] * len(row.texts)
+        pieces = ["" if is_hidden else strip_blanks(text) for text, is_hidden in zip(row.texts, hidden, strict=True)]
         starts, text = [], ""
         for piece in pieces:
             starts.append(len(text))
             text += piece
+        last = max((number + 1 for number, piece in enumerate(pieces) if piece), default=0)
         at = {start: number for number, start in enumerate(starts) if pieces[number]}
         spans = []
         for conversation, role, turn in self.turns:
             place = text.find(turn)
+            if place < 0 and turn.startswith(text[max(text.rfind(turn[:BEGINNING]), 0) :]):
+                place = text.rfind(turn[:BEGINNING])
+                row.is_cut |= place >= 0
             while place >= 0 and place not in at:
                 place = text.find(turn, place + 1)
             if place >= 0:
-                stop = next((number for number, start in enumerate(starts) if start >= place + len(turn)), len(pieces))
+                stop = next((number for number, start in enumerate(starts) if start >= place + len(turn)), last)
                 spans.append((conversation, at[place], stop, role))
         yield from sorted(spans, key=lambda span: span[1])
 
@@ -188,7 +195,9 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
     for number, (conversation, _, stop, role) in enumerate(row.turns):
         following = row.turns[number + 1] if number + 1 < len(row.turns) else None
         limit = following[1] if following is not None else len(row.tokens)
-        end = next((place for place in range(stop, min(stop + 3, limit)) if row.tokens[place] in special), None)
+        ends = {tokenizer.eos_token_id} if role == "call" else special  # markup closes a call within its turn
+        reach = limit if role == "call" else min(stop + 3, limit)
+        end = next((place for place in range(stop, reach) if row.tokens[place] in ends), None)
         if end is not None and row.roles[end] == "unknown":
             row.roles[end] = "end" if role in ANSWERS and not _continues(role, following, conversation) else "other_end"
         if following is not None and following[0] != conversation:
@@ -253,22 +262,31 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
     learned = sum(count.learned for count in counts.values())
     if not learned:
         return ["nothing is learned: every label is -100"], []
-    problems = list(_find_shifted(rows))
+    problems = list(_find_shifted(rows, tokenizer.eos_token_id))
     shift = _find_shift(rows)
     if shift:  # roles are judged by the labels that were meant: those of the wrong places would be blamed again
         rows = [replace(row, labels=_move(row.labels, shift)) for row in rows]
         counts = {count.role: count for count in count_roles(rows)}
-    problems += [*_find_beginnings(rows, tokenizer), *_find_padding(counts), *_find_pictures(counts)]
+    problems += [*_find_beginnings(rows, tokenizer), *_find_padding(counts)]
     notes: list[str] = []
-    if targets != "labelled":
+    # A framework that documents that every token is learned does not leave placeholders out.
+    (notes if targets == "all" else problems).extend(_find_pictures(counts))
+    moved = _find_moved_mask(rows)
+    problems += moved
+    if targets != "labelled" and not moved:
         problems += _find_unlearned(rows, counts, targets)
-    if targets == "assistant":
+    if targets in ("assistant", "last"):
         problems += _find_given(counts)
         template = counts.get("template")
         if template is not None and template.learned:
             notes.append(f"{template.learned} of {template.tokens} tokens of the chat template are learned")
-    problems += _find_ends(counts, tokenizer)
+    cut = sum(row.is_cut for row in rows)
+    if not moved and cut < len(rows):
+        problems += _find_ends(counts, tokenizer)
     problems += _find_first_of_packed(rows)
+    notes += _note_thoughts(rows)
+    if cut:
+        notes.append(f"{cut} of {len(rows)} rows end inside a turn, cut to the maximum length")
     empty = sum(1 for row in rows if row.turns and not any(row.learned))
     if empty:
         notes.append(f"{empty} of {len(rows)} rows have no learned token (cut before the answer?)")
@@ -294,9 +312,18 @@ def _move(labels: Sequence[int], shift: int) -> list[int]:
     return [IGNORED, *labels[:-1]] if shift > 0 else [*labels[1:], IGNORED]
 
 
-def _find_shifted(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield that labels are other tokens than those at their places."""
-    places = [(row, place) for row in rows for place, label in enumerate(row.labels) if label != IGNORED]
+def _find_shifted(rows: Sequence[Row], ending: int | None) -> Iterator[str]:
+    """Yield that labels are other tokens than those at their places.
+
+    The ending may be the label of a token of the template: LLaMA-Factory's templates with `efficient_eos` have it
+    predicted at the end of an answer, where another turn begins (0.9.5 data/processor/supervised.py).
+    """
+    places = [
+        (row, place)
+        for row in rows
+        for place, label in enumerate(row.labels)
+        if label != IGNORED and not (label == ending and row.roles[place] == "template" and place)
+    ]
     same = sum(row.labels[place] == row.tokens[place] for row, place in places)
     if same == len(places):
         return
@@ -334,16 +361,61 @@ def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
 
 def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets: Targets) -> Iterator[str]:
     """Yield which turns that are to be learned are not."""
-    for role in ANSWERS if targets == "assistant" else (*GIVEN, *ANSWERS):
+    for role in (*GIVEN, *ANSWERS) if targets == "all" else ANSWERS:
         count = counts.get(role)
         if count is None or count.learned == count.tokens:
             continue
+        # The first token of a document has nothing that it is predicted from.
+        missing = sum(
+            row.roles[place] == role and not is_learned and place > 0 and place not in row.starts
+            for row in rows
+            for place, is_learned in enumerate(row.learned)
+        )
         if not count.learned:
             yield f"no token of the {ROLE_TEXTS[role]} turns is learned"
         elif role in ANSWERS and _learns_last_alone(rows, role):
-            yield f"only the last {ROLE_TEXTS[role]} turn of a conversation is learned"
-        else:
-            yield f"{count.tokens - count.learned} of {count.tokens} tokens of {ROLE_TEXTS[role]} turns are not learned"
+            if targets != "last":
+                yield f"only the last {ROLE_TEXTS[role]} turn of a conversation is learned"
+        elif missing:
+            yield f"{missing} of {count.tokens} tokens of {ROLE_TEXTS[role]} turns are not learned"
+    if targets == "last" and not _learns_last_alone(rows, "assistant"):
+        yield "assistant turns before the last of a conversation are learned"
+
+
+def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
+    """Return that in every answer the mask of what is learned begins and ends one token too early or too late."""
+    early = late = answers = 0
+    for row in rows:
+        learned = [False, *row.learned, False]
+        for place, role in enumerate(row.roles):
+            if role != "end":
+                continue
+            start = place
+            while start and row.roles[start - 1] in ANSWERS:
+                start -= 1
+            if start == place:
+                continue
+            answers += 1
+            before, first, end, after = (learned[at + 1] for at in (start - 1, start, place, place + 1))
+            early += before and first and not end
+            late += (after or place + 1 == len(row.tokens)) and end and not first
+    if answers and answers == early:
+        return ["the mask is one token early: the token before each answer is learned, and the one that ends it is not"]
+    if answers and answers == late:
+        return ["the mask is one token late: the first token of each answer is not learned, and the one after it is"]
+    return []
+
+
+def _note_thoughts(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield that answers are learned without the thoughts that come before them in the data."""
+    answers = thoughts = 0
+    for row in rows:
+        for number, (conversation, start, stop, role) in enumerate(row.turns):
+            if role == "assistant" and any(row.learned[start:stop]):
+                answers += 1
+                thoughts += bool(number) and row.turns[number - 1][::3] == (conversation, "thinking")
+    if thoughts and answers > thoughts:
+        yield f"{answers - thoughts} of {answers} answers are learned without their thoughts: the template drops these"
 
 
 def _learns_last_alone(rows: Sequence[Row], role: Role) -> bool:

@@ -185,7 +185,7 @@ class FirstStep:
 
         Of markup the one after an answer is a target, which ends it; all of it if whole documents are learnt.
         """
-        if self.objective.targets != "assistant" or segment.document < 0:
+        if self.objective.targets in ("all", "labelled") or segment.document < 0:
             return torch.ones(len(tokens) - 1, dtype=torch.bool)
         targets: list[bool] = []
         for token, role in zip(tokens, self.list_roles(segment, tokens), strict=True):

@@ -2,7 +2,8 @@
 
 Sources, llamafactory 0.9.5: hparams/data_args.py (`dataset`, `dataset_dir` with its dataset_info.json), data/parser.py
 (`formatting: sharegpt`, `tags`), data/processor/supervised.py (`train_on_prompt`, off: answers alone are learnt; the
-template's end token after an answer is), hparams/model_args.py. The loss is transformers' Trainer's. Of `stage: dpo`:
+template's end token after an answer is; `mask_history`: the last answer alone), hparams/model_args.py. The loss is
+transformers' Trainer's. Of `stage: dpo`:
 data/converter.py (`ranking`: a prompt, a chosen and a rejected answer of text), train/dpo/trainer.py (`losses.mean()`
 over a batch's pairs, `model_accepts_loss_kwargs` off: divided by the accumulation), hparams/finetuning_args.py.
 launcher.py: torchrun starts NPROC_PER_NODE processes, by default one for each GPU, which is none on a CPU.
@@ -98,7 +99,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 def _read_answers(job: Job) -> Objective:
     """Return what is learnt of whole documents or of answers."""
-    targets: Targets = "all" if is_on(job, "train_on_prompt") else "assistant"
+    targets: Targets = "all" if is_on(job, "train_on_prompt") else "last" if is_on(job, "mask_history") else "assistant"
     source = f"llamafactory {job.version}: transformers' mean over num_items_in_batch"
     return Objective(targets, TRAINER_NORMALISATIONS, source)
 

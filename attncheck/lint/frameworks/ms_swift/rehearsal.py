@@ -48,7 +48,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     attention = cut_attention(job, materials)
     alias = materials.alias(job.model)
     loss_scale = get_setting(job, "loss_scale") or ("all" if job.trainer == "pt" else "default")
-    targets: Targets = "all" if loss_scale.split("+")[0] == "all" else "assistant"
+    named: dict[str, Targets] = {"all": "all", "last_round": "last"}
+    targets = named.get(loss_scale.split("+")[0], "assistant")
     sets = {
         **cut_training_arguments(job, materials),
         **attention.sets,

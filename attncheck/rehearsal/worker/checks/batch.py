@@ -256,7 +256,7 @@ def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
     if missing:
         yield f"{missing} words that should be learned have no label, the first in {where_missing} ({total} have one)"
     if extra:
-        who = "the user's words" if evidence.step.objective.targets == "assistant" else "words"
+        who = "the user's words" if evidence.step.objective.targets in ("assistant", "last") else "words"
         yield f"{extra} labels are on {who}, which should not be learned, the first in {where_extra}"
     yield from _find_unlabelled_ends(evidence)
 
