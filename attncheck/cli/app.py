@@ -4,8 +4,6 @@ Typer 0.29 loads pydantic at the first option that it parses, some 0.1 s; nothin
 --version` is therefore answered before Typer is imported (`attncheck/__main__.py`).
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import pkgutil

@@ -1,7 +1,5 @@
 """What `attncheck doctor` does over the nodes of a cluster: its options, and the report."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,8 +103,8 @@ class NodesOptions:
 
 
 def examine_nodes(
-    options: NodesOptions, python: str | None, lanes: Sequence[str], model: str | None, policy: Policy
-) -> Report:
+    options: NodesOptions, python: str | None, lanes: Sequence[str], model: str | None, policy: "Policy"
+) -> "Report":
     """Return the report on all nodes. Raises `Following` on a node that does not report."""
     from attncheck.cluster import over_ray
     from attncheck.cluster.gather import ClusterRequest, examine_cluster
@@ -117,7 +115,7 @@ def examine_nodes(
         cluster = over_ray.RayCluster(over_ray.check_address(options.ray), runtime_env, python or sys.executable)
     request = ClusterRequest(cluster, options.nodes_port, options.gpus_per_node, options.nodes_timeout)
 
-    def collect() -> Snapshot:
+    def collect() -> "Snapshot":
         return collect_lanes(select_interpreter(python), lanes, model, False, policy)
 
     return examine_cluster(request, parse_lanes(lanes), model, policy, collect, with_progress)

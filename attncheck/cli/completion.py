@@ -3,8 +3,6 @@
 A function takes what was typed so far and returns values, or pairs of a value and its help, which zsh and fish show.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 Completion = str | tuple[str, str]

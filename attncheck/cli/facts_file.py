@@ -1,7 +1,5 @@
 """Reads a snapshot that `attncheck probe` wrote, perhaps on another machine."""
 
-from __future__ import annotations
-
 from attncheck.core import codec
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.files import read_named

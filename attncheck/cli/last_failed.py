@@ -6,8 +6,6 @@ passes is forgotten, one that was not run is not (pytest 8.4, src/_pytest/cachep
 https://github.com/pytest-dev/pytest).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -47,7 +45,7 @@ class FailureMemory:
                 return tuple((str(backend), str(case)) for backend, case in pairs)
         return ()
 
-    def update(self, report: Report) -> None:
+    def update(self, report: "Report") -> None:
         """Remember what a report's parity failed, and forget what it passed. A full disk is not an error."""
         from attncheck.core.results.parity import ParitySection
 

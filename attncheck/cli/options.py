@@ -4,8 +4,6 @@ A command's function takes aliases as parameters, and groups as parameters whose
 gives Typer a function with the fields of its groups in their place.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass

@@ -1,7 +1,5 @@
 """Shows on standard error what is being done: one line that changes on a terminal, a line now and then elsewhere."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """Reads reports that attncheck wrote as JSON, and puts those on one environment together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from attncheck.core.facts import Known

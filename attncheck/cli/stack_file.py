@@ -1,7 +1,5 @@
 """Reads one side of a comparison: a snapshot, a report or a lock, whichever a file holds."""
 
-from __future__ import annotations
-
 import os
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 256 << 20
 
 
-def read_side(path: str) -> StackSide:
+def read_side(path: str) -> "StackSide":
     """Return the side that a file holds ("-": standard input). Raises `BadUsage` if it is none."""
     from attncheck.report import document
     from attncheck.stacks.diff.sides import make_lock_side, make_report_side, make_snapshot_side

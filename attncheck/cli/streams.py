@@ -6,8 +6,6 @@ Descriptors that are closed are filled, as by gnulib's `stdopen`, so that no fil
 a command that `attncheck run` becomes finds them closed again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -1,7 +1,5 @@
 """The finding ATN580: nodes differ in what the attention stack is made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from attncheck.core.findings import Finding, Fix, Problem

@@ -4,8 +4,6 @@ Linear in nodes: a group of facts that is one object on all of them is not looke
 compared version by version.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

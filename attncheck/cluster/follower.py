@@ -1,7 +1,5 @@
 """Every other node's side: tells node 0 that it begins, and later hands over its snapshot."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

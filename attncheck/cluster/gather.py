@@ -1,7 +1,5 @@
 """Gathers every node's snapshot, over torchrun, srun or Ray, and makes one report of them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Merges what the rules find on each node: a finding of sixty nodes is one finding that names them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 

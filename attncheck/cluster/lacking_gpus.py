@@ -1,7 +1,5 @@
 """The finding ATN581: a node has fewer GPUs than the job's placement takes there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from attncheck.cluster.placement import Placement

@@ -1,7 +1,5 @@
 """Node 0's side: listens for the other nodes, in a thread, while this node is examined."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import selectors
@@ -62,7 +60,7 @@ class Leader:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         _raise_file_limit(place.nodes + SPARE_CONNECTIONS)
 
-    def __enter__(self) -> Leader:
+    def __enter__(self) -> "Leader":
         self._thread.start()
         return self
 

@@ -1,7 +1,5 @@
 """Makes one report of the snapshots of all nodes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Brings the nodes of a launch by torchrun or srun together: node 0 leads, the others follow."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Brings the nodes of a Ray cluster together: a driver in a child that has ray, the probe as a task on each node."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

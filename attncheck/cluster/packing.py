@@ -5,8 +5,6 @@ comparisons see at once what is the same on all nodes. What differs from node to
 minute, is levelled before: the duration of an import, bytes of free memory, a rank's own variables.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Which node of a launch we are, and where its node 0 listens: read from what torchrun or srun set."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -1,7 +1,5 @@
 """How many GPUs the job takes on each node: by the option, the policy's launch files, or the ranks of torchrun."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ resource, so that it runs alongside whatever the cluster does (ray 2.60.0 util/s
 the node's own, or that of the runtime environment.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -10,8 +10,6 @@ Digests are HMAC-SHA256 with the launch's key. It keeps strays and other launche
 nothing from who listens, and is no stronger than the key (`place.py`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import socket

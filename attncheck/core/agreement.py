@@ -1,7 +1,5 @@
 """How a job's rollout engine generates, and how its trainer scores the same tokens; plain data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

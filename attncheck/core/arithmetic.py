@@ -1,7 +1,5 @@
 """Divisors of integers, however large the numbers that a user wrote."""
 
-from __future__ import annotations
-
 MAX_COUNT = 1 << 20  # no count of GPUs, heads or rows is larger; beyond it only 1 is offered
 
 

@@ -5,8 +5,6 @@ Tensors are q `(batch, seqlen_q, num_heads, head_dim)`, k `(batch, seqlen_k, num
 every document; a padded one has a row for each sequence.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

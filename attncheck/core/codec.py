@@ -8,8 +8,6 @@ What is read is bounded, so that whatever is computed from it stays a number. JS
 is written for both.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable, Mapping

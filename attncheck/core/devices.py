@@ -1,7 +1,5 @@
 """The GPUs, their driver and their links: plain data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable

@@ -1,7 +1,5 @@
 """The examined interpreter and what is installed under it: plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

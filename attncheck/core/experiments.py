@@ -1,7 +1,5 @@
 """What micro-experiments with the installed trainers measured, on a CPU: plain data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 TOLERANCE = 0.02  # relative: float32 over one tiny model differs by 1e-6

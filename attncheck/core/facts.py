@@ -1,7 +1,5 @@
 """A fact has three states: known, absent (probed, not there) and unreadable (could not be probed)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar, Union

@@ -1,7 +1,5 @@
 """Findings with their evidence and fixes, rules that could not be judged, and what a policy allows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal

@@ -1,7 +1,5 @@
 """What a launch will do: its settings as one framework version reads them, joined in a `Plan`; plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args

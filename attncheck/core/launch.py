@@ -1,7 +1,5 @@
 """What the user wrote: sources, the words and settings in them, where each is, and edits; plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """What one package, or the user's own code, takes from another that no longer has it: plain data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

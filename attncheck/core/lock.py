@@ -3,8 +3,6 @@
 It names no machine, no folder and no person, so that it may be in a repository.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from attncheck.core.facts import Absent, Fact

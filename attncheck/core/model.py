@@ -1,7 +1,5 @@
 """A model as its configuration files describe it: plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Numbers of nodes as text, in ranges: "0-3, 7"."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 MAX_RANGES = 12  # of a line for people

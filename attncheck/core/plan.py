@@ -1,7 +1,5 @@
 """How a job will train: what smoke runs, what fixes change, what a launch command says; plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -69,7 +67,7 @@ class Plan:
         """Whether several documents share a row."""
         return self.packing != "padding"
 
-    def without_optimizations(self, precision: Precision | None = None) -> Plan:
+    def without_optimizations(self, precision: Precision | None = None) -> "Plan":
         """Return the plan without what saves time or memory: liger, compile, gradient checkpointing."""
         plan = replace(self, liger=False, compile=False, gradient_checkpointing=False)
         return plan if precision is None else replace(plan, precision=precision)

@@ -7,8 +7,6 @@ of those of the answers' −log p. Sources: trl 1.16.0 trainer/dpo_trainer.py `_
 whose slopes at 0 hang on more than beta and the label smoothing, are not available here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import log
 from typing import Literal, get_args

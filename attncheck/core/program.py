@@ -1,7 +1,5 @@
 """The names that the program of a launch takes, as its own source says; plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

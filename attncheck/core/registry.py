@@ -1,7 +1,5 @@
 """Loads the extensions of a package: the built-in modules and outside plugins, a broken one never harming the rest."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

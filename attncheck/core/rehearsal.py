@@ -1,7 +1,5 @@
 """A rehearsal's plain data: what a launch is cut to, and what the job's objective is, as its framework documents it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field

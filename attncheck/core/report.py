@@ -4,8 +4,6 @@ A section is what one command measured or read. Its type is a frozen dataclass i
 there; how it is shown is in `report/sections/` under the same name. Nothing here knows which sections there are.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,7 +32,7 @@ class OpenQuestion:
 class InterruptedRun(KeyboardInterrupt):
     """Ctrl-C while something was measured; `report` holds what there was by then."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: "Report") -> None:
         super().__init__()
         self.report = report
 
@@ -117,7 +115,7 @@ class Report:
         section = self.sections.get(kind.name)
         return section if isinstance(section, kind) else None
 
-    def with_section(self, section: Section, **changes: Any) -> Report:
+    def with_section(self, section: Section, **changes: Any) -> "Report":
         """Return the report with `section` in the place of the one of its name, and other fields changed."""
         return replace(self, sections={**self.sections, section.name: section}, **changes)
 

@@ -9,8 +9,6 @@ RoPE needs each token's position in its document, whichever rank it lies on: `po
 Source: `extract_local` in zhuzilin/ring-flash-attention, test/test_*.py.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from itertools import accumulate, chain
 from typing import Literal

@@ -1,7 +1,5 @@
 """Shares of what is possible, as percentages."""
 
-from __future__ import annotations
-
 BEYOND_POSSIBLE = ">100 %"  # noise, or overlap between what was timed apart: no number is given
 
 

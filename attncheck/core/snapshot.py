@@ -6,8 +6,6 @@ of host name, user name, home path and credentials in URLs when they arrive (see
 (`core.io.outgoing`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

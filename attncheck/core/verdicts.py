@@ -9,8 +9,6 @@ Rounding has no direction, so the regression slope of a head's result on the exa
 rows, `slope_sigma`: a factor of 1.005, far below the noise of any element, shows there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -143,7 +141,7 @@ class MeasuredOn:
     emulated: bool = False  # flash-attn's kernels were plain torch
     shimmed_names: tuple[str, ...] = ()  # names that ring-flash-attn misses in transformers, put back for the run
 
-    def merge(self, later: MeasuredOn) -> MeasuredOn:
+    def merge(self, later: "MeasuredOn") -> "MeasuredOn":
         """Return the device with the time and the cases left out of both measurements."""
         if not (self.device and later.device):
             return self if self.device else later

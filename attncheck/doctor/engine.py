@@ -1,7 +1,5 @@
 """Runs the rules that matter on a snapshot and turns the problems that they yield into findings."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import itertools
@@ -88,7 +86,7 @@ def run_rules(
     needs: frozenset[Need],
     select: Collection[str] = (),
     ignore: Collection[str] = (),
-    memory: RuleMemory[RuleAnswer] | None = None,
+    memory: "RuleMemory[RuleAnswer] | None" = None,
 ) -> Report:
     """Run the rules that matter for `needs` on `snapshot` and return the report.
 

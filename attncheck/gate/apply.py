@@ -1,7 +1,5 @@
 """Applies a policy to a report: sets apart the findings that it allows, and adds those that it raises itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Records today's findings, so that later reports fail on new ones only and list the old ones apart."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict, dataclass, replace

@@ -4,8 +4,6 @@ Many starts may come at once, on one machine or over a shared home: files are pu
 cannot be read, is damaged or of another time is as if it were not there.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -6,8 +6,6 @@ machine. What the user's own gate reads (the launch, the files that it names, mo
 answer: see `attncheck.gate.inputs`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs the checks of a gate one by one: one snapshot, then a request for each check, model by model."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

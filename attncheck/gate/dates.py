@@ -1,7 +1,5 @@
 """Today's date, the same on all machines: in UTC."""
 
-from __future__ import annotations
-
 import datetime
 
 

@@ -1,7 +1,5 @@
 """`attncheck init`: a commented policy for a project folder; every line of it is either in force or ready to be."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 An answer that was kept for the next start holds as long as all of it is unchanged.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ Those are the launches, the configurations and scripts that they name, the progr
 What a program imports from other folders is not among them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ Source: NVIDIA DCGM user guide, "DCGM Diagnostics" (https://docs.nvidia.com/data
 dcgm-diagnostics.html): the levels of `dcgmi diag -r`, from a quick test of readiness to one that takes long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

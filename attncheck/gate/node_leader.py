@@ -1,7 +1,5 @@
 """One answer for all ranks of a node: the first one checks and holds a lock, the others wait for its answer."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

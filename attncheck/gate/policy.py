@@ -1,7 +1,5 @@
 """The policy: attncheck.toml, or [tool.attncheck] in pyproject.toml; a wrong or unknown key is an error."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The JSON schema of `attncheck.toml`, derived from the readers of its values; draft-07, which SchemaStore takes."""
 
-from __future__ import annotations
-
 import inspect
 from dataclasses import fields
 from typing import Any

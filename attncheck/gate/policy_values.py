@@ -1,7 +1,5 @@
 """Readers of the policy file's values, one for each kind of value; a wrong value raises `ValueError`."""
 
-from __future__ import annotations
-
 import datetime
 import difflib
 from collections.abc import Callable, Iterable

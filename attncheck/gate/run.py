@@ -4,8 +4,6 @@ A check is left out if earlier findings make its answer mean nothing, and if no 
 there are by then are kept, also after Ctrl-C.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence

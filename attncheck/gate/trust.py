@@ -6,8 +6,6 @@ the check or the launch. What is trusted is kept in the user's own folder of sta
 or a script that changed is no longer trusted, nor is a file that another user can write.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping

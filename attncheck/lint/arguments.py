@@ -5,8 +5,6 @@ forms of an override: hydra-core 1.3.2 grammar/OverrideParser.g4; Hydra's own op
 (`get_args_parser`).
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence

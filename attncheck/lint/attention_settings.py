@@ -6,8 +6,6 @@ which is float32 again if nothing is in half precision. Eager attention keeps th
 (models/llama/modeling_llama.py, `eager_attention_forward`), and their softmax in float32 besides.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Finds the script that a command runs or reads in: `bash train.sh 8`, `sbatch train.slurm`, `source env.sh`."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Sequence

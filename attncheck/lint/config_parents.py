@@ -5,8 +5,6 @@ them, depth first, later ones over earlier ones, the file itself over all; `_ove
 parents have there.
 """
 
-from __future__ import annotations
-
 import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import replace

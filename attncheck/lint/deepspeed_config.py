@@ -11,8 +11,6 @@ utils/dataclasses.py:1507-1532 refuses a file alongside the same settings in its
 Under DeepSpeed the weights themselves are in the 16-bit type (deepspeed 0.18.0 runtime/engine.py:1309-1313).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Shell scripts that are inside other files: their text with its place there, and argument lists as such text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

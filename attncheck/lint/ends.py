@@ -1,7 +1,5 @@
 """Adds to the locations of findings where the setting that is there ends, so that an editor marks that alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ the variables that a snapshot may show keep their values, as do references to ot
 stays: `PGPASSWORD=… torchrun train.py`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

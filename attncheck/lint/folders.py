@@ -3,8 +3,6 @@
 Links are not followed: what they lead to lies in the folder and is found there, or is none of the folder's.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Turns the arguments of `attncheck lint` into sources, a snapshot and readers of files and models."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable
@@ -83,7 +81,7 @@ def parse_framework_version(text: str | None) -> str:
 
 
 def collect_lint_snapshot(
-    interpreter: Interpreter, target: str | None, seconds: float, report_progress: Callable[[str], None]
+    interpreter: "Interpreter", target: str | None, seconds: float, report_progress: Callable[[str], None]
 ) -> Snapshot:
     """Return the snapshot to judge launches by: files and the driver here, or the target instead.
 
@@ -109,7 +107,7 @@ def _has_gpu(snapshot: Snapshot) -> bool:
     return isinstance(snapshot.devices, Known) and bool(snapshot.devices.value)
 
 
-def choose_stated(interpreter: Interpreter, target: str | None, snapshot: Snapshot) -> Literal["", "missing", "all"]:
+def choose_stated(interpreter: "Interpreter", target: str | None, snapshot: Snapshot) -> Literal["", "missing", "all"]:
     """Return what the versions count for that a tree states: with a target, what it does not name.
 
     Without a target they represent the environment, unless `--python` names it or this machine has a GPU to train on.

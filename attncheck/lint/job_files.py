@@ -6,8 +6,6 @@ SkyPilot, `commands` and `env` of dstack, `command` of amlt and of docker compos
 GitHub's steps.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

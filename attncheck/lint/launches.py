@@ -1,7 +1,5 @@
 """Finds the launches of jobs in what a user wrote: a command, a launch script or a configuration file."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Says which settings a broken continuation of the line takes from a launch: they do nothing, or end the script."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from attncheck.core.job import Job, SettingProblem

@@ -5,8 +5,6 @@ absence is no evidence: what a rule concludes from a default is a warning at mos
 holds for a setting whose value only running tells (`--max_len $1`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Judges a launch whose script registers its own attention function, by reading the script; it is never run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

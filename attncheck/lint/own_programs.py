@@ -4,8 +4,6 @@ their calls.
 Their training loop is no framework's, so that no options tell what it does; its calls do. Nothing of them is run.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path

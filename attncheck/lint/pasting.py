@@ -4,8 +4,6 @@ What the script resolves is resolved; what only running tells is as the script w
 the names that the shell must then hold are listed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A plan as settings to paste, in the option names of each framework. No torch here."""
 
-from __future__ import annotations
-
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.plan import Plan
 from attncheck.lint import frameworks

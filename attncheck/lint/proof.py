@@ -6,8 +6,6 @@ found, the table of a release is proof only if the release is the one available,
 and every such name was known to some release: a name that none ever had says that the tree may be a changed one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches

@@ -4,8 +4,6 @@ What a name holds is followed if its scope assigns it once: `cmd = ["torchrun"]`
 `cmd.append(…)` add to it. What is added under a condition, and any other value, is known only at run time.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings
@@ -41,11 +39,11 @@ class _Binding:
 class _Scope:
     """The names of a module or a function, the calls in it, and the scope around it."""
 
-    outer: _Scope | None = None
+    outer: "_Scope | None" = None
     bindings: dict[str, list[_Binding]] = field(default_factory=dict)
     additions: dict[str, list[_Binding]] = field(default_factory=dict)
     calls: list[ast.Call] = field(default_factory=list)
-    inner: list[_Scope] = field(default_factory=list)
+    inner: "list[_Scope]" = field(default_factory=list)
 
     def bind(self, name: str, value: ast.expr | None, line: int, depth: int) -> None:
         self.bindings.setdefault(name, []).append(_Binding(value, line, depth))

@@ -5,8 +5,6 @@ release will run, the newest that takes all of them is what the launch was most 
 as one, and proves nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Rewrites launches for others than lint: reads one, sets settings in its framework's words, writes it as a command."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

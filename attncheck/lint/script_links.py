@@ -1,7 +1,5 @@
 """What the scripts of a launch take from the installed packages and these no longer have: doctor's linker, on them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Reads the text to lint from a file, standard input or the words of a command, and detects its kind."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ They are what its launches are judged by if neither `--python` names an environm
 nearest folder to the launch wins, and in a folder the package's own source before what is pinned. Nothing is run.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -51,7 +49,7 @@ class StatedVersions:
     allowed: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # distribution -> file
 
-    def without_named(self, snapshot: Snapshot) -> StatedVersions:
+    def without_named(self, snapshot: Snapshot) -> "StatedVersions":
         """Return what is stated of the distributions that a target does not name."""
         named = {item.name for item in snapshot.distributions if not item.location} | {*snapshot.gaps.not_installed}
         return replace(self, files={name: file for name, file in self.files.items() if name not in named})

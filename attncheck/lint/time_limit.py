@@ -1,7 +1,5 @@
 """Bounds the seconds that one file takes, so that none holds up the others of a folder."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator

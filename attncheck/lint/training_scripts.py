@@ -1,7 +1,5 @@
 """Reads the settings of a launch in the script that it starts, if they are written out there."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Mapping

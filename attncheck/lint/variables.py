@@ -5,8 +5,6 @@ the shell that calls attncheck are no evidence of it. A command that was typed a
 own variables are over those.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

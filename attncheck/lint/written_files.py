@@ -1,7 +1,5 @@
 """The files that a script writes from here-documents before it uses them: `cat > config.yaml <<EOF`."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """The bandwidth between every two ranks or nodes: a matrix, the slowest links, and who is slow with all others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.results.collectives import CollectiveResult, Communication

@@ -1,7 +1,5 @@
 """The neutral blocks that a section of a report is made of; text, Markdown and the page write each of them once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -78,7 +76,7 @@ class Table:
     bars: Mapping[str, Sequence[Bar | None]] = field(default_factory=dict)
     heat: bool = False
     matrix: bool = False
-    otherwise: tuple[Block, ...] = ()
+    otherwise: "tuple[Block, ...]" = ()
     page_rows: int = 400  # at most, on the page
 
 
@@ -96,7 +94,7 @@ class Fold:
     """Details: text and Markdown show them with --verbose only, else `brief`; the page folded, unless `opened`."""
 
     title: str
-    blocks: tuple[Block, ...]
+    blocks: "tuple[Block, ...]"
     brief: str = ""
     opened: bool = False
 

@@ -4,8 +4,6 @@ About one package it holds the findings about it alone; if parity measured the f
 script which shows it without attncheck.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

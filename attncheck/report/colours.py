@@ -6,8 +6,6 @@ them to a pipe too (https://force-color.org), and so does CLICOLOR_FORCE unless 
 (https://docs.python.org/3/using/cmdline.html#controlling-color).
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

@@ -3,8 +3,6 @@
 A column is as wide as its widest cell. If not all fit into the terminal, those of the highest rank are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

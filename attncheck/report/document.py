@@ -4,8 +4,6 @@ What a reader with jq wants first comes first: the command, its exit code, count
 the top under its own name (`.parity.verdicts`), and the snapshot, which is long, comes last.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Only a file that the report's launches were read from is opened, below the worki
 the report is: a report that was read back could name any file.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from attncheck.core.io.files import CannotRead, read_bounded

@@ -1,7 +1,5 @@
 """Findings as plain lines of text, which several formats share: JUnit, GitHub's annotations, Markdown, text."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -5,8 +5,6 @@ the names of the user's files that the finding is located in; not the line, whic
 not the severity. Secrets are masked first: a digest of one could be guessed, and a new key is no new finding.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Which interpreter was examined, where attncheck selected one that nobody named."""
 
-from __future__ import annotations
-
 from attncheck.core.report import Report
 
 

@@ -1,7 +1,5 @@
 """The lines of text that a terminal shows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 StyledText = tuple[tuple[str, str], ...]  # (text, style) next to one another

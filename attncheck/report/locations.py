@@ -3,8 +3,6 @@
 CI shows a finding there that no line of a launch causes. A damaged file names no packages.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A finding in Markdown: its message, the evidence, its fixes, a link to its rule's page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.findings import Finding

@@ -5,8 +5,6 @@ Escaping follows GitHub Flavored Markdown 0.29, https://github.github.com/gfm/. 
 addresses no backslash prevents, for they are looked for when the backslashes no longer exist; a code span prevents all
 of them. Only words in which such a thing could be seen are put into one, so that most text stays unchanged."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Sequence
 

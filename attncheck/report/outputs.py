@@ -3,8 +3,6 @@
 Standard output is not touched here: it carries the one document of --format, and nothing else.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import stat

@@ -4,8 +4,6 @@ They are read line by line and by patterns, because parsers do not give the line
 nothing is evaluated.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The JSON schema of the report and the snapshot, derived from the types that are written."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints

@@ -1,7 +1,5 @@
 """Verdicts laid out by backend: each backend's worst error for each family of cases, and a heat map of single cases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

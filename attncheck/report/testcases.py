@@ -1,7 +1,5 @@
 """Test cases for JUnit XML, which the sections of a report yield."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from attncheck.core.report import Report

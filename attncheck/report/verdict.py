@@ -1,7 +1,5 @@
 """The verdict on a whole report in one line, which comes first and last in every format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.findings import SEVERITIES

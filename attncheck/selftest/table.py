@@ -1,7 +1,5 @@
 """Formats the results of selftest: one line per fault and control, and the counts; and the list of faults."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,12 +11,12 @@ if TYPE_CHECKING:
     from attncheck.selftest.run import SelftestResult
 
 
-def as_json(selftest: SelftestResult) -> str:
+def as_json(selftest: "SelftestResult") -> str:
     """Return the result as JSON."""
     return codec.dumps(selftest) + "\n"
 
 
-def as_text(selftest: SelftestResult) -> str:
+def as_text(selftest: "SelftestResult") -> str:
     """Return one line per fault, one per control, and the counts."""
     lines = []
     for result in selftest.results:
@@ -39,7 +37,7 @@ def as_text(selftest: SelftestResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def list_faults(faults: Sequence[Fault], form: str = "text") -> str:
+def list_faults(faults: "Sequence[Fault]", form: str = "text") -> str:
     """Return all faults as "text" or "json"."""
     if form == "json":
         documents = [

@@ -6,8 +6,6 @@ was awake may only have lacked the machine: it is tried once more when all other
 Workers send messages as lines of JSON; their pool is the one loop that reads them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -91,7 +89,7 @@ class Event:
 class Worker(Process):
     """One interpreter working on the items of a job; its messages arrive in a queue as (worker, document or None)."""
 
-    def __init__(self, python: str, job: Job, folder: str, messages: queue.Queue[tuple[Worker, Any]]) -> None:
+    def __init__(self, python: str, job: Job, folder: str, messages: "queue.Queue[tuple[Worker, Any]]") -> None:
         """Start the interpreter. Raises `BadUsage` where it cannot be started."""
         self.job, self._messages = job, messages
         environment = {**CHILD_ENVIRONMENT, **cache_environment(folder), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -1,7 +1,5 @@
 """A child process in its own process group, which no interrupt and no error of ours leaves behind."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import functools
@@ -34,7 +32,7 @@ _EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOS
 PR_SET_PDEATHSIG = 1
 UNCAUGHT = 1  # exit status of a Python that an error ended
 ERROR_LINE = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)", re.MULTILINE)
-_started: list[Process] = []
+_started: "list[Process]" = []
 
 
 @contextlib.contextmanager

@@ -1,7 +1,5 @@
 """One module a command, holding its record `COMMAND`; each is imported when it is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

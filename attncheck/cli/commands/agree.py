@@ -1,7 +1,5 @@
 """attncheck agree: whether the rollout engine and the trainer compute the same model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -99,7 +97,7 @@ def make_request(
     engine_model: str | None,
     full_model: bool,
     seed: int,
-) -> AgreeRequest:
+) -> "AgreeRequest":
     """Return the request for a model or a launch. Raises `BadUsage`, `Unanswered`."""
     from attncheck.agree.run import AgreeRequest
     from attncheck.lint import inputs

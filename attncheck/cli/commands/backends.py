@@ -1,7 +1,5 @@
 """attncheck backends: list what computes attention here."""
 
-from __future__ import annotations
-
 from attncheck.cli.commands import MEASURING, Command
 from attncheck.cli.options import Device, ListFormat, Python, Timeout
 from attncheck.cli.output import write_text

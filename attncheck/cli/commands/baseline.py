@@ -1,7 +1,5 @@
 """attncheck baseline: record what the gate finds today."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace
@@ -63,7 +61,7 @@ def baseline(
     print_message(f"attncheck gate reads it: {describe_reading(path, load_policy(Path.cwd()))}")
 
 
-def describe_reading(path: str, policy: Policy) -> str:
+def describe_reading(path: str, policy: "Policy") -> str:
     """Return how a gate comes to read the baseline in `path`: the policy names it already, or a line in it will."""
     if policy.baseline and os.path.realpath(policy.baseline) == os.path.realpath(path):
         return f"{policy.file} names it"

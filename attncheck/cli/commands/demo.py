@@ -1,7 +1,5 @@
 """attncheck demo: the main job on real input, each step a command that users can run themselves."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import os
@@ -109,7 +107,7 @@ def _write_inputs(folder: Path) -> None:
         raise make_write_error(str(folder), error) from None
 
 
-def _show_step(run: Any, number: int, step: Step, snapshot: Snapshot) -> bool:
+def _show_step(run: Any, number: int, step: Step, snapshot: "Snapshot") -> bool:
     """Run one step, or print why it is skipped. Return False if it got no answer."""
     _print_heading(f"{number}: {step.title}", step.line)
     missing = [name for name in step.needs if not snapshot.has(name)]

@@ -1,7 +1,5 @@
 """attncheck determinism: repeat every backend and compare bit by bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,7 +72,7 @@ def determinism(
     target = make_execution_target(interpreter, device, policy)
     ring = parse_ring_options(ranks)
 
-    def measure(snapshot: Snapshot, report_progress: Callable[[str], None]) -> Report:
+    def measure(snapshot: "Snapshot", report_progress: Callable[[str], None]) -> "Report":
         if ring is None:
             return determinism.run(snapshot, request, target, report_progress)
         from attncheck.ring import determinism as ring_determinism

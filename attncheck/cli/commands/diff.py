@@ -1,7 +1,5 @@
 """attncheck diff: why it works there and not available here."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -73,7 +71,7 @@ def diff(
     sys.exit(report.exit_code)
 
 
-def _examine(path: str, lanes: list[str] | tuple[str, ...], policy: Policy) -> StackSide:
+def _examine(path: str, lanes: list[str] | tuple[str, ...], policy: "Policy") -> "StackSide":
     from attncheck.stacks.diff.sides import make_snapshot_side
 
     snapshot = collect_lanes(select_interpreter(path), lanes, None, False, policy)

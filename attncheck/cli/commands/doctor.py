@@ -1,7 +1,5 @@
 """attncheck doctor: collect a snapshot, or read one, and judge it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -160,8 +158,8 @@ def doctor(
 
 
 def _check_repair(
-    report: Report, python: str | None, online: bool, try_packages: bool, policy: Policy, report_progress: Progress
-) -> Report:
+    report: "Report", python: str | None, online: bool, try_packages: bool, policy: "Policy", report_progress: Progress
+) -> "Report":
     """Return the report with its repair, resolved by uv and tried in a temporary folder as far as these are asked."""
     from attncheck.doctor.repair.plan import add_repair
     from attncheck.doctor.repair.trial import resolve_repair, try_repair

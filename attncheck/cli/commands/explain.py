@@ -1,7 +1,5 @@
 """attncheck explain: print the page of a rule."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

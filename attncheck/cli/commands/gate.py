@@ -1,7 +1,5 @@
 """attncheck gate: run the policy's checks in order."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import replace

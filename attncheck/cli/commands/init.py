@@ -1,7 +1,5 @@
 """attncheck init: write a policy for what is here."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from attncheck.cli.commands import GATING, Command

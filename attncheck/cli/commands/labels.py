@@ -1,7 +1,5 @@
 """attncheck labels: which tokens a launch trains on, by role."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

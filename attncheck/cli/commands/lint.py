@@ -1,7 +1,5 @@
 """attncheck lint: read launches, judge them, print them corrected."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated

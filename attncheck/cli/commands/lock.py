@@ -1,7 +1,5 @@
 """attncheck lock: write down the stack that is known to be good, or compare with it."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -102,7 +100,7 @@ def lock(
     write_text(describe_lock(written, file))
 
 
-def _refuse_unknown(snapshot: Snapshot, reports: tuple[Report, ...], file: str) -> None:
+def _refuse_unknown(snapshot: "Snapshot", reports: "tuple[Report, ...]", file: str) -> None:
     """Raise `Unanswered` where a lock would hold less than was requested."""
     if snapshot.lost:
         raise Unanswered(f"{file} was not written: {snapshot.lost[0]}")
@@ -110,7 +108,7 @@ def _refuse_unknown(snapshot: Snapshot, reports: tuple[Report, ...], file: str) 
         raise Unanswered(f"{file} was not written: a report was interrupted before its end")
 
 
-def describe_lock(lock: Lock, path: str) -> str:
+def describe_lock(lock: "Lock", path: str) -> str:
     """Return what a lock holds, in a few lines."""
     from attncheck.core.facts import Known
     from attncheck.stacks.lock.machine import describe_gpus

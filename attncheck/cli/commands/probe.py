@@ -1,7 +1,5 @@
 """attncheck probe: collect a snapshot and print it, or write the program that does."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from attncheck.cli.commands import EXAMINING, Command

@@ -1,7 +1,5 @@
 """attncheck report: write reports that were kept as JSON in another format, or as the text of an issue."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from typing import Annotated

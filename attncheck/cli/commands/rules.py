@@ -1,7 +1,5 @@
 """attncheck rules: list the rules."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

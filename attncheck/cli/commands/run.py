@@ -1,7 +1,5 @@
 """attncheck run: the gate in front of a command."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -70,7 +68,7 @@ def run(
     writer = make_report_writer(output)
     target = make_execution_target(select_interpreter(python, argv), policy.device, policy)
 
-    def show(report: Report, refused: bool) -> None:
+    def show(report: "Report", refused: bool) -> None:
         if refused:
             writer.write_stderr(report, verbose)
         writer.write_files(report, verbose, output.format if refused else "")

@@ -1,7 +1,5 @@
 """attncheck schema: print the JSON schema of reports, or of the policy."""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated
 

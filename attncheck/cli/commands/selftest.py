@@ -1,7 +1,5 @@
 """attncheck selftest: prove that the checks can fail."""
 
-from __future__ import annotations
-
 import sys
 from typing import Annotated
 

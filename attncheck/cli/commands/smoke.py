@@ -1,7 +1,5 @@
 """attncheck smoke: train a small model as the job will, and find the change that fixes what goes wrong."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace
@@ -234,7 +232,7 @@ def make_rehearsal_request(
     seed: int,
     full_model: bool = False,
     real_data: bool = False,
-) -> rehearsal.Request:
+) -> "rehearsal.Request":
     """Return the request to rehearse a file's launches, or the command after `--`. Raises `BadUsage`."""
     from attncheck.lint import inputs
     from attncheck.rehearsal import run as rehearsal

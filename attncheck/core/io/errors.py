@@ -1,7 +1,5 @@
 """Errors a user can cause, each one clear line and an exit code."""
 
-from __future__ import annotations
-
 CLEAN = 0
 FOUND = 1
 BAD_USAGE = 2

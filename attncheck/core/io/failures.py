@@ -1,7 +1,5 @@
 """Describes what ended attncheck unforeseen: in a user's words where the cause lies outside, else as a bug."""
 
-from __future__ import annotations
-
 import errno
 import os
 

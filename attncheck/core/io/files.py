@@ -4,8 +4,6 @@ Nothing here waits for ever, takes more memory than its limit, or opens a device
 (a tape rewinds, a watchdog starts), so the kind of a file is looked at first.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import select

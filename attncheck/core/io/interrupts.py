@@ -5,8 +5,6 @@ it is lost, and Python prints a traceback. So the handler also records the signa
 again.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from typing import Any

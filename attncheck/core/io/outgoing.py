@@ -3,8 +3,6 @@
 Everything that is printed or written to a file goes through here once: `clean_text` for a line, `clean` for data.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Callable, Mapping
@@ -110,7 +108,7 @@ def _remark_masks(before: Any, after: Any) -> Any:
     return after
 
 
-def _keep_whole(before: tuple[Edit, ...], after: tuple[Edit, ...]) -> tuple[Edit, ...]:
+def _keep_whole(before: "tuple[Edit, ...]", after: "tuple[Edit, ...]") -> "tuple[Edit, ...]":
     """Return the edits that hold no secret: one applied with a mask in it would destroy the user's."""
     return tuple(new for old, new in zip(before, after) if new.text == old.text)
 

@@ -1,7 +1,5 @@
 """Our folders of caches and of state: this user's, readable by nobody else, and no error if there can be none."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tempfile

@@ -6,8 +6,6 @@ passes over variation selectors). "::stop-commands::" or "::add-mask::" in a mes
 Actions such a line is broken so that a reader still sees it, and a parser of the document still reads the same value.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

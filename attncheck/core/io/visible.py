@@ -7,8 +7,6 @@ stay: they belong to ordinary emoji. Source code hidden by such characters is CV
 The categories are those of Unicode 16.0, https://www.unicode.org/Public/16.0.0/ucd/DerivedCoreProperties.txt.
 """
 
-from __future__ import annotations
-
 import re
 
 INVISIBLE = re.compile(

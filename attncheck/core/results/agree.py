@@ -1,7 +1,5 @@
 """How far the log-probabilities of a rollout engine and a trainer are apart, and what explains it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -117,7 +115,7 @@ class AgreeSection(Section):
             if model.reason
         )
 
-    def merge(self, later: AgreeSection) -> AgreeSection:
+    def merge(self, later: "AgreeSection") -> "AgreeSection":
         """Return both, as of two runs."""
         return AgreeSection(deduplicate((*self.models, *later.models)))
 

@@ -1,7 +1,5 @@
 """What bench measured on one device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -30,7 +28,7 @@ class BenchSection(MeasuredSection):
         """How each row came out."""
         return tuple((timing.outcome, describe_no_timing(timing.outcome, timing.reason)) for timing in self.timings)
 
-    def merge(self, later: BenchSection) -> BenchSection:
+    def merge(self, later: "BenchSection") -> "BenchSection":
         """Return both, as of two models."""
         return BenchSection(
             self.measured_on.merge(later.measured_on),

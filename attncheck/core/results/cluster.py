@@ -1,7 +1,5 @@
 """What doctor saw over the nodes of a cluster. Nodes are numbers: host names are not recorded."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

@@ -5,8 +5,6 @@ bytes × (n − 1) / n over seconds, for all_gather and reduce_scatter, whose by
 (NVIDIA/nccl-tests, doc/PERFORMANCE.md). So all of them compare with the rate of the link; GB is 10⁹ bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

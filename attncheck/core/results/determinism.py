@@ -1,7 +1,5 @@
 """What determinism measured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,7 +22,7 @@ class DeterminismSection(MeasuredSection):
         """How each case of a backend in a mode came out."""
         return tuple((repeats.outcome, repeats.reason) for repeats in self.repeats)
 
-    def merge(self, later: DeterminismSection) -> DeterminismSection:
+    def merge(self, later: "DeterminismSection") -> "DeterminismSection":
         """Return both, as of two models."""
         return DeterminismSection(
             self.measured_on.merge(later.measured_on),

@@ -1,7 +1,5 @@
 """How two environments differ."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 

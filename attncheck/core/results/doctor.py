@@ -1,7 +1,5 @@
 """What doctor judged."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +20,7 @@ class DoctorSection(Section):
         """What was lost: that nothing was found there means nothing."""
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
 
-    def merge(self, later: DoctorSection) -> DoctorSection:
+    def merge(self, later: "DoctorSection") -> "DoctorSection":
         """Return both, as of several models."""
         return DoctorSection(tuple(sorted({*self.needs, *later.needs})), deduplicate((*self.lost, *later.lost)))
 

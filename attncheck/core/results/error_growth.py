@@ -5,8 +5,6 @@ cost a factor of 1.25 whatever the number of ranks, and sums in the io dtype one
 has both, so what is left should not grow.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

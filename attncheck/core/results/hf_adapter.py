@@ -1,7 +1,5 @@
 """How a small model behaved under ring-flash-attn's Hugging Face adapter on a group of ranks; plain data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

@@ -1,7 +1,5 @@
 """Which tokens a launch trains on, by role: the rows that went into its model, and their learned tokens."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -97,7 +95,7 @@ class LabelsSection(Section):
             if launch.reason
         )
 
-    def merge(self, later: LabelsSection) -> LabelsSection:
+    def merge(self, later: "LabelsSection") -> "LabelsSection":
         """Return both, as of two launches."""
         return LabelsSection(deduplicate((*self.launches, *later.launches)))
 

@@ -1,7 +1,5 @@
 """What lint read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +22,7 @@ class LintSection(Section):
     without_launch: int = 0  # files of folders that start no trainer that attncheck knows
     not_read: tuple[str, ...] = ()  # files of folders that were not read, with the reason
 
-    def merge(self, later: LintSection) -> LintSection:
+    def merge(self, later: "LintSection") -> "LintSection":
         """Return both, as of several sources."""
         return LintSection(
             _deduplicate_launches((*self.launches, *later.launches)),

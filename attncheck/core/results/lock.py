@@ -1,7 +1,5 @@
 """How an environment compares with its lock."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

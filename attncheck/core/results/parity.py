@@ -1,7 +1,5 @@
 """What parity measured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,7 +22,7 @@ class ParitySection(MeasuredSection):
         """How each case of a backend came out."""
         return tuple((run.outcome, run.reason) for run in self.runs)
 
-    def merge(self, later: ParitySection) -> ParitySection:
+    def merge(self, later: "ParitySection") -> "ParitySection":
         """Return both, as of two models."""
         return ParitySection(
             self.measured_on.merge(later.measured_on),

@@ -1,7 +1,5 @@
 """What a ring would do on a cluster that is not here: block times measured on one device, links, and what follows."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -98,7 +96,7 @@ class PredictionSection(MeasuredSection):
         rows = [row for row in self.predictions if row.ring_size == largest]
         return tuple((row.outcome, describe_no_timing(row.outcome, row.reason)) for row in rows)
 
-    def merge(self, later: PredictionSection) -> PredictionSection:
+    def merge(self, later: "PredictionSection") -> "PredictionSection":
         """Return both, as of two models."""
         return PredictionSection(
             self.measured_on.merge(later.measured_on),

@@ -1,7 +1,5 @@
 """What a rehearsal showed about a launch: how it was cut, what ran, and how its first step compares with the truth."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -77,7 +75,7 @@ class RehearsalSection(MeasuredSection):
         )
         return (*super().unanswered, *(OpenQuestion(self.name, "unanswered", reason) for reason in reasons))
 
-    def merge(self, later: RehearsalSection) -> RehearsalSection:
+    def merge(self, later: "RehearsalSection") -> "RehearsalSection":
         """Return both, as of two launches."""
         return RehearsalSection(
             self.measured_on.merge(later.measured_on),

@@ -1,7 +1,5 @@
 """One repair for a whole report: commands that do not contradict each other, and what shows that they fix it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,7 +35,7 @@ class RepairSection(Section):
     resolution: str = ""  # what an installer's dry run said
     trial: str = ""  # what the import of the packages showed, in a temporary folder
 
-    def merge(self, later: RepairSection) -> RepairSection:
+    def merge(self, later: "RepairSection") -> "RepairSection":
         """Return both, each line once."""
         texts = {
             name: deduplicate((*getattr(self, name), *getattr(later, name)))

@@ -1,8 +1,6 @@
 """What was measured across ranks alongside parity and determinism: communication, growth of errors, the adapter,
 timings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -44,7 +42,7 @@ class RingSection(MeasuredSection):
             if timing.backend not in (LOCAL_FLASH, LOCAL_FLASH_FULL)
         )
 
-    def merge(self, later: RingSection) -> RingSection:
+    def merge(self, later: "RingSection") -> "RingSection":
         """Return both, as of several commands over the same ranks."""
         return RingSection(
             self.measured_on.merge(later.measured_on),

@@ -1,7 +1,5 @@
 """How fast a ring is: one scheme's measured time alongside the local call's, and its roofline; plain data."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

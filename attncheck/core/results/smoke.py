@@ -1,7 +1,5 @@
 """What smoke showed about a plan: plain data, and the arithmetic that judges it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar
@@ -172,7 +170,7 @@ class SmokeSection(MeasuredSection):
         """How each check came out."""
         return tuple((result.outcome, result.reason) for run in self.plan_runs for result in run.results)
 
-    def merge(self, later: SmokeSection) -> SmokeSection:
+    def merge(self, later: "SmokeSection") -> "SmokeSection":
         """Return both, as of two plans."""
         return SmokeSection(
             self.measured_on.merge(later.measured_on),

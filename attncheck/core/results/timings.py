@@ -3,8 +3,6 @@
 Times are in milliseconds, rates in TFLOP/s (10^12) and GB/s (10^9 bytes).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

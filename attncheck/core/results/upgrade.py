@@ -1,7 +1,5 @@
 """What other versions of packages would do to an environment."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -70,7 +68,7 @@ class UpgradeSection(Section):
         stages = (f"{stage.name}: {stage.detail}" for stage in self.stages if stage.outcome == "not_run")
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in (*self.lost, *stages))
 
-    def merge(self, later: UpgradeSection) -> UpgradeSection:
+    def merge(self, later: "UpgradeSection") -> "UpgradeSection":
         """Return two upgrades of one report, each judged on its own, as one list of what was judged."""
         return replace(
             self,

@@ -4,8 +4,6 @@ A name is changed in place and its value stays unchanged; a setting that is not 
 file that configures the program, else of its command.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ An objection to a launch holds in the releases that make it and nowhere else. Ea
 as tuples, one `Constraint` for each form of the code, and an objection is silent if none of them holds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from attncheck.lint.fields.releases import is_at_least

@@ -1,7 +1,5 @@
 """Edits of a launch whose settings are keys of a configuration file and options of its command."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ script whose options are known, what it would do by default is set too.
 Positional arguments and options of one letter that no long one represents are not known by words: they stay.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

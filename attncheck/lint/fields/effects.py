@@ -20,8 +20,6 @@ A name that begins with "no" or "disable" switches off and has none; nor is a nu
 words: they are not judged.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Literal

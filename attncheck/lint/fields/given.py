@@ -1,7 +1,5 @@
 """The settings of one launch by field, as one release reads them: what axolotl and ms-swift have in common."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cached_property

@@ -4,8 +4,6 @@ accelerate 1.15.0 commands/launch.py (`--parallelism_config_*`), utils/launch.py
 for the ranks), parallelism_config.py:277-289 (that read them); transformers 4.56.2 to 5.23.0 trainer.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

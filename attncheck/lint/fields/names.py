@@ -7,8 +7,6 @@ too; lists take several words; argparse takes a name's beginning if it fits one 
 Source: names/{trl,transformers,llamafactory}.json, made of released wheels by tests/lint/tools/names_*.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches

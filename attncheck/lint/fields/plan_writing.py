@@ -1,7 +1,5 @@
 """What the plan writers of all frameworks share: version checks, environment variables, remarks on missing settings."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 

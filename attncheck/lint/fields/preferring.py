@@ -1,7 +1,5 @@
 """What cuts of launches that train on pairs share: the loss of a pair, read from a job's settings."""
 
-from __future__ import annotations
-
 import re
 
 from attncheck.core.job import Job

@@ -1,7 +1,5 @@
 """What cuts of launches share: settings by their names, and transformers' TrainingArguments cut small."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Which names a release of a framework knows: lookups in `names/*.json`, which give each name's range of releases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache

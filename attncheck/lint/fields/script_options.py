@@ -1,7 +1,5 @@
 """Options of the user's own scripts: the names that many scripts share, and what a rehearsal puts in their place."""
 
-from __future__ import annotations
-
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import Materials
 from attncheck.lint.fields.rehearsing import find_options, get_option

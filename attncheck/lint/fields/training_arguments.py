@@ -3,8 +3,6 @@
 Source: training_args.py in the wheels of transformers 4.40.2 to 5.23.0; 4.57.6 names the successors in its help.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 # Field -> its new names, "name" or "name=value" if it becomes one value of another field; (): gone.

@@ -5,8 +5,6 @@ file's values replace the defaults of the options). A setting that the releases 
 under that: the intended launch is judged, and its `UnknownSetting` tells that the old name is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches

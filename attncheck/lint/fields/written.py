@@ -1,7 +1,5 @@
 """Reads a value from the text of YAML and command lines, as frameworks do: bool, number, list, table."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

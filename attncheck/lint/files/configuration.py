@@ -1,7 +1,5 @@
 """Parses configuration files: every key with its value and its span. A training script may be one, too."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from attncheck.core.io.errors import BadUsage

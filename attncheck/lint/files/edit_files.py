@@ -1,7 +1,5 @@
 """Builds the edits that remove keys of configuration files and add new ones, in the layout that is there."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

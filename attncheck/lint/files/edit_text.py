@@ -1,7 +1,5 @@
 """Line bounds and quoting, for edits."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Edits what a user wrote: removes settings, adds others, and leaves every other character as it is."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -1,7 +1,5 @@
 """One key of a configuration file: a setting that knows the syntax of its file, so that it can be edited."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Parses a JSON file: its keys with their values and spans."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ The script is parsed, never run. A value counts if it is a literal, or a name th
 setting, its value is not known either.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import warnings

@@ -1,7 +1,5 @@
 """Parses a TOML file: its keys with their values, and their spans as far as they can be found line by line."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Parses a YAML file with ruamel.yaml: its keys with their values and spans, from the nodes' marks."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

@@ -8,8 +8,6 @@ import:
     from attncheck.lint.frameworks import Edit, Framework, Job, Launch, Plan, SettingProblem, Snapshot
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ learning rate or a number of epochs or steps. Nothing documents its loss: a mean
 for what is meant, and another loss is not judged. It cannot be determined to stop, so it is ended after its steps;
 where it writes has to be an option, so that nothing of the user's is written over."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from attncheck.core.facts import Known

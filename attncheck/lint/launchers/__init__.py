@@ -7,8 +7,6 @@ the module) needs one import:
     from attncheck.lint.launchers import Known, Launcher, ParsedLauncher, Word
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ Options as in accelerate 1.15.0 commands/launch.py:156-985, with hyphens or unde
 an option nor a configuration sets it (commands/launch.py:1324).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from attncheck.core.facts import Absent, Fact, Known

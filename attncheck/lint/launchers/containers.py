@@ -6,8 +6,6 @@ nerdctl start a command with the image's environment and what `--env` sets, appt
 caller unless `--cleanenv` or `--containall` takes it away.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field

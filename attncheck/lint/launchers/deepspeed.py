@@ -4,8 +4,6 @@ Options as in deepspeed 0.19.8 launcher/runner.py:46-209 (parse_args); every GPU
 `--num_gpus` nor `--include` says otherwise (runner.py:90), and this node alone without a hostfile (:212).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from attncheck.core.facts import Absent, Fact, Known

@@ -1,7 +1,5 @@
 """mpirun and mpiexec; options that take values: the usual ones of Open MPI and MPICH, of no particular version."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable

@@ -1,7 +1,5 @@
 """Parsing that the launchers share: the options before a script, and counts in them. No launcher itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ Options that take a value are the usual ones of coreutils, util-linux, screen(1)
 particular version.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """python: `python -m module`, `python script.py`; its own options as in `python --help` of 3.13."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Options as in ray 2.60.0 dashboard/modules/job/cli.py:111-216, cli_utils.py:31-4
 autoscaler/_private/cli_logger.py:782; `env_vars` are the job's environment (runtime_env/runtime_env.py).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 

@@ -4,8 +4,6 @@ Options as in slurm 26.11 src/common/slurm_opt.c (those with `set_func` or `set_
 written behind "="), and the `--container-…` of NVIDIA's pyxis, args.c.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from attncheck.core.facts import Absent, Fact, Known, Unreadable

@@ -4,8 +4,6 @@ Options as in torch 2.13.0 distributed/run.py:410-721 (get_args_parser) and dist
 one process by default (run.py:429, 437); "gpu", "auto": run.py:745.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from attncheck.core.facts import Known, Unreadable

@@ -3,8 +3,6 @@
 Options that take a value: `uv run --help`, `uvx --help` of uv 0.13.8; of the others the few that name an environment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from attncheck.core.launch import Word

@@ -1,7 +1,5 @@
 """Names of settings by framework version: one JSON file a framework, read out of its released wheels."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from importlib import resources

@@ -6,8 +6,6 @@ module) needs one import:
     from attncheck.report.formats import Finding, Format, Report
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass

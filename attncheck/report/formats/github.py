@@ -4,8 +4,6 @@ Escaping is that of actions/toolkit 4b9afa4, packages/core/src/command.ts (`esca
 shows ten annotations of a level for each step and no more, so the most severe come first and the rest are counted.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

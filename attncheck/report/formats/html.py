@@ -1,7 +1,5 @@
 """The report as one HTML page that opens from disk: verdict, findings with fixes to copy, charts, environment."""
 
-from __future__ import annotations
-
 from attncheck.core.report import Report
 from attncheck.report.formats import Format
 

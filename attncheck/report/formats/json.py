@@ -1,7 +1,5 @@
 """The report as one JSON document, whose shape `attncheck schema` prints."""
 
-from __future__ import annotations
-
 from attncheck.core.report import Report
 from attncheck.report import document
 from attncheck.report.formats import Format

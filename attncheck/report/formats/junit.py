@@ -9,8 +9,6 @@ A stage that was not answered, and a measurement whose process was lost, are err
 that was timed, of all repeats, of a smoke check.
 """
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The report in Markdown, for an issue or a pull request: the verdict, what was measured, findings with their fixes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.report import Report

@@ -6,8 +6,6 @@ not be judged is a notification. Columns and offsets count Unicode code points. 
 (2.1.0, 3.11.5) and is written "{{0}}"; other braces are left unchanged, which every reader shows right.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -5,8 +5,6 @@ rich is not even loaded: the static lane runs in prologs and hooks. NO_COLOR and
 the terminal does (`attncheck.report.colours`); a file gets none.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import shutil

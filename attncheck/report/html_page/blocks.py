@@ -1,7 +1,5 @@
 """Writes the blocks of a section as HTML."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.report.blocks import (

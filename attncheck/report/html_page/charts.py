@@ -4,8 +4,6 @@ The text next to a chart says everything that the chart shows. Colours are the c
 forbids a style in a shape.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from attncheck.report.blocks import Bar

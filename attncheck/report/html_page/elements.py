@@ -1,7 +1,5 @@
 """Writes HTML elements. What is not `Markup`, made here, is text: it is escaped, wherever it is."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable
 

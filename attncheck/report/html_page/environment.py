@@ -1,7 +1,5 @@
 """What the page says of the environment: doctor's overview, the machine, every package that is installed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.facts import Known

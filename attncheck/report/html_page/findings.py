@@ -1,7 +1,5 @@
 """The findings on the page: what is wrong, what was seen, fixes to copy; filters by severity and by code."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

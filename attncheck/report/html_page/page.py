@@ -4,8 +4,6 @@ The page loads nothing and runs one script, its own: the policy in its head name
 their digests, and forbids the rest. No data of the report is in the script.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Keeps the page small, however long a report is: what has no room is counted, and JSON holds it all."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from attncheck.report.html_page.elements import Markup, element

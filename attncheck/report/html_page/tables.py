@@ -1,7 +1,5 @@
 """Writes tables: a caption, heads of columns and rows that a screen reader reads out, room to scroll sideways."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Sequence
 
 from attncheck.report.html_page.elements import Markup, element

@@ -1,7 +1,5 @@
 """How each section of a report is shown: one file for each section, of the same name, holding one `VIEW`."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

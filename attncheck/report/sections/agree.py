@@ -1,7 +1,5 @@
 """How far a rollout engine and a trainer are apart: a table of distances, and what explains them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.report import Report

@@ -1,7 +1,5 @@
 """Bench on one device: a table of timings for each kind of pass, the recommendation, what the clocks did."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, UNBOUNDED, Case

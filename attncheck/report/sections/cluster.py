@@ -1,7 +1,5 @@
 """The nodes of a cluster: who answered, and the facts in which nodes differ."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from attncheck.core.node_ranges import MAX_NODES, format_nodes, name_nodes, parse_nodes, shorten_nodes

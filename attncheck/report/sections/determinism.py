@@ -1,7 +1,5 @@
 """Determinism's measurements: how many different results repeated calls gave, and since which call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.report import Report

@@ -1,7 +1,5 @@
 """How two environments differ."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.report import Report

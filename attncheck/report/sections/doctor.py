@@ -1,7 +1,5 @@
 """Doctor's overview: one line for each component of the environment, and whether a finding is about it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """A gate's checks, and how each ended."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.findings import Finding

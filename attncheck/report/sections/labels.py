@@ -1,7 +1,5 @@
 """Which tokens a launch trains on: a table by role, and the first rows with ⟦learned⟧ tokens marked."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The launches that lint read: how each was read, its correction as a diff, and one command to paste."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

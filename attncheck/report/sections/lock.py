@@ -1,7 +1,5 @@
 """What moved since a lock was written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.lock import LOCK_FILE

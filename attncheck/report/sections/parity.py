@@ -1,7 +1,5 @@
 """Parity's measurements: each backend's answer, why others were not measured; under -v every family and every case."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

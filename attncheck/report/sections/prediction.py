@@ -1,7 +1,5 @@
 """What a ring would do on another cluster: a table of schemes, one of ring sizes, and the answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from attncheck.core.report import Report

@@ -1,7 +1,5 @@
 """A rehearsed launch: one table of answers, as written and corrected, and the launch that trains right."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from attncheck.core.report import Report

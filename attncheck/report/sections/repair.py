@@ -1,7 +1,5 @@
 """The repair of a whole report: the commands to paste under the findings, and what shows that they fix it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.report import Report

@@ -1,7 +1,5 @@
 """Measurements across ranks next to parity and determinism: timings, growth of errors, the adapter, communication."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from attncheck.core.report import Report

@@ -1,7 +1,5 @@
 """Smoke's plan runs: one table of answers, as written and corrected; under -v numbers, layers and steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from attncheck.core.plan import Plan

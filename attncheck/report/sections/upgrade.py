@@ -1,7 +1,5 @@
 """What other versions of packages would do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.report import Report

@@ -6,8 +6,6 @@ An exchange that computing hides still holds multiprocessors and memory, so comp
 step takes is never less than what its launches take on the host.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from attncheck.ring.predict.block_times import BlockTimes, Pass
@@ -45,7 +43,7 @@ class PassTime:
     launch_ms: float = 0.0
     error_ms: float = 0.0  # by which the blocks' times may be off
 
-    def __add__(self, other: PassTime) -> PassTime:
+    def __add__(self, other: "PassTime") -> "PassTime":
         """Return both passes together."""
         return PassTime(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
 

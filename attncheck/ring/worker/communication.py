@@ -5,15 +5,13 @@ The ring is ring-flash-attn's: two tensors, k's and v's, to the next rank and tw
 part in an exchange are in a collective; the others wait at the store, so that a fault is located.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -29,9 +27,7 @@ from attncheck.ring.worker.data_check import (
     make_unwritten,
     sum_contribution,
 )
-
-if TYPE_CHECKING:
-    from attncheck.ring.worker.rank import RankContext
+from attncheck.ring.worker.rank import RankContext
 
 # Of the largest message; gloo would take eight times as long on the larger one and show nothing more.
 MESSAGE_BYTES = {"cuda": 64 << 20, "cpu": 8 << 20}

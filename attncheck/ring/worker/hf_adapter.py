@@ -7,14 +7,12 @@ sharded model's dtype, whose error is that of rounding alone.
 Source: zhuzilin/ring-flash-attention 0.1.8, ring_flash_attn/adapters/hf_adapter.py.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,9 +25,7 @@ from attncheck.core.results.hf_adapter import SHARD_TOKENS, AdapterRun, Shape
 from attncheck.core.verdicts import Outcome
 from attncheck.ring.worker import packed_row, small_models
 from attncheck.ring.worker.packed_row import PackedRow
-
-if TYPE_CHECKING:
-    from attncheck.ring.worker.rank import RankContext
+from attncheck.ring.worker.rank import RankContext
 
 DTYPE = torch.bfloat16
 

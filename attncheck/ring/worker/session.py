@@ -1,11 +1,8 @@
 """Measures a context-parallel backend: each rank computes its part, rank 0 has the reference and judges."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend
 from attncheck.attention.calls import ring_package
@@ -15,9 +12,7 @@ from attncheck.core.sharding import owning_rank
 from attncheck.core.verdicts import Run
 from attncheck.measure.worker.session import ParitySession
 from attncheck.ring.worker.gathered import as_single_device
-
-if TYPE_CHECKING:
-    from attncheck.ring.worker.rank import RankContext
+from attncheck.ring.worker.rank import RankContext
 
 
 def _import_error(backend: Backend) -> str:

@@ -1,18 +1,14 @@
 """Two tasks of a rank: measure parity over all ranks, and determinism of repeated calls."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from attncheck.attention import backends
 from attncheck.attention.backend import Backend
 from attncheck.core import codec
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Mode, Run
-
-if TYPE_CHECKING:
-    from attncheck.ring.worker.session import RankSession
 from attncheck.ring.worker.rank import RankContext, RankFailed
+from attncheck.ring.worker.session import RankSession
 
 # ring-flash-attn merges blocks in a torch.jit.script function (ring_flash_attn/utils.py), which is compiled again after
 # its first calls: those have other bits than all later ones, in every process alike.

@@ -1,7 +1,5 @@
 """Finds what is wrong on one side only, as far as the other side was judged too."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -54,7 +52,7 @@ def compare_findings(a: StackSide, b: StackSide) -> OneSided:
     return OneSided(by_severity(findings), tuple(rows), tuple(not_judged))
 
 
-def list_one_sided(here: JudgedSide, there: JudgedSide) -> Iterator[tuple[Finding, str]]:
+def list_one_sided(here: "JudgedSide", there: "JudgedSide") -> Iterator[tuple[Finding, str]]:
     """Yield each finding of `here` that `there` lacks, with why it was not judged there; "" if it was."""
     keys_there = {make_key(finding) for finding in there.report.findings}
     for finding in here.report.findings:

@@ -8,7 +8,6 @@ import stat
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
-    from typing import Optional
 
 # O_NONBLOCK: a named pipe in the place of a file must not hang us.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -57,7 +56,7 @@ def find_program(name: str) -> str:
     return ""
 
 
-def parse_source(text: str) -> Optional[ast.Module]:
+def parse_source(text: str) -> ast.Module | None:
     """Return the syntax tree of `text`, None if it is no Python for this interpreter."""
     import ast
     import warnings

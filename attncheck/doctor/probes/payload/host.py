@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from . import files
 from .facts import absent, known, unreadable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Iterator
 
 _CGROUPS = "/sys/fs/cgroup"
 _UNLIMITED = 1 << 60  # cgroup v1 writes a number near 2**63 for "no limit"

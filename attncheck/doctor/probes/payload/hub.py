@@ -8,12 +8,9 @@ Read in kernels 0.17.2 (`hf_hub.py`, `_versions.py`: KERNELS_CACHE or the Hub's 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from . import files
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _TRUE = ("1", "ON", "YES", "TRUE")
 _MODEL_PREFIX = "models--kernels-"  # kernels-community, kernels-test: kernels before they had their own type

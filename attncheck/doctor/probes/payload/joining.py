@@ -5,12 +5,10 @@ An answer is what `main.call` returned, or in a few words why there is none.
 
 from __future__ import annotations
 
-from .links.suspects import confirm_links
+from collections.abc import Mapping
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from .links.suspects import confirm_links
 
 NOT_ASKED = "this lane was not requested"
 LANE_CALLS = {"import": "imports", "device": "device"}  # what each lane calls; the static call is always made

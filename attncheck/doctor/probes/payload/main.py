@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from .facts import absent, describe_error, known, unreadable
-
-TYPE_CHECKING = False  # typing itself costs more to import than this module
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, object]:

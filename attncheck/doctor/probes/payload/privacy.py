@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 # Accounts and machines that name no person and no site. Replacing them would only garble paths and package names.
 _IMPERSONAL_NAMES = """

@@ -23,7 +23,7 @@ from .processes import forking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List
+    from typing import Any, Callable, Dict
 
     Plan = Dict[str, Any]  # "lanes", "request", "sources", "package", "bootstrap", "environment", "snapshot", "folder"
     Mask = Callable[[str, str], str]
@@ -56,7 +56,7 @@ def main(plan: Plan, mask: Mask) -> int:
 
 def collect(plan: Plan) -> Any:
     """Return the document of a snapshot, or why there is none; no child outlives it."""
-    children: List[Child] = []
+    children: list[Child] = []
     with ThreadPoolExecutor() as pool:
 
         def start(call: str, limit: float, **more: object) -> Future[Any]:
@@ -88,7 +88,7 @@ def _collect_lanes(plan: Plan, start: Callable[..., Future[Any]]) -> Any:
 class Child:
     """One interpreter that runs one call of the payload."""
 
-    def __init__(self, plan: Plan, call: str, more: Dict[str, object]) -> None:
+    def __init__(self, plan: Plan, call: str, more: dict[str, object]) -> None:
         message = {key: plan[key] for key in ("package", "sources")}
         self._killed = False
         self._message = json.dumps({**message, "call": call, "request": {**plan["request"], **more}}).encode()
@@ -134,13 +134,13 @@ def _make_folder() -> str:
         return ""
 
 
-def _caches(folder: str) -> Dict[str, str]:
+def _caches(folder: str) -> dict[str, str]:
     """Return the variables that keep what packages write in a folder of ours."""
     places = {"TMPDIR": "", "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
     return {name: os.path.join(folder, place) for name, place in places.items()} if folder else {}
 
 
-def _child_environment(more: Dict[str, str]) -> Dict[str, str]:
+def _child_environment(more: dict[str, str]) -> dict[str, str]:
     """Return the environment of a child, which starts in another folder: relative names in PYTHONPATH made absolute."""
     environment = {**os.environ, **more, "ATTNCHECK_WORKING_FOLDER": os.getcwd()}
     if "PYTHONPATH" in environment:

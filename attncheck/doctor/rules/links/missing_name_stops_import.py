@@ -17,8 +17,6 @@ metadata requires, or the last release with the name. `attncheck doctor --try-pa
 Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 """
 
-from __future__ import annotations
-
 from attncheck.core.links import UnresolvedName
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries

@@ -6,8 +6,6 @@ cu_seqlens, else rows of sequence_len (core/builders/causal.py:278, core/trainer
 precision of training (utils/config/__init__.py:136, `resolve_dtype`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

@@ -4,8 +4,6 @@
 against the world, head counts, GPUs, missing packages) is judged by rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from attncheck.core.job import DROP, SettingProblem

@@ -1,7 +1,5 @@
 """Edits that write settings into an axolotl launch, in the names of one release."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from attncheck.core.job import DROP, Job

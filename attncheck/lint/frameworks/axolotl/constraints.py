@@ -3,8 +3,6 @@
 Before 0.10.0 what utils/schemas/validation.py holds today stood in utils/schemas/config.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from attncheck.lint.fields.constraints import Constraint, Constraints

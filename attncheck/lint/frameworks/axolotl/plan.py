@@ -6,8 +6,6 @@ since 0.17, booleans before; `context_parallel_size` since 0.12. `bf16: true` al
 flash_attention_2 and micro_batch_size 1 (utils/schemas/validation.py:1803).
 """
 
-from __future__ import annotations
-
 from attncheck.core.plan import Plan
 from attncheck.lint.fields.plan_writing import (
     VersionCheck,

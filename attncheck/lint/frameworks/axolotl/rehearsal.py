@@ -6,8 +6,6 @@ it), utils/schemas/config.py (`train_on_inputs`, off), core/trainers/base.py:154
 micro_batch_size × sequence_len). The loss is transformers' Trainer's: the mean over num_items_in_batch.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Source: the wheels and sdists of axolotl 0.8.0 to 0.19.0: utils/schemas/{config,
 core/builders/causal.py; the names themselves are `names/axolotl.json`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from attncheck.lint.fields.releases import is_at_least, read_fields

@@ -1,7 +1,5 @@
 """The settings of one axolotl launch, as one release reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +17,7 @@ from attncheck.lint.fields.written import get_nested, is_true, parse_value, to_i
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 
 
-def read_settings(launch: Launch, version: str, snapshot: Snapshot | None = None) -> AxolotlSettings:
+def read_settings(launch: Launch, version: str, snapshot: Snapshot | None = None) -> "AxolotlSettings":
     """Return the settings of a launch as a release reads them: of two for a name the last takes effect."""
     by_field = {entry.name: entry for entry in launch.entries}
     options = tuple(_parse_options(launch, version))

@@ -8,8 +8,6 @@ read in its tags v0.3.0 to v0.3.2 and at b44b311 (0.3.3.dev0); each claim says w
 flash_attention_2 is in the code (verl/workers/fsdp_workers.py:201 of v0.3.0, 215 of b44b311); nothing changes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from attncheck.core.facts import Absent, Fact, Known

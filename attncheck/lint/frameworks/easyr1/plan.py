@@ -3,8 +3,6 @@
 Names as at b44b311 (verl/workers/actor/config.py:65-134); flash_attention_2 is in the code.
 """
 
-from __future__ import annotations
-
 from attncheck.core.plan import Plan
 from attncheck.lint.fields.plan_writing import (
     VersionCheck,

@@ -1,7 +1,5 @@
 """Problems of settings that EasyR1 cannot serve; lines are those of b44b311 (0.3.3.dev0), as since v0.3.0."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.facts import Fact, Known

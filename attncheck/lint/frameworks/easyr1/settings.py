@@ -3,8 +3,6 @@
 verl/trainer/main.py:94-105 of b44b311: dataclasses, then the file that `config=` names, then the command line.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass

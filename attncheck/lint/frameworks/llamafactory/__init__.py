@@ -5,8 +5,6 @@ is refused unless ALLOW_EXTRA_ARGS is set. Trainable weights are float32 unless 
 the frozen ones of LoRA are in the precision of training; checkpointing is on unless switched off (checkpointing.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The releases of LLaMA-Factory in which each objection holds, read in the wheels 0.9.0 to 0.9.5."""
 
-from __future__ import annotations
-
 from attncheck.doctor.knowledge.padding import NEAT_PACKING_BY_POSITIONS, NEAT_PACKING_REFUSES
 from attncheck.lint.fields.constraints import Constraint
 

@@ -6,8 +6,6 @@ position_ids under fa2, by a 4-D mask otherwise (data/collator.py:524); `packing
 trainable weights are cast to float32 (model/adapter.py:316).
 """
 
-from __future__ import annotations
-
 from attncheck.core.plan import Plan
 from attncheck.lint.fields.plan_writing import (
     VersionCheck,

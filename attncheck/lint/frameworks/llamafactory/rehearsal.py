@@ -9,8 +9,6 @@ over a batch's pairs, `model_accepts_loss_kwargs` off: divided by the accumulati
 launcher.py: torchrun starts NPROC_PER_NODE processes, by default one for each GPU, which is none on a CPU.
 """
 
-from __future__ import annotations
-
 import json
 
 from attncheck.core.job import DROP, Job

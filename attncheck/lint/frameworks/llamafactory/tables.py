@@ -3,8 +3,6 @@
 Source: lint/names/llamafactory.json; renames read in the wheels 0.9.0 to 0.9.5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

@@ -6,8 +6,6 @@ program next to the launch alone, and without that they are left open. Its distr
 demands of the settings was read in the tags core_v0.6.0 to core_v0.19.0 (megatron/training/arguments.py,
 `validate_args`)."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 

@@ -3,8 +3,6 @@
 megatron/training/arguments.py of core_v0.15.0: the parser at line 44, the options in functions below line 1300.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

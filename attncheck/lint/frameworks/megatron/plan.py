@@ -1,7 +1,5 @@
 """Writes a plan for Megatron-LM: options of `pretrain_gpt.py`, as in core_v0.15.0 megatron/training/arguments.py."""
 
-from __future__ import annotations
-
 from attncheck.core.plan import Plan
 from attncheck.lint.fields.plan_writing import VersionCheck, format_exports, packing_remarks, unsupported_remarks
 

@@ -3,8 +3,6 @@
 Read in the tags core_v0.6.0 to core_v0.19.0; lines are those of core_v0.15.0 if no other is named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

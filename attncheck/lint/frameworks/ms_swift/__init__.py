@@ -7,8 +7,6 @@ and a zigzag ring over the rest, in flash_attention_2 and sdpa alone (sequence_p
 649). Of `megatron sft` and its like only the sizes are read: Megatron has its own attention.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ against the world size, an implementation that sequence parallelism does not hoo
 rules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Edits that write settings into an ms-swift launch, in the names of one release."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping
 

@@ -3,8 +3,6 @@
 4.0.0 moved llm/argument/ to arguments/ and trainers/sequence_parallel/ to sequence_parallel/.
 """
 
-from __future__ import annotations
-
 from attncheck.lint.fields.constraints import Constraint
 from attncheck.lint.frameworks.ms_swift.tables import (
     CONFIG_OPTION_RANGE,

@@ -5,8 +5,6 @@ each has the options of Megatron-LM with underscores. None of them is called unk
 Megatron that is installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

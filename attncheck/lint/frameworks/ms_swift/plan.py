@@ -6,8 +6,6 @@ cut by Ulysses over gcd(kv heads, size) ranks and by a zigzag ring over the rest
 flash_attention_2 and sdpa alone.
 """
 
-from __future__ import annotations
-
 from attncheck.core.plan import Plan
 from attncheck.lint.fields.plan_writing import (
     WEIGHT_DTYPES,

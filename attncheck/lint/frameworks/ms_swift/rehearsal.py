@@ -8,8 +8,6 @@ answers pairs, and rlhf_trainers/grpo_trainer.py (`_compute_rewards_per_func`), 
 up; the losses of `swift rlhf` are not known here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from attncheck.core.job import DROP, Job

@@ -4,8 +4,6 @@ Source: the dataclasses of neighbouring wheels from 2.0.0 to 4.6.0 (2.6.1 llm/ut
 4.6.0 arguments/); that each name which some release dropped is here or in `GONE` is a test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache
 

@@ -4,8 +4,6 @@ Source: the wheels of ms-swift 2.0.0 to 4.6.0: arguments/ (in 3.x llm/argument/,
 sequence_parallel/ (in 3.x trainers/sequence_parallel/), cli/main.py; the names are `lint/names/ms_swift.json`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

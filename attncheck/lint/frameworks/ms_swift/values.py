@@ -1,7 +1,5 @@
 """The settings of one ms-swift launch, as one release reads them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +16,7 @@ from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.renames import translate_name, translate_setting
 
 
-def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | None = None) -> MsSwiftSettings:
+def read_settings(launch: Launch, verb: str, version: str, snapshot: Snapshot | None = None) -> "MsSwiftSettings":
     """Return the settings of a launch as a release reads them: the command's options go over the file's keys."""
     known_names = ms_swift.read_option_rows(version, verb == "rlhf")
     options = tuple(_parse_options(launch, known_names))

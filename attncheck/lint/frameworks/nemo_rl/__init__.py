@@ -6,8 +6,6 @@ v0.3.0 to v0.7.0. Under DTensor packing takes flash_attention_2 and context para
 (v0.7.0 nemo_rl/models/automodel/setup.py:325-330).
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping

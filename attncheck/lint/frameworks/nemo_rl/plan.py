@@ -1,7 +1,5 @@
 """Writes a plan for NeMo-RL: overrides of `examples/run_sft.py`, as in v0.7.0 examples/configs/sft.yaml."""
 
-from __future__ import annotations
-
 from attncheck.core.plan import Plan
 from attncheck.lint.fields.plan_writing import (
     VersionCheck,

@@ -1,7 +1,5 @@
 """What NeMo-RL refuses, read in the tags v0.3.0 to v0.7.0; lines are those of v0.7.0."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.facts import Fact, Known

@@ -1,7 +1,5 @@
 """The settings of one launch of NeMo-RL: its file's, those of the files that it inherits from, and overrides."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

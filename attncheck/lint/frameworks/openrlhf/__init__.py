@@ -5,8 +5,6 @@ What the release turns on or replaces on its own is in the job's plan; what it r
 are those of all roles, counted as cli/train_ppo_ray.py:36-140 of 0.11.2 makes its placement groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

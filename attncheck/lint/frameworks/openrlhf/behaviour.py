@@ -4,8 +4,6 @@
 What can be judged without knowing the framework (a ring against the world size, head counts, GPUs) is left to rules.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -4,8 +4,6 @@ A name is changed in place and its value left as it was written, quotes, variabl
 with its name is rewritten.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections import Counter

@@ -3,8 +3,6 @@
 Line numbers are those of the release that is named; a range is that of the assertion's own text in every wheel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from attncheck.lint.fields.constraints import Constraint, Constraints

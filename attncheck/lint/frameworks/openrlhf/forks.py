@@ -4,8 +4,6 @@ No release has them (names/openrlhf.json lists the parsers of 0.5.0 to 0.11.2). 
 and holds no other's, it is that trainer, in names of its own; else only what every parser calls alike is read.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

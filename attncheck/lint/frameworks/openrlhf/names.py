@@ -7,8 +7,6 @@ Source: attncheck/lint/names/openrlhf.json, made of the parsers of the wheels 0.
 cited if it is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches

@@ -8,8 +8,6 @@ models/loss.py:10 (`aggregate_loss`: over the tokens or the responses of the ste
 (`PolicyLoss`), utils/loss_utils.py:56 (which counts them).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from attncheck.core.job import DROP, Job

@@ -8,8 +8,6 @@ of the whole step, across ranks too; 0.10 and before, over those of a batch). Of
 `apply_chat_template`), models/loss.py `DPOLoss` (the mean over a batch's pairs, of sums; `ipo_enable`: IPO of sums).
 """
 
-from __future__ import annotations
-
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets

@@ -9,8 +9,6 @@ Source: the parsers of the wheels of openrlhf 0.5.0 to 0.11.2, cli/train_*.py; t
 names of 0.10.2 or is in `REMOVED` is a test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

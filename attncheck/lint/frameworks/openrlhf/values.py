@@ -4,8 +4,6 @@ A setting that the release does not know counts under the name that it has there
 was intended; that the release refuses it as it is written is an `UnknownSetting` of the job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ fsdp_utils/arguments.py: flash_attention_2 by default). Names that no parser kno
 (`ignore_unknown_args=True`), so that no name is refused.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 

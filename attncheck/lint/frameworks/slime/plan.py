@@ -1,7 +1,5 @@
 """Writes a plan for slime: options of its `train.py`, v0.3.1 slime/utils/arguments.py over Megatron's."""
 
-from __future__ import annotations
-
 from attncheck.core.plan import Plan
 from attncheck.lint.fields.plan_writing import VersionCheck, format_exports, packing_remarks, unsupported_remarks
 

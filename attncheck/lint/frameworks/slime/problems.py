@@ -3,8 +3,6 @@
 Read in the tags v0.1.0 to v0.3.1; lines of slime/utils/arguments.py are those of v0.3.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from attncheck.core.facts import Fact, Known

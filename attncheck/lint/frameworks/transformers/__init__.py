@@ -7,8 +7,6 @@ Tried after all other frameworks. The script's own options are not known, but fo
 refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial

@@ -5,8 +5,6 @@ collator labels; the loss is the mean over `num_items_in_batch` (transformers 5.
 `average_tokens_across_devices`; 4.46 and later, if the fault of dividing by batches was fixed).
 """
 
-from __future__ import annotations
-
 from attncheck.core.job import DROP, Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective

@@ -7,8 +7,6 @@ Weights are loaded in `dtype`, float32 by default since 0.27 (trainer/model_conf
 since 0.19 (0.19.1 trainer/sft_config.py, 1.16.0 trainer/base_config.py), makes that autocast.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import partial

@@ -3,8 +3,6 @@
 `constraints` says in which releases, and where it was read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A boundary is a minor release: "0.19" was read as 0.19.1.
 """
 
-from __future__ import annotations
-
 from attncheck.lint.fields.constraints import Constraint
 
 FIRST = "0.9.6"  # the oldest release that was read

@@ -5,8 +5,6 @@ Names as in the wheels 0.19.1, 0.20.0, 0.24.0 and 1.16.0 (trainer/sft_config.py,
 flattened into one, with position_ids that begin again and, in 1.16, the edges as keywords (trainer/sft_trainer.py:212).
 """
 
-from __future__ import annotations
-
 from attncheck.core.plan import Plan
 from attncheck.lint.fields.plan_writing import (
     WEIGHT_DTYPES,

@@ -9,8 +9,6 @@ tokens' mean), grpo_config.py; trainer/rloo_trainer.py (`_compute_loss`: the mea
 their ratio; the KL term is part of the reward); GRPO of 0.24.0, 0.21.0, 0.19.1 and 0.16.1 (the loss and its default).
 """
 
-from __future__ import annotations
-
 from attncheck.core.job import DROP, Job
 from attncheck.core.rehearsal import DataForm, Materials, Normalisation, Objective, PolicyGradient
 from attncheck.lint.fields.rehearsing import get_setting, is_number

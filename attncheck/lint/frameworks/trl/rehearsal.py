@@ -10,8 +10,6 @@ taken apart; `_compute_loss`: the mean over answers). GRPO and RLOO are in `poli
 loss is not known here: their batches, documents and updates are judged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 

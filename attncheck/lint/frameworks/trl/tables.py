@@ -3,8 +3,6 @@
 Source: lint/names/trl.json; renames read in the wheels named next to them.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping, Sequence

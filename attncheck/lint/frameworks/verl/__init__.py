@@ -4,8 +4,6 @@ Names, groups and defaults were read in the wheels 0.2.0.post2 to 0.9.1 (`names/
 their source; each claim says where.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from attncheck.lint.fields.releases import list_releases

@@ -1,7 +1,5 @@
 """The releases of verl in which each objection holds, read in the wheels 0.2.0.post2 to 0.9.1."""
 
-from __future__ import annotations
-
 from attncheck.lint.fields.constraints import Constraint
 
 MUST_PACK = "you must enable `use_remove_padding`"

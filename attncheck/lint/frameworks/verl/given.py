@@ -5,8 +5,6 @@ configuration, `+key=value` one that is not there or is null (a list or a table 
 `++key=value` takes any, `~key` takes one out; a key that is a group of configuration files chooses one of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

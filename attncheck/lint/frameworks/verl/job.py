@@ -1,7 +1,5 @@
 """Reads a launch of verl as a job: what will train, on what, with which attention."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Over Ulysses a global batch goes to fewer groups of ranks, in more micro-batches
 counts the same, documents of unequal length weigh otherwise than on a single rank (verl-project/verl#2857).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.facts import Known

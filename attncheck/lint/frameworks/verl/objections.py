@@ -1,7 +1,5 @@
 """What verl does with settings that it cannot honour; `constraints` says in which releases, and where it was read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from attncheck.core.facts import Absent, Known, value_or

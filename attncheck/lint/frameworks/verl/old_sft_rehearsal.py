@@ -5,8 +5,6 @@ response: the response and the eos_token are learnt), trainer/fsdp_sft_trainer.p
 (`balance_dp_token`), :489 (a last step is validated and saved). 0.3.0.post1 and older call CUDA by name.
 """
 
-from __future__ import annotations
-
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective

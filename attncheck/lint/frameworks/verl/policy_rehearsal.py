@@ -9,8 +9,6 @@ the mini-batch of all ranks, whatever the micro-batches; workers/engine/fsdp/tra
 :1286, :1546, :1708, :2048 (the losses); trainer/ppo/utils.py (`need_critic`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from attncheck.core.job import DROP, Job

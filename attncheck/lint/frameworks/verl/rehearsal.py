@@ -6,8 +6,6 @@ mean over the tokens of the whole batch and all ranks). trainer/fsdp_sft_trainer
 `old_sft_rehearsal`.
 """
 
-from __future__ import annotations
-
 from attncheck.core.job import Job
 from attncheck.core.launch import Launch
 from attncheck.core.rehearsal import JobCut, Materials, Objective

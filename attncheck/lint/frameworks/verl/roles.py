@@ -1,7 +1,5 @@
 """Maps settings to verl's keys, by trainer, training engine and release."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from packaging.version import Version

@@ -1,7 +1,5 @@
 """What verl's fine-tuning trainers, `sft_trainer` and `fsdp_sft_trainer`, call alike when they are cut small."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from attncheck.core.job import Job

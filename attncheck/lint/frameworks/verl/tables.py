@@ -4,8 +4,6 @@ The table is `names/verl.json`, written by `tests/lint/tools/names_verl.py` from
 file of trainer/config and experimental/*/config); each composition it gives was compared with Hydra's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """Finds the settings of a launch that do not compose in one release of verl, and their names there."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The values of a launch's keys in one release: defaults, then files, then overrides; interpolations are resolved."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

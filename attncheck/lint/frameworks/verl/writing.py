@@ -1,7 +1,5 @@
 """Writes names and settings back into a launch of verl, in the names of one release."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 

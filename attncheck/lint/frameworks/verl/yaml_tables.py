@@ -1,7 +1,5 @@
 """Adds keys to the tables of a YAML file, several of one new table together, and removes tables left empty."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any

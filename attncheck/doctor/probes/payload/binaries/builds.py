@@ -7,13 +7,10 @@ hopper/setup.py writes; earlier builds have it alongside the package.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from .. import files
 from .elf import MAX_BLOCK_BYTES, Elf, ElfError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 SIZE_LIMIT = 1 << 18
 _REFUSAL = b"This flash attention build does not support "

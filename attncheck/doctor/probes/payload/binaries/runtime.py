@@ -10,15 +10,12 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
 
 from .. import files
 from . import torch_files
 from .elf import Elf, ElfError
 from .libraries import SYSTEM_FOLDERS, read_loader_cache
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NAMESPACES = ("GLIBCXX", "CXXABI", "GCC")
 LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1")

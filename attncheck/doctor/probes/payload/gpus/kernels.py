@@ -14,7 +14,7 @@ from ..facts import describe_error, known, unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List
+    from typing import Any, Dict, Iterable
 
     Answer = Dict[str, Dict[str, Any]]
 
@@ -57,7 +57,7 @@ def _check_matmul(torch: Any, ordinal: int) -> str:
     return "ok" if actual == expected else "a 64x64 product sums to %r, not %r" % (actual, expected)
 
 
-def _read_free_memory(torch: Any, ordinal: int) -> Dict[str, object]:
+def _read_free_memory(torch: Any, ordinal: int) -> dict[str, object]:
     try:
         return known(int(torch.cuda.mem_get_info(ordinal)[0]))
     except Exception as error:
@@ -69,7 +69,7 @@ def check_peer_access() -> Answer:
     import torch
 
     indices = _nvidia_smi_indices(torch)
-    access: Dict[str, Any] = {}
+    access: dict[str, Any] = {}
     for first in range(len(indices)):
         for second in range(first + 1, len(indices)):
             pair = sorted((indices[first], indices[second]))
@@ -98,7 +98,7 @@ def _describe_cuda_error(error: Exception) -> str:
     return " ".join(describe_error(error).split("Compile with")[0].split("For debugging")[0].split())[:300]
 
 
-def _nvidia_smi_indices(torch: Any) -> List[int]:
+def _nvidia_smi_indices(torch: Any) -> list[int]:
     """Return for each of torch's GPUs its index in nvidia-smi, which counts along the PCI bus."""
     total = int(torch.cuda.device_count())
     by_bus = _indices_by_pci_address(torch, total)
@@ -109,7 +109,7 @@ def _nvidia_smi_indices(torch: Any) -> List[int]:
     return numbers[:total] if len(numbers) >= total else list(range(total))
 
 
-def _indices_by_pci_address(torch: Any, total: int) -> List[int]:
+def _indices_by_pci_address(torch: Any, total: int) -> list[int]:
     """Return the indices by PCI address, if both this torch and the driver give it; CUDA's own order may differ."""
     try:
         entries = sorted(os.listdir(_PROC_GPUS))

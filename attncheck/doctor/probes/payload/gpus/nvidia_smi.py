@@ -17,7 +17,7 @@ from .nvidia_text import parse_gpus, parse_header, parse_topology
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Any
 
     from ..processes.limits import ProgramRun
 
@@ -41,7 +41,7 @@ _FAILURES = (
 )
 
 
-def collect_gpus(deadline_seconds: float = 10.0) -> Dict[str, Any]:
+def collect_gpus(deadline_seconds: float = 10.0) -> dict[str, Any]:
     """Return "driver", "devices" and "topology" as facts, and "problems"."""
     seconds = min(max(deadline_seconds, 0.1), MAX_SECONDS)
     program = find_nvidia_smi()
@@ -59,7 +59,7 @@ def find_nvidia_smi() -> str:
     return on_path or next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), "")
 
 
-def _query_nvidia_smi(program: str, seconds: float) -> Dict[str, Any]:
+def _query_nvidia_smi(program: str, seconds: float) -> dict[str, Any]:
     from ..processes.limits import run_programs
 
     runs = run_programs(
@@ -70,7 +70,7 @@ def _query_nvidia_smi(program: str, seconds: float) -> Dict[str, Any]:
         },
         seconds,
     )
-    fields: Tuple[str, ...] = nvidia_text.FIELDS
+    fields: tuple[str, ...] = nvidia_text.FIELDS
     run = runs["gpus"]
     if "is not a valid field to query" in run.text:
         fields = nvidia_text.OLD_FIELDS
@@ -87,11 +87,11 @@ def _query_nvidia_smi(program: str, seconds: float) -> Dict[str, Any]:
     }
 
 
-def _query_command(program: str, fields: Tuple[str, ...]) -> List[str]:
+def _query_command(program: str, fields: tuple[str, ...]) -> list[str]:
     return [program, "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
 
 
-def _driver_fact(version: str, header: Dict[str, Any], run: ProgramRun) -> Dict[str, object]:
+def _driver_fact(version: str, header: dict[str, Any], run: ProgramRun) -> dict[str, object]:
     version = nvidia_text.field_value(version) or _read_proc_version()
     if not re.match(r"\d+(\.\d+)*\Z", version):
         return unreadable("nvidia-smi does not report the driver's version")
@@ -106,7 +106,7 @@ def _driver_fact(version: str, header: Dict[str, Any], run: ProgramRun) -> Dict[
     )
 
 
-def _facts_without_gpus(run: ProgramRun, header: Dict[str, Any]) -> Dict[str, Any]:
+def _facts_without_gpus(run: ProgramRun, header: dict[str, Any]) -> dict[str, Any]:
     """Return the facts if nvidia-smi lists no GPU: there is none, or it does not work."""
     broken, description = _diagnose_failure(run)
     reason = "nvidia-smi: " + description
@@ -123,7 +123,7 @@ def _facts_without_gpus(run: ProgramRun, header: Dict[str, Any]) -> Dict[str, An
     return {"driver": driver, "devices": devices, "topology": unreadable(reason), "problems": []}
 
 
-def _diagnose_failure(run: ProgramRun) -> Tuple[bool, str]:
+def _diagnose_failure(run: ProgramRun) -> tuple[bool, str]:
     """Return whether nvidia-smi is broken, and the message that says how."""
     for pattern, broken in _FAILURES:
         if pattern.lower() in run.text.lower():
@@ -136,14 +136,14 @@ def _diagnose_failure(run: ProgramRun) -> Tuple[bool, str]:
     return True, "it prints nothing" if not run.text.strip() else "its output cannot be parsed"
 
 
-def _gpu_warnings(run: ProgramRun) -> List[str]:
+def _gpu_warnings(run: ProgramRun) -> list[str]:
     """Return nvidia-smi's messages about GPUs that it could not query while it answers for others."""
     patterns = ("unable to determine the device handle", "gpu is lost")
     lines = [" ".join(line.split())[:200] for line in run.text.splitlines()[:1000]]
     return [line for line in lines if any(pattern in line.lower() for pattern in patterns)][:8]
 
 
-def _topology_fact(run: ProgramRun, count: int) -> Dict[str, object]:
+def _topology_fact(run: ProgramRun, count: int) -> dict[str, object]:
     topology = parse_topology(run.text)
     if len(topology["numa_nodes"]) >= count:
         return known(topology)
@@ -157,7 +157,7 @@ def _read_proc_version() -> str:
     return match.group(1) if match else ""
 
 
-def _list_proc_gpus() -> List[str]:
+def _list_proc_gpus() -> list[str]:
     """Return the names of the GPUs that the driver holds, in the order of their PCI addresses."""
     names = []
     for entry in sorted(files.list_folder(PROC_FOLDER + "/gpus")):
@@ -187,10 +187,10 @@ def describe_gpu_evidence() -> str:
     return "/dev/nvidia0 exists" if os.path.exists("/dev/nvidia0") else ""
 
 
-def _collect_without_nvidia_smi() -> Dict[str, Any]:
+def _collect_without_nvidia_smi() -> dict[str, Any]:
     from . import nvml
 
-    answer: Dict[str, Any] = nvml.collect_gpus_by_nvml()
+    answer: dict[str, Any] = nvml.collect_gpus_by_nvml()
     if not answer:
         answer = {"driver": _proc_driver_fact(), "devices": _proc_devices_fact()}
     several = len(answer["devices"].get("known", ())) > 1
@@ -199,7 +199,7 @@ def _collect_without_nvidia_smi() -> Dict[str, Any]:
     return answer
 
 
-def _proc_driver_fact() -> Dict[str, object]:
+def _proc_driver_fact() -> dict[str, object]:
     version = _read_proc_version()
     if not version:
         return absent("not found: nvidia-smi, libnvidia-ml.so.1 and " + PROC_FOLDER)
@@ -207,24 +207,24 @@ def _proc_driver_fact() -> Dict[str, object]:
     return known({"version": version, "cuda": reason, "fabric": reason})
 
 
-def _proc_devices_fact() -> Dict[str, object]:
+def _proc_devices_fact() -> dict[str, object]:
     names = _list_proc_gpus()
     if not names:
         count = _count_pci_gpus()
         return absent("%d NVIDIA GPUs on the PCI bus, but no driver" % count if count else "no GPU")
     reason = unreadable("nvidia-smi was not found")
     fields = ("compute_capability", "memory_total_bytes", "memory_free_bytes", "mig", "ecc", "kernel")
-    blank: Dict[str, Any] = dict.fromkeys(fields, reason)
+    blank: dict[str, Any] = dict.fromkeys(fields, reason)
     return known(
         [dict(blank, index=index, name=name, visible=True, uuid="", driver="") for index, name in enumerate(names)]
     )
 
 
-def _mark_visible(answer: Dict[str, Any], program: str, seconds: float) -> None:
+def _mark_visible(answer: dict[str, Any], program: str, seconds: float) -> None:
     """Set "visible" of every GPU, and remove what is for internal use: UUIDs identify machines."""
     gpus = answer["devices"].get("known", [])
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-    mig: Dict[str, int] = {}
+    mig: dict[str, int] = {}
     if gpus and program and setting is not None and setting.strip().startswith("MIG-"):
         from ..processes.limits import run_programs
 

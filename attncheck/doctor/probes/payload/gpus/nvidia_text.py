@@ -7,12 +7,9 @@ underline with escape codes). From driver 610 on "CUDA Version" is called "CUDA 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from ..facts import absent, known, unreadable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
 
 FIELDS = (
     "index",
@@ -36,9 +33,9 @@ _MAX_LINE_LENGTH = 1000
 _MIB = 1 << 20
 
 
-def parse_gpus(text: str, fields: Tuple[str, ...] = FIELDS) -> List[Dict[str, Any]]:
+def parse_gpus(text: str, fields: tuple[str, ...] = FIELDS) -> list[dict[str, Any]]:
     """Return the GPUs in the CSV of `--query-gpu`, as `core.devices.Device` records with "driver" and "uuid" on top."""
-    gpus: Dict[int, Dict[str, Any]] = {}
+    gpus: dict[int, dict[str, Any]] = {}
     for line in text[:MAX_CHARACTERS].splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         extra_cells = len(cells) - len(fields)
@@ -52,7 +49,7 @@ def parse_gpus(text: str, fields: Tuple[str, ...] = FIELDS) -> List[Dict[str, An
     return [gpus[index] for index in sorted(gpus)]
 
 
-def _device_record(index: int, values: Dict[str, str]) -> Dict[str, Any]:
+def _device_record(index: int, values: dict[str, str]) -> dict[str, Any]:
     return {
         "index": index,
         "name": values["name"][:200],
@@ -78,7 +75,7 @@ def field_value(text: str) -> str:
     return "" if text.lower() in _UNAVAILABLE else text
 
 
-def parse_capability(text: object) -> Dict[str, object]:
+def parse_capability(text: object) -> dict[str, object]:
     """Return the compute capability in "9.0" as a fact."""
     if not isinstance(text, str):
         return unreadable("this driver's nvidia-smi does not report compute_cap")
@@ -88,14 +85,14 @@ def parse_capability(text: object) -> Dict[str, object]:
     return known([int(match.group(1)), int(match.group(2))])
 
 
-def _parse_memory(text: str) -> Dict[str, object]:
+def _parse_memory(text: str) -> dict[str, object]:
     value = field_value(text).split()[:1]
     if value and _is_number(value[0]):
         return known(int(value[0]) * _MIB)
     return unreadable("nvidia-smi says %r" % text[:40])
 
 
-def _parse_switch(text: object) -> Dict[str, object]:
+def _parse_switch(text: object) -> dict[str, object]:
     if not isinstance(text, str):
         return unreadable("this driver's nvidia-smi does not report")
     value = field_value(text).lower()
@@ -104,7 +101,7 @@ def _parse_switch(text: object) -> Dict[str, object]:
     return unreadable("nvidia-smi says %r" % text[:40]) if value else absent("not supported by this GPU")
 
 
-def parse_header(text: str) -> Dict[str, Any]:
+def parse_header(text: str) -> dict[str, Any]:
     """Return "version", "cuda" and "fabric" out of `nvidia-smi -q` or plain `nvidia-smi`; "" for what is missing."""
     text = text[:MAX_CHARACTERS]
     version = re.search(r"(?:Driver|KMD) Version {0,60}: {0,4}(\d[\d.]{0,30})", text)
@@ -117,13 +114,13 @@ def parse_header(text: str) -> Dict[str, Any]:
     }
 
 
-def parse_topology(text: str) -> Dict[str, Any]:
+def parse_topology(text: str) -> dict[str, Any]:
     """Return the `core.devices.Topology` in the matrix of `topo -m`: one link per pair of GPUs, a NUMA node per GPU."""
     lines = _ESCAPES.sub("", text[:MAX_CHARACTERS]).splitlines()
-    columns: List[str] = []
+    columns: list[str] = []
     numa_column = -1
-    links: Dict[Tuple[int, int], str] = {}
-    nodes: Dict[int, int] = {}
+    links: dict[tuple[int, int], str] = {}
+    nodes: dict[int, int] = {}
     for line in lines:
         cells = _split_cells(line)
         if not columns:
@@ -141,14 +138,14 @@ def parse_topology(text: str) -> Dict[str, Any]:
     }
 
 
-def _split_cells(line: str) -> List[str]:
+def _split_cells(line: str) -> list[str]:
     """Return the cells of one row: columns are separated by tabs, or by spaces if the text was pasted."""
     parts = line.split("\t") if "\t" in line else re.split(r" {2,}", line)
     cells = [part.strip() for part in parts]
     return [cell for cell in cells if cell]
 
 
-def _parse_columns(cells: List[str]) -> Tuple[List[str], int]:
+def _parse_columns(cells: list[str]) -> tuple[list[str], int]:
     """Return the names of the matrix' columns, and the offset of the NUMA affinity behind them (-1: there is none)."""
     matrix = [cell for cell in cells if not cell.lower().endswith(("affinity", "numa id"))]
     rest = [cell.lower() for cell in cells[len(matrix) :]]
@@ -156,7 +153,7 @@ def _parse_columns(cells: List[str]) -> Tuple[List[str], int]:
 
 
 def _read_row(
-    cells: List[str], columns: List[str], numa_column: int, links: Dict[Tuple[int, int], str], nodes: Dict[int, int]
+    cells: list[str], columns: list[str], numa_column: int, links: dict[tuple[int, int], str], nodes: dict[int, int]
 ) -> None:
     row = _gpu_index(cells[0])
     nodes[row] = -1
@@ -175,9 +172,9 @@ def _gpu_index(name: str) -> int:
     return int(match.group(1)) if match and int(match.group(1)) < MAX_GPUS else -1
 
 
-def parse_mig(text: str) -> Dict[str, int]:
+def parse_mig(text: str) -> dict[str, int]:
     """Return for every MIG device in `nvidia-smi -L` (by its UUID) the index of the GPU that it is a part of."""
-    gpu_by_uuid: Dict[str, int] = {}
+    gpu_by_uuid: dict[str, int] = {}
     gpu = -1
     for line in text[:MAX_CHARACTERS].splitlines():
         match = re.match(r"GPU (\d{1,3}):", line)

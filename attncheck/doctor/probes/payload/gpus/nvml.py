@@ -5,11 +5,9 @@ Functions and structures as in NVIDIA's nvml.h; every one used here is in NVML s
 
 from __future__ import annotations
 
-from ..facts import absent, describe_error, known, unreadable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, List
+from ..facts import absent, describe_error, known, unreadable
 
 LIBRARY = "libnvidia-ml.so.1"
 
@@ -42,7 +40,7 @@ class Nvml:
         return buffer.value.decode("utf-8", "replace")
 
 
-def collect_gpus_by_nvml() -> Dict[str, Any]:
+def collect_gpus_by_nvml() -> dict[str, Any]:
     """Return "driver" and "devices" as facts, the latter as `nvidia_text.parse_gpus` has them; {} without NVML."""
     try:
         nvml = Nvml()
@@ -59,7 +57,7 @@ def collect_gpus_by_nvml() -> Dict[str, Any]:
         nvml.library.nvmlShutdown()
 
 
-def _driver_fact(nvml: Nvml) -> Dict[str, object]:
+def _driver_fact(nvml: Nvml) -> dict[str, object]:
     try:
         version = nvml.read_string("nvmlSystemGetDriverVersion")
     except (NvmlError, AttributeError) as error:
@@ -67,7 +65,7 @@ def _driver_fact(nvml: Nvml) -> Dict[str, object]:
     return known({"version": version, "cuda": _cuda_version_fact(nvml), "fabric": absent("not asked of NVML")})
 
 
-def _cuda_version_fact(nvml: Nvml) -> Dict[str, object]:
+def _cuda_version_fact(nvml: Nvml) -> dict[str, object]:
     number = nvml.ctypes.c_int()
     try:
         nvml.call("nvmlSystemGetCudaDriverVersion_v2", nvml.ctypes.byref(number))
@@ -76,17 +74,17 @@ def _cuda_version_fact(nvml: Nvml) -> Dict[str, object]:
     return known("%d.%d" % (number.value // 1000, number.value % 1000 // 10))
 
 
-def _devices_fact(nvml: Nvml) -> Dict[str, object]:
+def _devices_fact(nvml: Nvml) -> dict[str, object]:
     count = nvml.ctypes.c_uint()
     try:
         nvml.call("nvmlDeviceGetCount_v2", nvml.ctypes.byref(count))
-        devices: List[Dict[str, Any]] = [_device_record(nvml, index) for index in range(min(count.value, 256))]
+        devices: list[dict[str, Any]] = [_device_record(nvml, index) for index in range(min(count.value, 256))]
     except (NvmlError, AttributeError) as error:
         return unreadable("NVML: " + describe_error(error))
     return known(devices) if devices else absent("NVML finds no GPU")
 
 
-def _device_record(nvml: Nvml, index: int) -> Dict[str, Any]:
+def _device_record(nvml: Nvml, index: int) -> dict[str, Any]:
     handle = nvml.ctypes.c_void_p()
     nvml.call("nvmlDeviceGetHandleByIndex_v2", nvml.ctypes.c_uint(index), nvml.ctypes.byref(handle))
     total, free = _memory_facts(nvml, handle)
@@ -105,7 +103,7 @@ def _device_record(nvml: Nvml, index: int) -> Dict[str, Any]:
     }
 
 
-def _capability_fact(nvml: Nvml, handle: Any) -> Dict[str, object]:
+def _capability_fact(nvml: Nvml, handle: Any) -> dict[str, object]:
     major, minor = nvml.ctypes.c_int(), nvml.ctypes.c_int()
     try:
         byref = nvml.ctypes.byref
@@ -115,7 +113,7 @@ def _capability_fact(nvml: Nvml, handle: Any) -> Dict[str, object]:
     return known([major.value, minor.value])
 
 
-def _memory_facts(nvml: Nvml, handle: Any) -> List[Dict[str, object]]:
+def _memory_facts(nvml: Nvml, handle: Any) -> list[dict[str, object]]:
     memory = (nvml.ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used
     try:
         nvml.call("nvmlDeviceGetMemoryInfo", handle, memory)

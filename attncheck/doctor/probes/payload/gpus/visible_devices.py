@@ -11,12 +11,8 @@ from __future__ import annotations
 
 import re
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, List, Optional
 
-
-def visible_positions(setting: Optional[str], uuids: List[str], mig: Optional[Dict[str, int]] = None) -> List[int]:
+def visible_positions(setting: str | None, uuids: list[str], mig: dict[str, int] | None = None) -> list[int]:
     """Return the positions in `uuids` (one entry per GPU) that `setting` leaves visible, in CUDA's numbering.
 
     `mig` maps UUIDs of MIG devices to positions. CUDA numbers GPUs from the fastest on unless CUDA_DEVICE_ORDER is
@@ -34,8 +30,8 @@ def visible_positions(setting: Optional[str], uuids: List[str], mig: Optional[Di
     return positions
 
 
-def _positions_by_index(setting: str, count: int) -> List[int]:
-    positions: List[int] = []
+def _positions_by_index(setting: str, count: int) -> list[int]:
+    positions: list[int] = []
     for entry in setting.split(","):
         match = re.match(r"\s*\+?(\d{1,6})", entry)  # as strtoul reads it: "1gpu2" is 1
         if not match or int(match.group(1)) >= count:
@@ -46,8 +42,8 @@ def _positions_by_index(setting: str, count: int) -> List[int]:
     return positions
 
 
-def _positions_by_uuid(setting: str, uuids: List[str]) -> List[int]:
-    positions: List[int] = []
+def _positions_by_uuid(setting: str, uuids: list[str]) -> list[int]:
+    positions: list[int] = []
     for entry in setting.split(","):
         entry = entry.strip()
         matching = [position for position, uuid in enumerate(uuids) if uuid.startswith(entry)]
@@ -59,7 +55,7 @@ def _positions_by_uuid(setting: str, uuids: List[str]) -> List[int]:
     return positions
 
 
-def _positions_by_mig(setting: str, uuids: List[str], mig: Dict[str, int]) -> List[int]:
+def _positions_by_mig(setting: str, uuids: list[str], mig: dict[str, int]) -> list[int]:
     """Return the GPU behind the first MIG device: a process can use no more than one (CUDA enumerates a single one)."""
     entry = setting.split(",")[0].strip()
     old = re.match(r"MIG-(GPU-[\w-]+)", entry)  # before R470: MIG-GPU-<uuid>/<instance>/<instance>

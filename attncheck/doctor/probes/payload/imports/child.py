@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any, Dict, List, Optional
+from types import TracebackType
+from typing import Any
 
 MESSAGE_LENGTH = 2000
 MAX_FRAMES = 5
@@ -19,7 +16,7 @@ C_STACK = "C stack trace (most recent call first)"  # what faulthandler writes a
 COUNT_BY_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"
 
 
-def import_module(module: str, extra_module: str = "") -> Dict[str, Any]:
+def import_module(module: str, extra_module: str = "") -> dict[str, Any]:
     """Import `module`, and `extra_module` if given; return the ImportOutcome as a plain dictionary."""
     started_at = time.perf_counter()
     try:
@@ -32,15 +29,15 @@ def import_module(module: str, extra_module: str = "") -> Dict[str, Any]:
     return make_outcome(module, "ok", seconds, version=_module_version(module))
 
 
-def make_outcome(module: str, outcome: str, seconds: float, **fields: object) -> Dict[str, Any]:
+def make_outcome(module: str, outcome: str, seconds: float, **fields: object) -> dict[str, Any]:
     """Return an ImportOutcome as a plain dictionary."""
-    record: Dict[str, Any] = {"module": module, "outcome": outcome, "seconds": round(seconds, 3)}
+    record: dict[str, Any] = {"module": module, "outcome": outcome, "seconds": round(seconds, 3)}
     record.update(exception="", message="", frames=[], signal="", version="")
     record.update(fields)
     return record
 
 
-def _describe_exception(error: BaseException) -> Dict[str, Any]:
+def _describe_exception(error: BaseException) -> dict[str, Any]:
     message = _exception_text(error)
     cause = _root_cause(error)
     if cause is not error and _exception_text(cause) not in message:
@@ -68,9 +65,9 @@ def _exception_text(error: BaseException) -> str:
         return "(its text cannot be read: " + type(str_error).__name__ + ")"
 
 
-def format_frames(traceback: Optional[TracebackType]) -> List[str]:
+def format_frames(traceback: TracebackType | None) -> list[str]:
     """Return the last frames of `traceback`, the import machinery and attncheck left out."""
-    frames: List[str] = []
+    frames: list[str] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if not code.co_filename.startswith("<") and not _is_ours(traceback.tb_frame.f_globals):
@@ -80,7 +77,7 @@ def format_frames(traceback: Optional[TracebackType]) -> List[str]:
     return frames
 
 
-def _is_ours(module_globals: Dict[str, Any]) -> bool:
+def _is_ours(module_globals: dict[str, Any]) -> bool:
     return module_globals is globals()
 
 
@@ -94,9 +91,9 @@ def shorten_path(path: str) -> str:
     return path[len(longest) :]
 
 
-def parse_crash_frames(stderr: str) -> List[str]:
+def parse_crash_frames(stderr: str) -> list[str]:
     """Return the frames that faulthandler wrote to `stderr`, oldest first."""
-    frames: List[str] = []
+    frames: list[str] = []
     own_folder = os.path.dirname(import_module.__code__.co_filename)
     dump = stderr.replace(C_STACK, "")
     for line in dump[dump.rfind("most recent call first") :].splitlines()[1:]:
@@ -131,7 +128,7 @@ def count_gpus_by_nvml() -> None:
     os.environ[COUNT_BY_NVML] = "1"
 
 
-def restore_gpu_counting(value: Optional[str]) -> None:
+def restore_gpu_counting(value: str | None) -> None:
     """Set COUNT_BY_NVML back to `value`, the user's own setting (None: not set)."""
     if value is None:
         os.environ.pop(COUNT_BY_NVML, None)

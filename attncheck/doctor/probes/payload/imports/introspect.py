@@ -12,7 +12,7 @@ from ..facts import absent, describe_error, known, unreadable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Tuple
+    from typing import Any, Callable, Dict
 
     Facts = Dict[str, Any]
 
@@ -84,7 +84,7 @@ def collect_torch_facts() -> Facts:
     }
 
 
-def _read_arch_list(torch: Any) -> List[str]:
+def _read_arch_list(torch: Any) -> list[str]:
     """Return the architectures this build was compiled for; torch.cuda.get_arch_list() is empty without a GPU."""
     flags = getattr(torch._C, "_cuda_getArchFlags", lambda: None)()
     return flags.split() if flags else list(torch.cuda.get_arch_list())
@@ -150,7 +150,7 @@ def collect_transformers_facts() -> Facts:
     }
 
 
-def evaluate_predicates() -> Dict[str, bool]:
+def evaluate_predicates() -> dict[str, bool]:
     """Return the answers of transformers' own predicates, those that this version has."""
     from importlib import import_module
 
@@ -218,7 +218,7 @@ def _measure_unpad_input_arity() -> int:
     return len(padding.unpad_input(torch.zeros(2, 3, 1), torch.tensor([[1, 1, 0], [1, 1, 1]])))
 
 
-def find_symbols(references: Tuple[str, ...]) -> Dict[str, bool]:
+def find_symbols(references: tuple[str, ...]) -> dict[str, bool]:
     """Return for every "module:attribute" whether it exists; nothing if a module exists but was not imported."""
     present = {}
     for reference in references:
@@ -230,7 +230,7 @@ def find_symbols(references: Tuple[str, ...]) -> Dict[str, bool]:
     return present
 
 
-def read_signatures(references: Tuple[str, ...]) -> Dict[str, List[str]]:
+def read_signatures(references: tuple[str, ...]) -> dict[str, list[str]]:
     """Return the parameter names of every "module:function" that exists."""
     import inspect
 
@@ -247,7 +247,7 @@ def read_signatures(references: Tuple[str, ...]) -> Dict[str, List[str]]:
     return parameters
 
 
-MISSING_MODULES: List[str] = []  # modules that do not exist, filled by _try_import in this process
+MISSING_MODULES: list[str] = []  # modules that do not exist, filled by _try_import in this process
 
 
 def _try_import(module: str) -> None:

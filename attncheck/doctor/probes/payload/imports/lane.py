@@ -18,14 +18,14 @@ from .plan import MODELING, TORCH, TRANSFORMERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Set, Tuple, Union
+    from typing import Any, Callable, Iterable, Mapping
 
     from ..processes.forking import Message, Send
     from .plan import PlannedImport
 
     Query = Callable[[], Any]
 
-MODULE_QUERIES: Dict[str, Query] = {
+MODULE_QUERIES: dict[str, Query] = {
     "flash_attn": introspect.collect_flash_attn_facts,
     "liger_kernel.transformers": liger.collect_liger_facts,
 }
@@ -43,11 +43,11 @@ SHARES_IMPORTS = sys.platform.startswith("linux")
 
 
 def run_import_lane(
-    distributions: Iterable[Union[str, Mapping[str, Any]]],
+    distributions: Iterable[str | Mapping[str, Any]],
     deadline: float,
-    transformers_queries: Optional[Mapping[str, Query]] = None,
-    torch_queries: Optional[Mapping[str, Query]] = None,
-) -> Dict[str, Any]:
+    transformers_queries: Mapping[str, Query] | None = None,
+    torch_queries: Mapping[str, Query] | None = None,
+) -> dict[str, Any]:
     """Return "imports", "torch" (its second block), "interfaces", "answers" and "lost", what could not be done.
 
     It takes about `deadline` seconds at most.
@@ -61,8 +61,8 @@ def run_import_lane(
     queries.update((name, (TORCH, query)) for name, query in (torch_queries or {}).items())
     imports = plan.select_imports(installed)
     reason = "" if hasattr(os, "fork") else "modules cannot be imported safely here: this system cannot fork"
-    records: Dict[str, Message] = {}
-    lost: List[str] = []
+    records: dict[str, Message] = {}
+    lost: list[str] = []
     if imports and not reason:
         from ..processes import supervision
 
@@ -89,8 +89,8 @@ def run_import_lane(
 
 
 def confirm_imports(
-    distributions: Iterable[Union[str, Mapping[str, Any]]], modules: List[str], deadline: float
-) -> List[Dict[str, Any]]:
+    distributions: Iterable[str | Mapping[str, Any]], modules: list[str], deadline: float
+) -> list[dict[str, Any]]:
     """Return how importing each of `modules` ended, each in its own process on top of torch and transformers."""
     if not hasattr(os, "fork"):
         return []
@@ -106,7 +106,7 @@ def confirm_imports(
     return [_read_outcome(module, records.get(module), "") for module in modules]
 
 
-def _list_lost(records: Mapping[str, Message]) -> List[str]:
+def _list_lost(records: Mapping[str, Message]) -> list[str]:
     """Return what gave no answer through no fault of a package, and the questions whose process was lost."""
     lost = []
     for name, record in records.items():
@@ -117,7 +117,7 @@ def _list_lost(records: Mapping[str, Message]) -> List[str]:
     return lost
 
 
-def _normalise_name(distribution: Union[str, Mapping[str, Any]]) -> str:
+def _normalise_name(distribution: str | Mapping[str, Any]) -> str:
     name = distribution if isinstance(distribution, str) else str(distribution.get("name", ""))
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -125,7 +125,7 @@ def _normalise_name(distribution: Union[str, Mapping[str, Any]]) -> str:
 # Building the jobs
 
 
-def _build_jobs(imports: List[PlannedImport], queries: Mapping[str, Tuple[str, Query]]) -> List[Job]:
+def _build_jobs(imports: list[PlannedImport], queries: Mapping[str, tuple[str, Query]]) -> list[Job]:
     present = {planned.module for planned in imports}
     setting = os.environ.get(child.COUNT_BY_NVML)
     jobs = [_build_import_job(planned, present, setting) for planned in imports]
@@ -142,7 +142,7 @@ def _build_jobs(imports: List[PlannedImport], queries: Mapping[str, Tuple[str, Q
     return jobs
 
 
-def _build_import_job(planned: PlannedImport, present: Set[str], setting: Optional[str]) -> Job:
+def _build_import_job(planned: PlannedImport, present: set[str], setting: str | None) -> Job:
     shared = planned.is_fork_server and SHARES_IMPORTS
     return Job(
         planned.module,
@@ -155,7 +155,7 @@ def _build_import_job(planned: PlannedImport, present: Set[str], setting: Option
     )
 
 
-def _installed_parent(module: str, present: Set[str]) -> str:
+def _installed_parent(module: str, present: set[str]) -> str:
     """Return the module that is imported before, stepping over what is not installed."""
     parents = {planned.module: planned.parent for planned in plan.PLAN}
     while module and module not in present:
@@ -163,7 +163,7 @@ def _installed_parent(module: str, present: Set[str]) -> str:
     return module
 
 
-def _make_import_work(module: str, shared: bool, setting: Optional[str]) -> Callable[[Send], bool]:
+def _make_import_work(module: str, shared: bool, setting: str | None) -> Callable[[Send], bool]:
     def work(send: Send) -> bool:
         sys.dont_write_bytecode = True
         if shared:
@@ -187,7 +187,7 @@ def _make_import_work(module: str, shared: bool, setting: Optional[str]) -> Call
     return work
 
 
-def _make_query_work(query: Query, setting: Optional[str]) -> Callable[[Send], bool]:
+def _make_query_work(query: Query, setting: str | None) -> Callable[[Send], bool]:
     def work(send: Send) -> bool:
         sys.dont_write_bytecode = True
         child.restore_gpu_counting(setting)
@@ -204,12 +204,12 @@ def _make_query_work(query: Query, setting: Optional[str]) -> Callable[[Send], b
 # Reading the jobs' records
 
 
-def _read_outcome(module: str, record: Optional[Message], reason: str) -> Dict[str, Any]:
+def _read_outcome(module: str, record: Message | None, reason: str) -> dict[str, Any]:
     if record is None:
         return child.make_outcome(module, "skipped", 0.0, message=reason)
     for answer in record["answers"]:
         if "outcome" in answer:
-            outcome: Dict[str, Any] = answer["outcome"]
+            outcome: dict[str, Any] = answer["outcome"]
             return outcome
     if record["end"] in ("skipped", "lost"):
         return child.make_outcome(module, "skipped", record["seconds"], message=record["why"])
@@ -220,7 +220,7 @@ def _read_outcome(module: str, record: Optional[Message], reason: str) -> Dict[s
     return _make_died_outcome(module, record)
 
 
-def _make_died_outcome(module: str, record: Message) -> Dict[str, Any]:
+def _make_died_outcome(module: str, record: Message) -> dict[str, Any]:
     import signal
 
     status, stderr = int(record["status"]), str(record["errors"])
@@ -237,15 +237,15 @@ def _make_died_outcome(module: str, record: Message) -> Dict[str, Any]:
     return child.make_outcome(module, "died", record["seconds"], message=message, frames=frames, signal=name)
 
 
-def _read_facts(record: Optional[Message]) -> Dict[str, Any]:
+def _read_facts(record: Message | None) -> dict[str, Any]:
     for answer in (record or {}).get("answers", ()):
         if isinstance(answer.get("facts"), dict):
-            facts: Dict[str, Any] = answer["facts"]
+            facts: dict[str, Any] = answer["facts"]
             return facts
     return {}
 
 
-def _missing_reason(record: Optional[Message], outcome: Optional[Mapping[str, Any]], name: str) -> str:
+def _missing_reason(record: Message | None, outcome: Mapping[str, Any] | None, name: str) -> str:
     """Return why a fact is missing."""
     if outcome is None:
         return name + " was not imported"
@@ -262,7 +262,7 @@ def _missing_reason(record: Optional[Message], outcome: Optional[Mapping[str, An
     )
 
 
-def _read_torch_facts(records: Mapping[str, Message], by_module: Mapping[str, Dict[str, Any]]) -> Dict[str, Any]:
+def _read_torch_facts(records: Mapping[str, Message], by_module: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     facts = {}
     for field in TORCH_FIELDS:
         record = records.get("inside cuda" if field.startswith("cuda_") else "inside torch")
@@ -271,10 +271,10 @@ def _read_torch_facts(records: Mapping[str, Message], by_module: Mapping[str, Di
     return facts
 
 
-def _read_interfaces(records: Mapping[str, Message], by_module: Mapping[str, Dict[str, Any]]) -> Dict[str, Any]:
+def _read_interfaces(records: Mapping[str, Message], by_module: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     sources = {TRANSFORMERS: records.get("inside transformers")}
     sources.update({name: records.get(name) for name in MODULE_QUERIES})
-    interfaces: Dict[str, Any] = {"availability": {}, "symbols": {}, "signatures": {}}
+    interfaces: dict[str, Any] = {"availability": {}, "symbols": {}, "signatures": {}}
     for record in sources.values():
         for field in interfaces:
             interfaces[field].update(_read_facts(record).get(field, {}))
@@ -285,7 +285,7 @@ def _read_interfaces(records: Mapping[str, Message], by_module: Mapping[str, Dic
     return interfaces
 
 
-def _read_answer(record: Optional[Message], by_module: Mapping[str, Dict[str, Any]], module: str) -> Dict[str, Any]:
+def _read_answer(record: Message | None, by_module: Mapping[str, dict[str, Any]], module: str) -> dict[str, Any]:
     for answer in (record or {}).get("answers", ()):
         if "facts" in answer:
             return known(answer["facts"])

@@ -11,19 +11,17 @@ import ast
 import os
 import re
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from .introspect import query_fact
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 PATCHES = "liger_kernel.transformers.monkey_patch"
 READ_LIMIT = 4 << 20
 _PREFIX = "transformers.models."
 
 
-def collect_liger_facts() -> Dict[str, Any]:
+def collect_liger_facts() -> dict[str, Any]:
     """Return the model types that liger knows, and its patches that have no target."""
     return {
         "liger_model_types": query_fact(
@@ -33,21 +31,21 @@ def collect_liger_facts() -> Dict[str, Any]:
     }
 
 
-def _find_installed_missing_targets() -> List[str]:
+def _find_installed_missing_targets() -> list[str]:
     module = sys.modules[PATCHES]
     transformers = os.path.dirname(str(sys.modules["transformers"].__file__))
     source = _read_source(str(module.__file__)) or ""
     return find_missing_targets(source, os.path.join(transformers, "models"), vars(module))
 
 
-def find_missing_targets(source: str, models: str, names: Dict[str, Any]) -> List[str]:
+def find_missing_targets(source: str, models: str, names: dict[str, Any]) -> list[str]:
     """Return "module:attribute" for each patch in `source` whose target is not in the modelling files under `models`.
 
     `names` are the globals that decide guards such as `if IS_TRANSFORMERS_V5_OR_LATER`. Several names that get the
     same replacement side by side are spellings of one class in different versions: one of them is enough.
     """
-    texts: Dict[str, Optional[str]] = {}
-    missing: Set[str] = set()
+    texts: dict[str, str | None] = {}
+    missing: set[str] = set()
     for function in ast.parse(source).body:
         if not isinstance(function, ast.FunctionDef) or not function.name.startswith("apply_liger_kernel_to_"):
             continue
@@ -62,7 +60,7 @@ def find_missing_targets(source: str, models: str, names: Dict[str, Any]) -> Lis
     return sorted(missing)
 
 
-def _imported_modelling_modules(function: ast.FunctionDef) -> Dict[str, str]:
+def _imported_modelling_modules(function: ast.FunctionDef) -> dict[str, str]:
     """Return the modelling modules that `function` imports, by the name it gives them."""
     modules = {}
     for node in ast.walk(function):
@@ -73,7 +71,7 @@ def _imported_modelling_modules(function: ast.FunctionDef) -> Dict[str, str]:
     return modules
 
 
-def _reachable_blocks(body: List[ast.stmt], names: Dict[str, Any]) -> Iterator[List[ast.stmt]]:
+def _reachable_blocks(body: list[ast.stmt], names: dict[str, Any]) -> Iterator[list[ast.stmt]]:
     """Yield every block of statements that can run if the globals are `names`."""
     yield body
     for statement in body:
@@ -85,7 +83,7 @@ def _reachable_blocks(body: List[ast.stmt], names: Dict[str, Any]) -> Iterator[L
                 yield from _reachable_blocks(statement.orelse, names)
 
 
-def _evaluate_guard(test: ast.expr, names: Dict[str, Any]) -> Optional[bool]:
+def _evaluate_guard(test: ast.expr, names: dict[str, Any]) -> bool | None:
     """Return the value of a guard made of globals alone; None if it depends on an argument."""
     if isinstance(test, ast.Name) and isinstance(names.get(test.id), bool):
         return bool(names[test.id])
@@ -95,9 +93,9 @@ def _evaluate_guard(test: ast.expr, names: Dict[str, Any]) -> Optional[bool]:
     return None
 
 
-def _patch_targets(body: List[ast.stmt], modules: Dict[str, str]) -> Iterator[Tuple[str, List[str]]]:
+def _patch_targets(body: list[ast.stmt], modules: dict[str, str]) -> Iterator[tuple[str, list[str]]]:
     """Yield (module, alternative names) for the assignments directly in `body`."""
-    groups: Dict[Tuple[str, str], List[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for statement in body:
         if not isinstance(statement, ast.Assign):
             continue
@@ -110,7 +108,7 @@ def _patch_targets(body: List[ast.stmt], modules: Dict[str, str]) -> Iterator[Tu
         yield module, attributes
 
 
-def _assigned_attribute(target: ast.expr) -> Optional[Tuple[str, str]]:
+def _assigned_attribute(target: ast.expr) -> tuple[str, str] | None:
     """Return ("modeling_x", "Name") for `modeling_x.Name = …` and `modeling_x.Name.forward = …`."""
     while isinstance(target, ast.Attribute):
         if isinstance(target.value, ast.Name):
@@ -132,7 +130,7 @@ def defines_name(text: str, name: str) -> bool:
         return True
 
 
-def _bound_names(body: List[ast.stmt]) -> Iterator[str]:
+def _bound_names(body: list[ast.stmt]) -> Iterator[str]:
     """Yield the names that statements bind in their own scope."""
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -149,7 +147,7 @@ def _bound_names(body: List[ast.stmt]) -> Iterator[str]:
             yield from _bound_names(handler.body)
 
 
-def _read_source(path: str) -> Optional[str]:
+def _read_source(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read(READ_LIMIT)

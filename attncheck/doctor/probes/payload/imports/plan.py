@@ -4,13 +4,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List, NamedTuple, Tuple
+    from typing import NamedTuple
 
     class PlannedImport(NamedTuple):
         """One module to import."""
 
         module: str
-        distributions: Tuple[str, ...]
+        distributions: tuple[str, ...]
         parent: str = ""
         deadline_share: float = 0.5
         is_fork_server: bool = False
@@ -62,7 +62,7 @@ PLAN = (
 EXTRA_MODULES = {"liger_kernel.transformers": "liger_kernel.transformers.monkey_patch"}
 
 
-def select_imports(installed: "set[str]") -> List[PlannedImport]:
+def select_imports(installed: "set[str]") -> list[PlannedImport]:
     """Return the imports whose distribution is `installed` (normalised names), extensions only where on disk."""
     return [
         planned

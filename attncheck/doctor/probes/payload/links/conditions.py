@@ -6,19 +6,13 @@ import ast
 import operator
 import re
 import sys
+from collections.abc import Callable
 
-from .source import bound_names, import_source, iter_statements
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Tuple
-
-    from .source import ModuleFinder, SourceModule
-
+from .source import ModuleFinder, SourceModule, bound_names, import_source, iter_statements
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)*)\s*(?:[-_.]?(dev|a|b|c|rc|alpha|beta|pre)[-_.]?(\d*))?")
 _STAGES = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "pre": 3, "c": 3, "rc": 3}
-OPERATORS: Dict[str, Callable[..., bool]] = {
+OPERATORS: dict[str, Callable[..., bool]] = {
     ">=": operator.ge,
     ">": operator.gt,
     "<=": operator.le,
@@ -28,7 +22,7 @@ OPERATORS: Dict[str, Callable[..., bool]] = {
 }
 
 
-def parse_version(text: str) -> Optional[Tuple[Tuple[int, ...], int, int]]:
+def parse_version(text: str) -> tuple[tuple[int, ...], int, int] | None:
     """Return a version as something that compares: release, stage, number; None if it is none."""
     match = _VERSION.match(text.strip())
     if match is None:
@@ -40,7 +34,7 @@ def parse_version(text: str) -> Optional[Tuple[Tuple[int, ...], int, int]]:
     return release, stage, int(match.group(3) or 0)
 
 
-def compare_versions(left: str, symbol: str, right: str) -> Optional[bool]:
+def compare_versions(left: str, symbol: str, right: str) -> bool | None:
     """Return whether `left` `symbol` `right` holds; None if one of them is not a version."""
     first, second = parse_version(left), parse_version(right)
     if first is None or second is None or symbol not in OPERATORS:
@@ -61,12 +55,12 @@ MAX_DEPTH = 8
 class Conditions:
     """Decides tests by the versions of the installed distributions, by normalised name, and by what is on disk."""
 
-    def __init__(self, finder: ModuleFinder, versions: Dict[str, str]) -> None:
+    def __init__(self, finder: ModuleFinder, versions: dict[str, str]) -> None:
         self.finder = finder
         self.versions = versions
         self.is_missing: Callable[[str, str], bool] = lambda module, name: False  # set if packages are linked
 
-    def decide(self, test: ast.expr, module: SourceModule, depth: int = 0) -> Optional[bool]:
+    def decide(self, test: ast.expr, module: SourceModule, depth: int = 0) -> bool | None:
         """Return whether `test` holds in `module`; None if only running it tells."""
         if depth > MAX_DEPTH:
             return None
@@ -89,7 +83,7 @@ class Conditions:
             return self._decide_name(test.id, module, depth)
         return None
 
-    def _decide_name(self, name: str, module: SourceModule, depth: int) -> Optional[bool]:
+    def _decide_name(self, name: str, module: SourceModule, depth: int) -> bool | None:
         """Decide a flag that is assigned once, here or in another module of the same package."""
         value = find_assignment(module, name)
         if value is not None:
@@ -100,14 +94,14 @@ class Conditions:
         origin = self.finder.find(source) if source else None
         return self._decide_name(original, origin, depth + 1) if origin is not None and depth < MAX_DEPTH else None
 
-    def _decide_bool(self, test: ast.BoolOp, module: SourceModule, depth: int) -> Optional[bool]:
+    def _decide_bool(self, test: ast.BoolOp, module: SourceModule, depth: int) -> bool | None:
         values = [self.decide(value, module, depth + 1) for value in test.values]
         decisive = isinstance(test.op, ast.Or)
         if decisive in values:
             return decisive
         return None if None in values else not decisive
 
-    def _decide_compare(self, test: ast.Compare, module: SourceModule) -> Optional[bool]:
+    def _decide_compare(self, test: ast.Compare, module: SourceModule) -> bool | None:
         symbol = _SYMBOLS.get(type(test.ops[0])) if len(test.ops) == 1 else None
         if symbol is None:
             return self._decide_found(test, module) if len(test.ops) == 1 else None
@@ -120,7 +114,7 @@ class Conditions:
         first, second = self._version(test.left, module), self._version(right, module)
         return compare_versions(first, symbol, second) if first and second else None
 
-    def _decide_found(self, test: ast.Compare, module: SourceModule) -> Optional[bool]:
+    def _decide_found(self, test: ast.Compare, module: SourceModule) -> bool | None:
         """Decide `importlib.util.find_spec("x") is not None`, and `Name is not None` of a name whose import failed."""
         right = test.comparators[0]
         if isinstance(test.left, ast.Name) and isinstance(right, ast.Constant) and right.value is None:
@@ -131,7 +125,7 @@ class Conditions:
         exists = self._decide_call(test.left)
         return exists if exists is None or isinstance(test.ops[0], ast.IsNot) else not exists
 
-    def _decide_call(self, call: ast.Call) -> Optional[bool]:
+    def _decide_call(self, call: ast.Call) -> bool | None:
         name = _dotted(call.func).rpartition(".")[2]
         arguments = [value.value for value in call.args if isinstance(value, ast.Constant)]
         if name.endswith("version_in_range") and not call.args:
@@ -181,7 +175,7 @@ class Conditions:
                     return True
         return False
 
-    def _decide_range(self, name: str, call: ast.Call) -> Optional[bool]:
+    def _decide_range(self, name: str, call: ast.Call) -> bool | None:
         """Decide verl's is_transformers_version_in_range(min_version=…, max_version=…), both ends included."""
         installed = self.versions.get("transformers", "") if "transformers" in name else ""
         ends = {word.arg: getattr(word.value, "value", None) for word in call.keywords}
@@ -216,7 +210,7 @@ class Conditions:
         return self.versions.get(name.lower().replace("_", "-"), "")
 
 
-def _emptied_names(statement: ast.stmt) -> List[str]:
+def _emptied_names(statement: ast.stmt) -> list[str]:
     """Return the names to which the handlers of a `try` assign None or False."""
     return [
         target.id
@@ -228,16 +222,16 @@ def _emptied_names(statement: ast.stmt) -> List[str]:
     ]
 
 
-def find_assignment(module: SourceModule, name: str) -> Optional[ast.expr]:
+def find_assignment(module: SourceModule, name: str) -> ast.expr | None:
     """Return the value of a name to which `module` assigns one and the same wherever it does; None otherwise."""
     if "assignments" not in module.memory:
         module.memory["assignments"] = _collect_assignments(module)
-    value: Optional[ast.expr] = module.memory["assignments"].get(name)
+    value: ast.expr | None = module.memory["assignments"].get(name)
     return value
 
 
-def _collect_assignments(module: SourceModule) -> Dict[str, Optional[ast.expr]]:
-    values: Dict[str, List[Optional[ast.expr]]] = {}
+def _collect_assignments(module: SourceModule) -> dict[str, ast.expr | None]:
+    values: dict[str, list[ast.expr | None]] = {}
     for statement in iter_statements(module):
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
             values.setdefault(getattr(statement.targets[0], "id", ""), []).append(statement.value)
@@ -254,7 +248,7 @@ def _collect_assignments(module: SourceModule) -> Dict[str, Optional[ast.expr]]:
     return {name: nodes[0] for name, nodes in values.items() if _are_alike(nodes)}
 
 
-def _are_alike(nodes: List[Optional[ast.expr]]) -> bool:
+def _are_alike(nodes: list[ast.expr | None]) -> bool:
     if len(nodes) == 1:
         return True
     return None not in nodes and len(nodes) < 5 and len({ast.dump(node) for node in nodes if node is not None}) == 1

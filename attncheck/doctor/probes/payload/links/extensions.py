@@ -17,7 +17,7 @@ from .source import ModuleFinder, import_source
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
-    from typing import Any, Dict, List, Optional, Set
+    from typing import Any, Dict
 
     from .conditions import Conditions
     from .source import SourceModule
@@ -31,7 +31,7 @@ _COMPILED = """
 MAX_MODULES = 60  # of one package, followed from its __init__.py
 
 
-def find_missing_modules(installed: List[Distribution], site_dirs: List[str]) -> None:
+def find_missing_modules(installed: list[Distribution], site_dirs: list[str]) -> None:
     """Write into each compiled distribution "missing_modules": "flash_attn_2_cuda (flash_attn/x.py:15)"."""
     chosen = [
         item for item in installed if item["name"] in _COMPILED.split() and not item["problem"] and not item["editable"]
@@ -46,18 +46,18 @@ def find_missing_modules(installed: List[Distribution], site_dirs: List[str]) ->
         distribution["missing_modules"] = _find_missing(names, finder, required)
 
 
-def _required_names(distribution: Distribution) -> List[str]:
+def _required_names(distribution: Distribution) -> list[str]:
     import re
 
     return [re.split(r"[\s\[<>=!~;(@]", line, maxsplit=1)[0] for line in distribution["requires"]]
 
 
-def _find_missing(names: List[str], finder: ModuleFinder, required: Set[str]) -> List[str]:
+def _find_missing(names: list[str], finder: ModuleFinder, required: set[str]) -> list[str]:
     """Return what the packages `names` take from modules that no file provides and no requirement explains."""
     conditions = _make_conditions(finder)
     pending = [module for module in map(finder.find, names) if module is not None]
-    followed: Set[str] = set()
-    missing: Dict[str, str] = {}
+    followed: set[str] = set()
+    missing: dict[str, str] = {}
 
     def is_missing(source: str, name: str) -> bool:
         top = source.partition(".")[0]
@@ -79,13 +79,13 @@ def _find_missing(names: List[str], finder: ModuleFinder, required: Set[str]) ->
 
 
 def _imported_modules(
-    module: SourceModule, names: List[str], finder: ModuleFinder, conditions: Conditions
-) -> List[SourceModule]:
+    module: SourceModule, names: list[str], finder: ModuleFinder, conditions: Conditions
+) -> list[SourceModule]:
     """Return the modules of the same packages that a module imports at its top level."""
     import ast
 
-    modules: List[Optional[SourceModule]] = []
-    statements: List[ast.stmt] = list(module.tree.body) if module.tree is not None else []
+    modules: list[SourceModule | None] = []
+    statements: list[ast.stmt] = list(module.tree.body) if module.tree is not None else []
     while statements:
         statement = statements.pop(0)
         if isinstance(statement, ast.If):
@@ -108,7 +108,7 @@ def _make_conditions(finder: ModuleFinder) -> Conditions:
     from .conditions import Conditions
 
     class WithVariables(Conditions):
-        def _decide_compare(self, test: ast.Compare, module: SourceModule) -> Optional[bool]:
+        def _decide_compare(self, test: ast.Compare, module: SourceModule) -> bool | None:
             call, right = test.left, test.comparators[0]
             is_lookup = isinstance(call, ast.Call) and ast.unparse(call.func) in ("os.getenv", "os.environ.get")
             if is_lookup and isinstance(test.ops[0], ast.Eq) and isinstance(right, ast.Constant):

@@ -9,7 +9,7 @@ failure. What is in a function fails when it is called.
 from __future__ import annotations
 
 import ast
-from typing import Callable, Iterator, List, Optional
+from typing import Callable, Iterator
 
 from .source import import_source
 from .takes import Failure, Fallback, Take
@@ -30,23 +30,23 @@ class ImportFollower:
     """Follows one module; `is_missing` says of a module and a name whether they are surely not there."""
 
     def __init__(
-        self, module: SourceModule, is_missing: Check, conditions: Conditions, uses: Optional[Uses] = None
+        self, module: SourceModule, is_missing: Check, conditions: Conditions, uses: Uses | None = None
     ) -> None:
         self.module = module
         self.uses = uses
         self.enters_functions = True
         self.is_missing = is_missing
         self.conditions = conditions
-        self.fallbacks: List[Fallback] = []
-        self.later: List[Failure] = []  # in functions
+        self.fallbacks: list[Fallback] = []
+        self.later: list[Failure] = []  # in functions
 
-    def follow(self) -> List[Failure]:
+    def follow(self) -> list[Failure]:
         """Return what fails while the module is imported; `later` and `fallbacks` hold the rest."""
         tree = self.module.tree
         return self._run_block(tree.body, "") if tree is not None else []
 
-    def _run_block(self, statements: List[ast.stmt], function: str) -> List[Failure]:
-        failures: List[Failure] = []
+    def _run_block(self, statements: list[ast.stmt], function: str) -> list[Failure]:
+        failures: list[Failure] = []
         for statement in statements:
             if self.uses is not None:
                 failures += [Failure(take, function=function) for take in self.uses.iter_missing(statement)]
@@ -73,7 +73,7 @@ class ImportFollower:
                     failures += self._run_block(getattr(statement, block, []), function)
         return failures
 
-    def follow_import(self) -> List[Failure]:
+    def follow_import(self) -> list[Failure]:
         """Return what fails while the module is imported, and look into no function."""
         self.enters_functions = False
         return self.follow()
@@ -86,10 +86,10 @@ class ImportFollower:
         if self.uses is not None and outer is not None:
             self.uses.scope = outer
 
-    def _run_class(self, statement: ast.ClassDef, function: str) -> List[Failure]:
+    def _run_class(self, statement: ast.ClassDef, function: str) -> list[Failure]:
         """A class's body runs with the module; its methods run when they are called."""
         name = _join_name(function, statement.name)
-        failures: List[Failure] = []
+        failures: list[Failure] = []
         for inner in statement.body:
             if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 self._run_function(inner, name + "." + inner.name)
@@ -97,10 +97,10 @@ class ImportFollower:
                 failures += self._run_block([inner], function)
         return failures
 
-    def _run_if(self, statement: ast.If, function: str) -> List[Failure]:
+    def _run_if(self, statement: ast.If, function: str) -> list[Failure]:
         """A branch is decided only where something fails in one: most conditions decide nothing that matters here."""
-        failures: List[Failure] = []
-        decided: Optional[bool] = None
+        failures: list[Failure] = []
+        decided: bool | None = None
         for block, branch, form in ((statement.body, True, "%s"), (statement.orelse, False, "not (%s)")):
             later, self.later = self.later, []
             fallbacks, self.fallbacks = self.fallbacks, []
@@ -126,8 +126,8 @@ class ImportFollower:
         block = statement.body if decided else statement.orelse if decided is False else []
         return bool(block) and isinstance(block[-1], (ast.Return, ast.Raise))
 
-    def _run_try(self, statement: ast.stmt, function: str) -> List[Failure]:
-        failures: List[Failure] = []
+    def _run_try(self, statement: ast.stmt, function: str) -> list[Failure]:
+        failures: list[Failure] = []
         body = self._run_block(statement.body, function)  # type: ignore[attr-defined]
         if not body:
             failures += self._run_block(statement.orelse, function)  # type: ignore[attr-defined]
@@ -138,7 +138,7 @@ class ImportFollower:
                 failures += self._run_handler(handler, caught, function)
         return failures + body + self._run_block(statement.finalbody, function)  # type: ignore[attr-defined]
 
-    def _run_handler(self, handler: ast.ExceptHandler, caught: List[Failure], function: str) -> List[Failure]:
+    def _run_handler(self, handler: ast.ExceptHandler, caught: list[Failure], function: str) -> list[Failure]:
         if any(isinstance(statement, ast.Raise) for statement in handler.body):
             return caught
         tried = tuple(take for failure in caught for take in (*failure.tried, failure.take))

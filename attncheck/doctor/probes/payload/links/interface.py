@@ -11,12 +11,12 @@ from . import packages, store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List
+    from typing import Any, Dict
 
     Record = Dict[str, Any]
 
 
-def link_installed(installed: List[Dict[str, Any]], site_dirs: List[str], folder: str, release: str) -> List[Record]:
+def link_installed(installed: list[dict[str, Any]], site_dirs: list[str], folder: str, release: str) -> list[Record]:
     """Return the records of all installed packages of the stack; `folder` keeps them ("": nothing is kept).
 
     `release` is the version of attncheck, part of the key.
@@ -35,7 +35,7 @@ def link_installed(installed: List[Dict[str, Any]], site_dirs: List[str], folder
     return [dict(record, path=_shorten(str(record["path"]), site_dirs)) for record in records]
 
 
-def link_model(source: str, installed: List[Dict[str, Any]], site_dirs: List[str]) -> List[Record]:
+def link_model(source: str, installed: list[dict[str, Any]], site_dirs: list[str]) -> list[Record]:
     """Return the records of the files that a model's `auto_map` names, and of those next to them that they import."""
     from ..model import files as model_files
     from ..model import remote_code
@@ -50,6 +50,6 @@ def link_model(source: str, installed: List[Dict[str, Any]], site_dirs: List[str
     return [dict(record, path=_shorten(str(record["path"]), [folder["known"]])) for record in records]
 
 
-def _shorten(path: str, folders: List[str]) -> str:
+def _shorten(path: str, folders: list[str]) -> str:
     """Return a path as it is shown: below the folder of sys.path that holds it."""
     return next((path[len(folder) + 1 :] for folder in folders if path.startswith(folder + os.sep)), path)

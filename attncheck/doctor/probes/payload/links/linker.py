@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
-from typing import Any, Callable, Container, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Container, Iterable, Iterator
 
 from .conditions import Conditions
 from .imports import ImportFollower
@@ -26,26 +26,26 @@ _ALWAYS_THERE = re.compile(r"torch(?:\.(?:nn|optim|utils\.data|autograd|cuda|dis
 class Linker:
     """Links packages and files below the folders of sys.path; `versions` are those installed, by normalised name."""
 
-    def __init__(self, folders: List[str], versions: Dict[str, str]) -> None:
+    def __init__(self, folders: list[str], versions: dict[str, str]) -> None:
         self.finder = ModuleFinder(folders)
         self.conditions = Conditions(self.finder, versions)
         self.names = Names(self.finder, self.conditions)
         self.signatures = Signatures(self.names)
         self.providers = [name for name in PROVIDERS if self.finder.kind(name) in ("source", "folder")]
-        self.origins: Dict[str, Failure] = {}  # the modules that fail by themselves
-        self.weakened: Dict[str, Failure] = {}  # those that go on without something, and may then lack a name
-        self._missing: Dict[Tuple[str, str], bool] = {}
+        self.origins: dict[str, Failure] = {}  # the modules that fail by themselves
+        self.weakened: dict[str, Failure] = {}  # those that go on without something, and may then lack a name
+        self._missing: dict[tuple[str, str], bool] = {}
         self.conditions.is_missing = self._make_check(self.providers)
 
     def link_modules(
-        self, modules: List[SourceModule], consumer: str, hidden: Container[str] = ()
-    ) -> List[Dict[str, Any]]:
+        self, modules: list[SourceModule], consumer: str, hidden: Container[str] = ()
+    ) -> list[dict[str, Any]]:
         """Return a record for each take of `modules` that cannot be served; not of the packages `hidden`."""
         own = modules[0].name.partition(".")[0] if modules else ""
         providers = [name for name in self.providers if name != own and name not in hidden]
         if not providers:
             return []
-        records: List[Dict[str, Any]] = []
+        records: list[dict[str, Any]] = []
         for module in modules:
             uses = self._suspect(module, providers, consumer)
             if uses is not None:
@@ -59,10 +59,10 @@ class Linker:
                     self.weakened[module.name] = Failure(fallbacks[0].take)
         return records[:MAX_RECORDS]
 
-    def complete(self, records: List[Dict[str, Any]], modules: List[SourceModule]) -> None:
+    def complete(self, records: list[dict[str, Any]], modules: list[SourceModule]) -> None:
         """Add to the records of `modules` what they break, where each missing name is now, and who puts it back."""
         self._note_breaks(records, modules)
-        wanted: Dict[str, Any] = {}
+        wanted: dict[str, Any] = {}
         for record in records:
             name = record["name"].partition(".")[0]
             if name and record["kind"] != "argument" and "." not in record["name"]:  # a class's attribute moves nowhere
@@ -75,7 +75,7 @@ class Linker:
             if name and record["kind"] != "argument":
                 record["patched_by"] = find_patcher((m for m in modules if (m.name + ".").startswith(own)), name)
 
-    def _note_breaks(self, records: List[Dict[str, Any]], modules: List[SourceModule]) -> None:
+    def _note_breaks(self, records: list[dict[str, Any]], modules: list[SourceModule]) -> None:
         """Write into the record in which each broken module's failure begins that its import fails."""
         if not self.origins and not self.weakened:
             return
@@ -88,7 +88,7 @@ class Linker:
                     record["breaks"].append(name)
                     break
 
-    def _suspect(self, module: SourceModule, providers: List[str], consumer: str) -> Optional[Uses]:
+    def _suspect(self, module: SourceModule, providers: list[str], consumer: str) -> Uses | None:
         """Return what is to be looked at in a module, None if its text takes nothing that may be gone.
 
         Most files are done with here: parsing all of them is what would cost.
@@ -109,13 +109,13 @@ class Linker:
         return uses if is_suspect or uses.is_suspect() else None
 
     def _follow(
-        self, module: SourceModule, providers: List[str], uses: Uses
-    ) -> Tuple[List[Failure], List[Failure], List[Fallback]]:
+        self, module: SourceModule, providers: list[str], uses: Uses
+    ) -> tuple[list[Failure], list[Failure], list[Fallback]]:
         is_needed = uses.is_suspect()
         follower = ImportFollower(module, self._make_check(providers), self.conditions, uses if is_needed else None)
         return follower.follow(), follower.later, follower.fallbacks
 
-    def _make_check(self, providers: List[str]) -> Callable[[str, str], bool]:
+    def _make_check(self, providers: list[str]) -> Callable[[str, str], bool]:
         return lambda source, name: source.partition(".")[0] in providers and self._is_missing(source, name)
 
     def _is_missing(self, source: str, name: str) -> bool:
@@ -127,8 +127,8 @@ class Linker:
 
 
 def link_distributions(
-    installed: Iterable[Dict[str, Any]], site_dirs: List[str], consumers: Optional[Iterable[str]] = None
-) -> Dict[str, List[Dict[str, Any]]]:
+    installed: Iterable[dict[str, Any]], site_dirs: list[str], consumers: Iterable[str] | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """Return, by consumer, the records of what the installed packages take and others lack.
 
     `consumers` are distributions; None: all that are known and installed.
@@ -159,7 +159,7 @@ def _iter_consumer(finder: ModuleFinder, distribution: str) -> Iterator[SourceMo
         yield from finder.iter_package(name, only)
 
 
-def _describe(consumer: str, module: SourceModule, failure: Failure) -> Dict[str, Any]:
+def _describe(consumer: str, module: SourceModule, failure: Failure) -> dict[str, Any]:
     take = failure.take
     return {
         "consumer": consumer,
@@ -182,6 +182,6 @@ def _describe(consumer: str, module: SourceModule, failure: Failure) -> Dict[str
     }
 
 
-def _describe_fallback(consumer: str, module: SourceModule, fallback: Fallback) -> Dict[str, Any]:
+def _describe_fallback(consumer: str, module: SourceModule, fallback: Fallback) -> dict[str, Any]:
     record = _describe(consumer, module, Failure(fallback.take, function=fallback.function))
     return dict(record, fallback_line=fallback.line)

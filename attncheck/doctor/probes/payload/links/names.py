@@ -17,7 +17,7 @@ from .source import bound_names, import_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterator, List, Optional, Set
+    from typing import Iterator
 
     from .conditions import Conditions
     from .source import ModuleFinder, SourceModule
@@ -43,10 +43,10 @@ class Names:
     def __init__(self, finder: ModuleFinder, conditions: Conditions) -> None:
         self.finder = finder
         self.conditions = conditions
-        self._bindings: Dict[str, Dict[str, List[ast.AST]]] = {}
-        self._collected: Dict[str, Set[str]] = {}
+        self._bindings: dict[str, dict[str, list[ast.AST]]] = {}
+        self._collected: dict[str, set[str]] = {}
 
-    def has_module(self, name: str) -> Optional[bool]:
+    def has_module(self, name: str) -> bool | None:
         """Return whether `name` can be imported as a module; None if a package makes modules at run time."""
         if self.finder.kind(name):
             return True
@@ -62,7 +62,7 @@ class Names:
             parent = parent.rpartition(".")[0]
         return False
 
-    def has_name(self, module_name: str, name: str, hops: int = 0) -> Optional[bool]:
+    def has_name(self, module_name: str, name: str, hops: int = 0) -> bool | None:
         """Return whether `from module_name import name` finds `name`, if the module itself is there."""
         module = self.finder.find(module_name)
         if module is None or hops > MAX_HOPS:
@@ -89,16 +89,16 @@ class Names:
         return False
 
     @staticmethod
-    def _top_level_names(module: SourceModule) -> Set[str]:
+    def _top_level_names(module: SourceModule) -> set[str]:
         if "top" not in module.memory:
             module.memory["top"] = {first or second for first, second in _TOP_LEVEL.findall(module.text)}
-        names: Set[str] = module.memory["top"]
+        names: set[str] = module.memory["top"]
         return names
 
-    def bindings(self, module: SourceModule) -> Dict[str, List[ast.AST]]:
+    def bindings(self, module: SourceModule) -> dict[str, list[ast.AST]]:
         """Return what binds each name at the top level of a module; under a condition that fails, nothing."""
         if module.name not in self._bindings:
-            bound: Dict[str, List[ast.AST]] = {}
+            bound: dict[str, list[ast.AST]] = {}
             for statement in self._iter_statements(module.tree.body if module.tree is not None else [], module):
                 for name in bound_names(statement):
                     bound.setdefault(name, []).append(statement)
@@ -112,7 +112,7 @@ class Names:
                 return module.name + "." + key
         return ""
 
-    def _iter_statements(self, statements: List[ast.stmt], module: SourceModule) -> Iterator[ast.stmt]:
+    def _iter_statements(self, statements: list[ast.stmt], module: SourceModule) -> Iterator[ast.stmt]:
         for statement in statements:
             yield statement
             if isinstance(statement, ast.If):
@@ -127,7 +127,7 @@ class Names:
                 for handler in getattr(statement, "handlers", ()):
                     yield from self._iter_statements(handler.body, module)
 
-    def _star_has_name(self, module: SourceModule, node: ast.AST, name: str, hops: int) -> Optional[bool]:
+    def _star_has_name(self, module: SourceModule, node: ast.AST, name: str, hops: int) -> bool | None:
         source = import_source(module, node)
         target = self.finder.find(source)
         if target is None:
@@ -141,7 +141,7 @@ class Names:
             return False
         return self.has_name(source, name, hops + 1)
 
-    def _has_lazy_name(self, module: SourceModule, name: str) -> Optional[bool]:
+    def _has_lazy_name(self, module: SourceModule, name: str) -> bool | None:
         forms = r"[\"']{0}[\"']|\b{0}\s*=(?!=)|\b{0} as {0}\b".format(name)
         if name in module.text and re.search(forms, module.text):
             return True
@@ -149,10 +149,10 @@ class Names:
             return name in self._collect_exports(os.path.dirname(module.path))
         return None if "__getattr__" in self.bindings(module) else False
 
-    def _collect_exports(self, folder: str) -> Set[str]:
+    def _collect_exports(self, folder: str) -> set[str]:
         """Return what the files below a folder export."""
         if folder not in self._collected:
-            exported: Set[str] = set()
+            exported: set[str] = set()
             for path in _iter_files(folder):
                 text = files.read_text(path, MAX_FILE_BYTES)
                 if "__all__" in text:
@@ -195,16 +195,16 @@ def _may_make_module(module: SourceModule, last: str) -> bool:
     return re.search(r"\b%s\b|[})]%s[\"')]" % (re.escape(last), suffix), module.text) is not None
 
 
-def lazy_structure(module: SourceModule) -> Dict[str, Set[str]]:
+def lazy_structure(module: SourceModule) -> dict[str, set[str]]:
     """Return the `_import_structure` of a lazy package: submodule -> names, as far as it is written out."""
     if "structure" not in module.memory:
         module.memory["structure"] = _read_structure(module)
-    structure: Dict[str, Set[str]] = module.memory["structure"]
+    structure: dict[str, set[str]] = module.memory["structure"]
     return structure
 
 
-def _read_structure(module: SourceModule) -> Dict[str, Set[str]]:
-    structure: Dict[str, Set[str]] = {}
+def _read_structure(module: SourceModule) -> dict[str, set[str]]:
+    structure: dict[str, set[str]] = {}
     if "_import_structure" not in module.text or module.tree is None:
         return structure
     for node in ast.walk(module.tree):
@@ -230,7 +230,7 @@ def _structure_key(node: ast.expr) -> str:
     return ""
 
 
-def _constants(node: ast.expr) -> Set[str]:
+def _constants(node: ast.expr) -> set[str]:
     if isinstance(node, ast.Constant):
         return {str(node.value)}
     return {str(item.value) for item in getattr(node, "elts", ()) if isinstance(item, ast.Constant)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from typing import Any, Dict, Iterable, Iterator, List, Set, Tuple
+from typing import Any, Iterable, Iterator
 
 from .linker import Linker
 from .source import SourceModule
@@ -17,11 +17,11 @@ LATE = "a function that imports it is called"
 class OwnCodeLinker:
     """Links files against the packages of one environment; what was read of these serves every call."""
 
-    def __init__(self, installed: Iterable[Dict[str, Any]], site_dirs: List[str]) -> None:
+    def __init__(self, installed: Iterable[dict[str, Any]], site_dirs: list[str]) -> None:
         versions = {str(d["name"]): str(d["version"]) for d in reversed(list(installed))}
         self.linker = Linker(site_dirs, versions)
 
-    def link(self, consumer: str, paths: List[str], folders: List[str]) -> List[Dict[str, Any]]:
+    def link(self, consumer: str, paths: list[str], folders: list[str]) -> list[dict[str, Any]]:
         """Return the records of `paths` and of the files that they import from next to them and from `folders`.
 
         A package that is in one of those folders comes before the installed one, and is not judged.
@@ -47,10 +47,10 @@ def _holds(folder: str, name: str) -> bool:
     return os.path.isdir(os.path.join(folder, name)) or os.path.isfile(os.path.join(folder, name + ".py"))
 
 
-def _iter_files(paths: List[str], folders: List[str]) -> Iterator[Tuple[SourceModule, bool]]:
+def _iter_files(paths: list[str], folders: list[str]) -> Iterator[tuple[SourceModule, bool]]:
     """Yield each file once, and whether only functions import it; what is imported with the script comes first."""
     pending = [(path, False) for path in paths]
-    seen: Set[str] = set()
+    seen: set[str] = set()
     while pending and len(seen) < MAX_FILES:
         pending.sort(key=lambda item: item[1])
         path, is_late = pending.pop(0)
@@ -63,9 +63,9 @@ def _iter_files(paths: List[str], folders: List[str]) -> Iterator[Tuple[SourceMo
             pending += [(imported, is_late or is_inside) for imported in _imported_paths(module, statement, folders)]
 
 
-def _iter_imports(module: SourceModule) -> Iterator[Tuple[ast.stmt, bool]]:
+def _iter_imports(module: SourceModule) -> Iterator[tuple[ast.stmt, bool]]:
     """Yield the import statements of a module, and whether each is in a function."""
-    pending: List[Tuple[Any, bool]] = [(module.tree, False)] if module.tree is not None else []
+    pending: list[tuple[Any, bool]] = [(module.tree, False)] if module.tree is not None else []
     while pending:
         node, is_inside = pending.pop()
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -75,7 +75,7 @@ def _iter_imports(module: SourceModule) -> Iterator[Tuple[ast.stmt, bool]]:
             pending += [(inner, inside) for inner in getattr(node, block, ()) if isinstance(inner, ast.AST)]
 
 
-def _imported_paths(module: SourceModule, statement: ast.stmt, folders: List[str]) -> Iterator[str]:
+def _imported_paths(module: SourceModule, statement: ast.stmt, folders: list[str]) -> Iterator[str]:
     """Yield the the user's own files that an import statement runs."""
     beside = os.path.dirname(module.path)
     if isinstance(statement, ast.Import):

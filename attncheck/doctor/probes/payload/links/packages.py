@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, Tuple
-
 # Import name -> distribution, of the packages whose names are taken.
 PROVIDERS = {
     "transformers": "transformers",
@@ -30,7 +26,7 @@ PROVIDERS = {
     "megatron": "megatron-core",
 }
 # Distribution -> the packages that are read, or one folder of them: of vLLM and SGLang what meets transformers.
-CONSUMERS: Dict[str, Tuple[str, ...]] = {
+CONSUMERS: dict[str, tuple[str, ...]] = {
     "ring-flash-attn": ("ring_flash_attn",),
     "liger-kernel": ("liger_kernel",),
     "flash-attn": ("flash_attn",),

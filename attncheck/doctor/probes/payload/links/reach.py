@@ -5,7 +5,7 @@ Only modules whose text names a broken one are looked at again, until nothing mo
 
 from __future__ import annotations
 
-from typing import Container, Dict, Iterable, List, NamedTuple, Optional, Set
+from typing import Container, Iterable, NamedTuple
 
 from .imports import ImportFollower
 from .names import lazy_structure
@@ -35,14 +35,14 @@ class Spread:
     """
 
     def __init__(
-        self, origins: Dict[str, Failure], weakened: Dict[str, Failure], names: Names, conditions: Conditions
+        self, origins: dict[str, Failure], weakened: dict[str, Failure], names: Names, conditions: Conditions
     ) -> None:
         self.broken = {name: Broken(name, failure) for name, failure in origins.items()}
         self.weakened = weakened
         self.names = names
         self.conditions = conditions
 
-    def run(self, modules: List[SourceModule]) -> Dict[str, Broken]:
+    def run(self, modules: list[SourceModule]) -> dict[str, Broken]:
         """Return every module among `modules` whose import fails, with where that begins."""
         fresh = {*self.broken, *self.weakened}
         for _ in range(MAX_ROUNDS):
@@ -54,7 +54,7 @@ class Spread:
             fresh = {module.name for module in candidates if self._breaks(module)}
         return self.broken
 
-    def _lazy_names(self, name: str) -> Set[str]:
+    def _lazy_names(self, name: str) -> set[str]:
         """Return the names that a lazy package takes from a module."""
         package, _, last = name.rpartition(".")
         parent = self.names.finder.find(package) if package else None
@@ -66,7 +66,7 @@ class Spread:
             self.broken[module.name] = cause
         return cause is not None
 
-    def _find_cause(self, module: SourceModule) -> Optional[Broken]:
+    def _find_cause(self, module: SourceModule) -> Broken | None:
         parent = _broken_parent(module.name, self.broken)
         if parent:
             return self.broken[parent]
@@ -79,7 +79,7 @@ class Spread:
                 return self._broken_by(failure.take.module, failure.take.name)
         return None
 
-    def _broken_by(self, source: str, name: str) -> Optional[Broken]:
+    def _broken_by(self, source: str, name: str) -> Broken | None:
         """Return what `from source import name` (name "": `import source`) meets that is broken, None for nothing."""
         parent = source if source in self.broken else _broken_parent(source, self.broken)
         if parent:

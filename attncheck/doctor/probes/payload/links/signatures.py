@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 from .. import files
 from .source import import_source
@@ -46,9 +46,9 @@ _INDENTED = re.compile(r"[ \t]")
 class Signature(NamedTuple):
     """What a call may pass."""
 
-    positional: Tuple[str, ...]  # names that may be passed by position, in order
-    keywords: Tuple[str, ...]  # names that may be passed by keyword
-    required: Tuple[str, ...]
+    positional: tuple[str, ...]  # names that may be passed by position, in order
+    keywords: tuple[str, ...]  # names that may be passed by keyword
+    required: tuple[str, ...]
     takes_any_positional: bool = False
     takes_any_keyword: bool = False
 
@@ -65,10 +65,10 @@ class Signatures:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self._definitions: Dict[Tuple[str, str], Optional[Tuple[SourceModule, ast.stmt]]] = {}
-        self._known: Dict[Tuple[str, str], Optional[Signature]] = {}
+        self._definitions: dict[tuple[str, str], tuple[SourceModule, ast.stmt] | None] = {}
+        self._known: dict[tuple[str, str], Signature | None] = {}
 
-    def read(self, module_name: str, name: str, hops: int = 0) -> Optional[Signature]:
+    def read(self, module_name: str, name: str, hops: int = 0) -> Signature | None:
         """Return what `name` of a module takes."""
         key = module_name, name
         if key not in self._known:
@@ -80,14 +80,14 @@ class Signatures:
                 self._known[key] = _of_function(node) if is_function else self._of_class(module, node, hops)
         return self._known[key]
 
-    def find_definition(self, module_name: str, name: str, hops: int = 0) -> Optional[Tuple[SourceModule, ast.stmt]]:
+    def find_definition(self, module_name: str, name: str, hops: int = 0) -> tuple[SourceModule, ast.stmt] | None:
         """Return the module that defines `name` and the definition, across re-exports; None if that is open."""
         key = module_name, name
         if key not in self._definitions:
             self._definitions[key] = self._look_up(module_name, name, hops)
         return self._definitions[key]
 
-    def _look_up(self, module_name: str, name: str, hops: int) -> Optional[Tuple[SourceModule, ast.stmt]]:
+    def _look_up(self, module_name: str, name: str, hops: int) -> tuple[SourceModule, ast.stmt] | None:
         module = self.names.finder.find(module_name)
         if module is None or hops > MAX_HOPS:
             return None
@@ -109,7 +109,7 @@ class Signatures:
                 return definition
         return None
 
-    def _of_class(self, module: SourceModule, node: ast.stmt, hops: int) -> Optional[Signature]:
+    def _of_class(self, module: SourceModule, node: ast.stmt, hops: int) -> Signature | None:
         if not isinstance(node, ast.ClassDef) or node.keywords:
             return None
         decorators = {_last_name(decorator) for decorator in node.decorator_list}
@@ -127,7 +127,7 @@ class Signatures:
         base = node.bases[0]
         return self._read_base(module, base, hops) if len(node.bases) == 1 else None
 
-    def _of_dataclass(self, module: SourceModule, node: ast.ClassDef, hops: int) -> Optional[Signature]:
+    def _of_dataclass(self, module: SourceModule, node: ast.ClassDef, hops: int) -> Signature | None:
         inherited = Signature((), (), ())
         for base in node.bases:
             signature = self._read_base(module, base, hops)
@@ -145,13 +145,13 @@ class Signatures:
         names = (*inherited.positional, *(name for name in fields if name not in inherited.positional))
         return Signature(names, names, (), inherited.takes_any_positional, inherited.takes_any_keyword)
 
-    def _read_base(self, module: SourceModule, base: ast.expr, hops: int) -> Optional[Signature]:
+    def _read_base(self, module: SourceModule, base: ast.expr, hops: int) -> Signature | None:
         if not isinstance(base, ast.Name):
             return None
         return Signature((), (), ()) if base.id == "object" else self.read(module.name, base.id, hops + 1)
 
 
-def find_refusal(signature: Signature, call: ast.Call) -> Optional[Refusal]:
+def find_refusal(signature: Signature, call: ast.Call) -> Refusal | None:
     """Return why `call` does not fit a signature, None if it does."""
     has_star = any(isinstance(argument, ast.Starred) for argument in call.args)
     words = [word.arg for word in call.keywords]
@@ -170,7 +170,7 @@ def find_refusal(signature: Signature, call: ast.Call) -> Optional[Refusal]:
     return Refusal(missing[0], "it wants %s" % ", ".join(missing)) if missing else None
 
 
-def _of_function(node: ast.stmt, skip_self: bool = False) -> Optional[Signature]:
+def _of_function(node: ast.stmt, skip_self: bool = False) -> Signature | None:
     assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     if any(_last_name(decorator) not in _KEEPS_SIGNATURE for decorator in node.decorator_list):
         return None
@@ -198,7 +198,7 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def _find_heads(text: str, name: str) -> List[ast.stmt]:
+def _find_heads(text: str, name: str) -> list[ast.stmt]:
     """Return the top-level definitions of `name`: a function's head, or a class with the heads of its methods.
 
     Parsing the few lines instead of the file is what makes this cheap: transformers' modules have thousands.

@@ -10,7 +10,7 @@ from .. import files
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
-    from typing import Any, Dict, Iterator, List, Optional, Tuple
+    from typing import Any, Iterator
 
 MAX_FILE_BYTES = 4 << 20
 MAX_PACKAGE_FILES = 6000
@@ -25,10 +25,10 @@ class SourceModule:
         self.name = name
         self.path = path
         self.is_package = is_package
-        self._text: Optional[str] = None
-        self._tree: Optional[ast.Module] = None
+        self._text: str | None = None
+        self._tree: ast.Module | None = None
         self._parsed = False
-        self.memory: Dict[str, Any] = {}  # what was worked out of it: each question is answered once
+        self.memory: dict[str, Any] = {}  # what was worked out of it: each question is answered once
 
     @property
     def text(self) -> str:
@@ -38,7 +38,7 @@ class SourceModule:
         return self._text
 
     @property
-    def tree(self) -> Optional[ast.Module]:
+    def tree(self) -> ast.Module | None:
         """Its syntax tree; None if it does not parse under this Python."""
         if not self._parsed:
             self._parsed = True
@@ -58,7 +58,7 @@ _IMPORT = re.compile(r"import[ \t]+([\w.][^\n#;(]*)")
 _COMMENT = re.compile(r"#[^\n]*")
 
 
-def read_takes(module: SourceModule) -> List[Tuple[str, str, str]]:
+def read_takes(module: SourceModule) -> list[tuple[str, str, str]]:
     """Return (source, name, bound as) of what the text of a module seems to import; name "": the module itself.
 
     It finds every import, and may take a docstring's for one; nothing is parsed.
@@ -79,20 +79,20 @@ def read_takes(module: SourceModule) -> List[Tuple[str, str, str]]:
                     is_renamed = words[1:2] == ["as"] and len(words) > 2
                     takes.append((words[0], "", words[2] if is_renamed else ""))
         module.memory["takes"] = takes
-    known: List[Tuple[str, str, str]] = module.memory["takes"]
+    known: list[tuple[str, str, str]] = module.memory["takes"]
     return known
 
 
 class ModuleFinder:
     """The modules below some folders; the first folder that has a top-level name wins, as on sys.path."""
 
-    def __init__(self, folders: List[str]) -> None:
+    def __init__(self, folders: list[str]) -> None:
         self.folders = folders
-        self._modules: Dict[str, Optional[SourceModule]] = {}
-        self._kinds: Dict[str, str] = {}
-        self._listed: Dict[str, List[str]] = {}
+        self._modules: dict[str, SourceModule | None] = {}
+        self._kinds: dict[str, str] = {}
+        self._listed: dict[str, list[str]] = {}
 
-    def find(self, name: str) -> Optional[SourceModule]:
+    def find(self, name: str) -> SourceModule | None:
         """Return the module called `name`; None if no file of Python source has that name."""
         if name not in self._modules:
             path = self._locate(name)
@@ -183,18 +183,18 @@ def make_absolute(module: SourceModule, source: str) -> str:
     return ".".join([*parts, *(name.split(".") if name else [])])
 
 
-def iter_statements(module: SourceModule) -> List[ast.stmt]:
+def iter_statements(module: SourceModule) -> list[ast.stmt]:
     """Return every statement of a module, those in functions and classes too, without looking into expressions."""
     if "statements" not in module.memory:
-        collected: List[Any] = []
-        pending: List[Any] = list(module.tree.body) if module.tree is not None else []
+        collected: list[Any] = []
+        pending: list[Any] = list(module.tree.body) if module.tree is not None else []
         while pending:
             statement = pending.pop()
             collected.append(statement)
             for block in ("body", "orelse", "finalbody", "handlers", "cases"):
                 pending += getattr(statement, block, ())
         module.memory["statements"] = collected
-    statements: List[ast.stmt] = module.memory["statements"]
+    statements: list[ast.stmt] = module.memory["statements"]
     return statements
 
 
@@ -217,7 +217,7 @@ def bound_names(statement: ast.AST) -> Iterator[str]:
                     yield node.id
 
 
-def _targets(statement: ast.AST) -> List[ast.AST]:
+def _targets(statement: ast.AST) -> list[ast.AST]:
     import ast
 
     if isinstance(statement, ast.Assign):

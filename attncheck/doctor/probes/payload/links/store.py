@@ -14,7 +14,7 @@ from ..packages import stamps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterable, List, Optional
+    from typing import Any, Dict, Iterable, List
 
     Records = Dict[str, List[Dict[str, Any]]]
 
@@ -23,7 +23,7 @@ MAX_FILES = 64
 FORM = 1  # of what is kept; the version of attncheck is part of the key too
 
 
-def make_key(installed: Iterable[Dict[str, Any]], watched: Iterable[str], release: str) -> str:
+def make_key(installed: Iterable[dict[str, Any]], watched: Iterable[str], release: str) -> str:
     """Return the digest that names the records of these distributions; "" if one has no list of its files."""
     import hashlib
     import sys
@@ -41,7 +41,7 @@ def make_key(installed: Iterable[Dict[str, Any]], watched: Iterable[str], releas
     return digest.hexdigest()[:32]
 
 
-def _stamp(distribution: Dict[str, Any]) -> str:
+def _stamp(distribution: dict[str, Any]) -> str:
     record = os.path.join(str(distribution["_path"]), "RECORD")
     try:
         status = os.stat(record)
@@ -52,7 +52,7 @@ def _stamp(distribution: Dict[str, Any]) -> str:
     return stamps.digest_distribution(distribution)
 
 
-def read_records(folder: str, key: str) -> Optional[Records]:
+def read_records(folder: str, key: str) -> Records | None:
     """Return what is kept under `key`, None if nothing is or it cannot be read."""
     if not key:
         return None

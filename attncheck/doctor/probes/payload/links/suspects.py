@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from .packages import NOT_IMPORTED
+from collections.abc import Mapping
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from .packages import NOT_IMPORTED
 
 MAX_SUSPECTS = 12
 

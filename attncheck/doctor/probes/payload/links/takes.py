@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Tuple
+from typing import NamedTuple
 
 
 class Take(NamedTuple):
@@ -25,9 +25,9 @@ class Failure(NamedTuple):
     """A take that cannot be served: under which open conditions, in which function ("": at import), after what else."""
 
     take: Take
-    conditions: Tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
     function: str = ""
-    tried: Tuple[Take, ...] = ()  # the failed alternatives of a `try` before it
+    tried: tuple[Take, ...] = ()  # the failed alternatives of a `try` before it
 
 
 class Fallback(NamedTuple):

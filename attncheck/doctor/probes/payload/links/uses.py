@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Iterator, NamedTuple
 
 from .signatures import Signatures, find_refusal
 from .source import read_takes
@@ -28,33 +28,33 @@ _FOLLOWED_CLASSES = "Cache"  # of packages: variables of DynamicCache and simila
 class Bindings(NamedTuple):
     """What names of a file represent in other packages."""
 
-    modules: Dict[str, str]  # alias -> module
-    members: Dict[str, Tuple[str, str]]  # alias -> module, name
+    modules: dict[str, str]  # alias -> module
+    members: dict[str, tuple[str, str]]  # alias -> module, name
 
 
 class Scope(NamedTuple):
     """What a function's own names are: parameters hide what is imported, and some have a class of another package."""
 
-    hidden: FrozenSet[str]
-    instances: Dict[str, Tuple[str, str]]
+    hidden: frozenset[str]
+    instances: dict[str, tuple[str, str]]
 
 
 class Uses:
     """Judges the expressions of one module."""
 
-    def __init__(self, module: SourceModule, providers: Set[str], names: Names, signatures: Signatures) -> None:
+    def __init__(self, module: SourceModule, providers: set[str], names: Names, signatures: Signatures) -> None:
         self.module = module
         self.names = names
         self.signatures = signatures
         self.bindings = self._bind(providers)
         self.follows_instances = False
         self.tracks_instances = True
-        self._suspect: Optional[bool] = None
+        self._suspect: bool | None = None
         self.scope = Scope(frozenset(), {})
 
-    def _bind(self, providers: Set[str]) -> Bindings:
-        modules: Dict[str, str] = {}
-        members: Dict[str, Tuple[str, str]] = {}
+    def _bind(self, providers: set[str]) -> Bindings:
+        modules: dict[str, str] = {}
+        members: dict[str, tuple[str, str]] = {}
         for source, name, alias in read_takes(self.module):
             top = source.partition(".")[0]
             if top not in providers or top in _NOT_FOLLOWED or name == "*":
@@ -121,7 +121,7 @@ class Uses:
             self.scope = Scope(outer.hidden.union(_parameter_names(function)), {})
             return outer
         parameters = {node.arg: node.annotation for node in ast.walk(function) if isinstance(node, ast.arg)}
-        values: Dict[str, List[Optional[ast.expr]]] = {name: [node] for name, node in parameters.items()}
+        values: dict[str, list[ast.expr | None]] = {name: [node] for name, node in parameters.items()}
         for node in ast.walk(function):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
@@ -141,14 +141,14 @@ class Uses:
         self.scope = Scope(outer.hidden.union(parameters), instances)
         return outer
 
-    def _find_class(self, node: Optional[ast.expr]) -> Optional[Tuple[str, str]]:
+    def _find_class(self, node: ast.expr | None) -> tuple[str, str] | None:
         """Return the class that an annotation or a constructor names; None if it is none of another package's."""
         named = [getattr(inner, "id", "") for inner in ast.walk(node)] if node is not None else []
         known = [name for name in named if name in self.bindings.members]
         others = [name for name in named if name and name not in known and name not in ("Optional", "None", "Union")]
         return self.bindings.members[known[0]] if len(known) == 1 and not others else None
 
-    def _missing_of_instance(self, node: ast.Attribute) -> Optional[Take]:
+    def _missing_of_instance(self, node: ast.Attribute) -> Take | None:
         owner = getattr(node.value, "id", "")
         if owner not in self.scope.instances:
             return None
@@ -156,7 +156,7 @@ class Uses:
         missing = self._class_lacks(module, name, node.attr, is_instance=True)
         return Take(module, name + "." + node.attr, node.lineno, "attribute") if missing else None
 
-    def _missing_attribute(self, alias: str, parts: List[str], line: int) -> Optional[Take]:
+    def _missing_attribute(self, alias: str, parts: list[str], line: int) -> Take | None:
         if alias in self.bindings.modules:
             module = self.bindings.modules[alias]
             for part in parts:
@@ -191,7 +191,7 @@ class Uses:
             pending += [(owner.name, base) for base in bases if base != "object"]
         return True
 
-    def _refused(self, call: ast.Call, line: int) -> Optional[Take]:
+    def _refused(self, call: ast.Call, line: int) -> Take | None:
         alias = getattr(call.func, "id", "")
         if alias not in self.bindings.members or alias in self.scope.hidden:
             return None
@@ -219,14 +219,14 @@ def _sets_attribute(text: str, attribute: str, is_instance: bool) -> bool:
     return re.search("|".join(forms), text, re.MULTILINE) is not None
 
 
-def _find_chains(text: str, names: List[str]) -> List[Tuple[str, str]]:
+def _find_chains(text: str, names: list[str]) -> list[tuple[str, str]]:
     """Return (name, ".attribute.attribute") of what comes after each of `names`."""
     if not names:
         return []
     return re.findall(r"(?<![\w.\"'])(%s)((?:\.[A-Za-z_]\w*)+)" % "|".join(map(re.escape, names)), text)
 
 
-def _iter_calls(text: str, names: List[str]) -> Iterator[ast.Call]:
+def _iter_calls(text: str, names: list[str]) -> Iterator[ast.Call]:
     """Yield the calls of `names` that are in a text, each parsed on its own."""
     if not names:
         return
@@ -254,14 +254,14 @@ def _walk_expressions(node: ast.AST) -> Iterator[ast.AST]:
                 pending.append(child)
 
 
-def _parameter_names(function: ast.AST) -> List[str]:
+def _parameter_names(function: ast.AST) -> list[str]:
     arguments = function.args  # type: ignore[attr-defined]
     every = [*getattr(arguments, "posonlyargs", ()), *arguments.args, *arguments.kwonlyargs]
     return [argument.arg for argument in every]
 
 
-def _chain(node: ast.Attribute) -> List[str]:
-    parts: List[str] = []
+def _chain(node: ast.Attribute) -> list[str]:
+    parts: list[str] = []
     current: ast.AST = node
     while isinstance(current, ast.Attribute):
         parts.append(current.attr)

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, Iterable, List, Set
+from typing import Iterable
 
 from .. import files
-from .source import MAX_FILE_BYTES
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from .source import ModuleFinder, SourceModule
+from .source import MAX_FILE_BYTES, ModuleFinder, SourceModule
 
 MAX_PLACES = 3
 MAX_FILES = 8000
 
 
-def find_whereabouts(finder: ModuleFinder, package: str, names: Set[str]) -> Dict[str, List[str]]:
+def find_whereabouts(finder: ModuleFinder, package: str, names: set[str]) -> dict[str, list[str]]:
     """Return the modules of `package` that define each of `names` now, the most public first."""
     root = finder.find(package)
     if root is None or not root.is_package or not names:
         return {}
     top = os.path.dirname(root.path)
     pattern = re.compile(r"^(?:class|def|async def)\s+(%s)\b|^(%s)\s*=(?!=)" % (("|".join(sorted(names)),) * 2), re.M)
-    places: Dict[str, List[str]] = {}
+    places: dict[str, list[str]] = {}
     wanted = [name.encode() for name in names]
     for path in _iter_files(top):
         content = _read(path)

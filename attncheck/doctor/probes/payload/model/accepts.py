@@ -11,13 +11,11 @@ missing), `_sdpa_can_dispatch`, `_flex_attn_can_dispatch`.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..facts import describe_error, known, unreadable
 from . import config as model_config
 from .values import as_object, as_str_list, known_value, read_str
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
 _EXPERT_COUNT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from typing import Any
 
 from ..facts import describe_error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable
 
 SECONDS = 8.0  # a build on the meta device takes tens of milliseconds
 MAX_FIELDS = 200

@@ -7,14 +7,12 @@ them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..facts import absent, describe_error, known, unreadable
 from . import files, heads, layers, token_ids, tokenizer
 from .defaults import fill_defaults
 from .values import as_object, as_str_list, known_value, read_bool, read_float, read_int, read_str
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "language_model_config", "thinker_config", "decoder")
 _TOWER_CONFIGS = ("vision_config", "audio_config", "vision_encoder_config", "speech_config", "visual")

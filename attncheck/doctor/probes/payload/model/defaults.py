@@ -9,9 +9,7 @@ agree on every value below if both know the class (read 2026-11-21 by building e
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 _GEMMA2 = {"head_dim": 256, "attn_logit_softcapping": 50.0, "sliding_window": 4096}
 _GEMMA3 = {

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 from .. import files
 from ..facts import describe_error, known, unreadable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 FOLDER_VARIABLE = "ATTNCHECK_WORKING_FOLDER"  # where the user works; a child starts elsewhere
 MAX_BYTES = 20 << 20  # a model config is a few kB, a tokenizer config with its added tokens a few MB

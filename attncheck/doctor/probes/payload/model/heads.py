@@ -8,12 +8,10 @@ zamba (`attention_head_dim`). chatglm's names are those of its own code (`multi_
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..facts import absent, known, unreadable
 from .values import as_object, known_value, read_int
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 HEAD_COUNT_KEYS = (
     "num_attention_heads",

@@ -10,12 +10,10 @@ jamba (`attn_layer_period`, `attn_layer_offset`), bamba (`attn_layer_indices`), 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..facts import absent
 from .values import as_int_list, as_object, as_str_list, known_value, read_bool, read_int
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 MAX_LAYERS = 4096
 _LAYER_TYPE_NAMES = {"attention": "full_attention", "global": "full_attention", "local": "sliding_attention"}

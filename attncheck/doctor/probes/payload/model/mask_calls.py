@@ -9,10 +9,7 @@ as a call of both.
 from __future__ import annotations
 
 import ast
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 
 def find_mask_calls(text: str) -> list[str]:

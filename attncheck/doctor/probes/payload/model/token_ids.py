@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 from .. import files as any_files
 from . import files
 from .values import as_object
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 MAX_TOKENIZER_BYTES = 40 << 20
 MAX_HEAD_CHARACTERS = 4 << 20  # a tokenizer with thousands of added tokens

@@ -6,13 +6,11 @@ special_tokens_map.json fills what it leaves out; a token is a text or an object
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..facts import absent, known
 from . import files, token_ids
 from .values import as_object, read_str
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def collect_tokenizer(folder: str, documents: dict[str, str] | None = None) -> dict[str, Any]:

@@ -6,11 +6,9 @@ with the reason.
 
 from __future__ import annotations
 
-from ..facts import absent, known, unreadable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ..facts import absent, known, unreadable
 
 MAX_VALUE = 1 << 40  # no size in a model configuration comes near it
 

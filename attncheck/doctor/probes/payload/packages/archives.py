@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 
 from . import metadata, watched
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def find_archived() -> dict[str, str]:

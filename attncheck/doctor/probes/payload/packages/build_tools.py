@@ -14,14 +14,11 @@ import os
 import re
 import sys
 import sysconfig
+from typing import Any
 
 from .. import files
 from ..facts import absent, known, unreadable
 from . import metadata, pip_config
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def find_c_compiler() -> dict[str, object]:

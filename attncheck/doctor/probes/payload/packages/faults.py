@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Pattern
 
 from .. import files
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, Pattern, Tuple
-
 _LIMIT = 1 << 20
 # Distribution -> code of the rule about the fault, file, and the lines that make it up together.
-_FAULTS: Dict[str, Tuple[str, str, Tuple[Pattern[str], ...]]] = {
+_FAULTS: dict[str, tuple[str, str, tuple[Pattern[str], ...]]] = {
     "transformers": (
         "ATN457",
         "transformers/trainer.py",
@@ -24,7 +21,7 @@ _FAULTS: Dict[str, Tuple[str, str, Tuple[Pattern[str], ...]]] = {
 }
 
 
-def find_faults(distribution: str, site: str) -> Dict[str, bool]:
+def find_faults(distribution: str, site: str) -> dict[str, bool]:
     """Return by the code of its rule whether a fault is in the files of a distribution; nothing if none was read."""
     if distribution not in _FAULTS:
         return {}

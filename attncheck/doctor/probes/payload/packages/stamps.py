@@ -7,12 +7,9 @@ small; a module that is edited where it lies changes neither RECORD nor its fold
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 from . import integrity, startup, watched
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SUFFIXES = (b".py", b".so", b".pyd")
 _MAX_TREE_FILES = 20000  # of one editable distribution

@@ -9,12 +9,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
 
 from .. import files
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ROOTS = ("sitecustomize", "usercustomize")
 _SUFFIXES = (".py", ".pyc", ".so", ".pyd")

@@ -18,7 +18,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, Iterable, Iterator
 
     Message = Dict[str, Any]
     Send = Callable[[Message], None]
@@ -42,11 +42,11 @@ class Pipes:
         for descriptor in (self.answers[0], self.stderr[0]):
             os.set_blocking(descriptor, False)
 
-    def supervisor_descriptors(self) -> Tuple[int, ...]:
+    def supervisor_descriptors(self) -> tuple[int, ...]:
         """Return the descriptors that only the supervisor uses."""
         return self.answers[0], self.stderr[0], self.commands[1]
 
-    def child_descriptors(self) -> Tuple[int, ...]:
+    def child_descriptors(self) -> tuple[int, ...]:
         """Return the descriptors that only the child uses."""
         return self.answers[1], self.stderr[1], self.commands[0]
 
@@ -57,10 +57,10 @@ class MessageDecoder:
     def __init__(self) -> None:
         self._buffer = b""
 
-    def feed(self, chunk: bytes) -> List[Message]:
+    def feed(self, chunk: bytes) -> list[Message]:
         """Return the messages that `chunk` completes; a damaged stream gives none."""
         self._buffer += chunk
-        messages: List[Message] = []
+        messages: list[Message] = []
         while len(self._buffer) >= 4:
             (size,) = struct.unpack(">I", self._buffer[:4])
             if size > MESSAGE_LIMIT:
@@ -73,7 +73,7 @@ class MessageDecoder:
         return messages
 
 
-def _parse_message(data: bytes) -> List[Message]:
+def _parse_message(data: bytes) -> list[Message]:
     try:
         message = json.loads(data.decode("utf-8"))
     except ValueError:
@@ -172,7 +172,7 @@ def _disable_core_dumps() -> None:
         return
 
 
-def replace_standard_streams(stderr: Optional[int] = None) -> None:
+def replace_standard_streams(stderr: int | None = None) -> None:
     """Give this process an empty standard input, a discarded output, and `stderr` (or nothing) as standard error."""
     null_device = os.open(os.devnull, os.O_RDWR)
     os.dup2(null_device, 0)
@@ -197,7 +197,7 @@ def close_descriptors(descriptors: Iterable[int]) -> None:
             continue
 
 
-def list_open_descriptors() -> Set[int]:
+def list_open_descriptors() -> set[int]:
     """Return the descriptors above standard error that are open in this process."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         try:
@@ -240,7 +240,7 @@ def is_readable(descriptor: int, seconds: float) -> bool:
     return bool(poll.poll(seconds * 1000))
 
 
-def reap_child() -> Optional[Tuple[int, int]]:
+def reap_child() -> tuple[int, int] | None:
     """Reap a child of this process that has ended, kill its group, and return (pid, status); None if none has."""
     try:
         if hasattr(os, "waitid"):  # without reaping at first: until then no other process can get its process id
@@ -273,7 +273,7 @@ def kill_descendants(seconds: float = 2.0) -> None:
         time.sleep(0.005)
 
 
-def list_children() -> List[int]:
+def list_children() -> list[int]:
     """Return the process ids of this process's children, if the system can say."""
     pid = os.getpid()
     try:
@@ -283,7 +283,7 @@ def list_children() -> List[int]:
         return _scan_for_children(pid) if IS_LINUX else []
 
 
-def _scan_for_children(parent: int) -> List[int]:
+def _scan_for_children(parent: int) -> list[int]:
     pids = []
     for name in os.listdir("/proc"):
         if not name.isdecimal():

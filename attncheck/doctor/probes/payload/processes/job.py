@@ -10,7 +10,7 @@ from . import forking
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterable, List, Optional
+    from typing import Any, Callable, Iterable
 
     from .forking import Message, Send
 
@@ -28,7 +28,7 @@ class Job:
         is_fork_server: bool = False,
         deadline_share: float = 0.5,
         vital: bool = False,
-        unfit_reason: Optional[Callable[[], str]] = None,
+        unfit_reason: Callable[[], str] | None = None,
     ) -> None:
         """Describe a job.
 
@@ -41,15 +41,15 @@ class Job:
         # "done", "died", "hung", "skipped" (something that it needs failed), "lost" (for want of a process or time)
         self.ending = ""
         self.skip_reason = ""
-        self.answers: List[Message] = []
+        self.answers: list[Message] = []
         self.stderr = b""
         self.status = 0
         self.pid = 0
         self.started_at = self.stop_at = self.stopped_at = self.allowed_seconds = 0.0
-        self.forked_from: Optional[Job] = None  # the fork server it was forked from; None: the supervisor
+        self.forked_from: Job | None = None  # the fork server it was forked from; None: the supervisor
         self.retried = False
-        self.first_record: Optional[Message] = None  # the record of the first try
-        self.pipes: Optional[forking.Pipes] = None
+        self.first_record: Message | None = None  # the record of the first try
+        self.pipes: forking.Pipes | None = None
         self.decoder = forking.MessageDecoder()
         self.dump_requested = self.is_unfit = False
 
@@ -87,7 +87,7 @@ def is_fork_failure(job: Job) -> bool:
     return job.forked_from is not None and ("fork" in text or "cuda error: initialization error" in text)
 
 
-def run_job(job: Job, parent: int, jobs: Dict[str, Job], unneeded: Iterable[int]) -> None:
+def run_job(job: Job, parent: int, jobs: dict[str, Job], unneeded: Iterable[int]) -> None:
     """Run `job` in the process that was just forked for it; never returns."""
     status = 70
     try:
@@ -116,12 +116,12 @@ def _lower_priority() -> None:
         return
 
 
-def _serve_forks(fork_server: Job, jobs: Dict[str, Job], send: Send) -> None:
+def _serve_forks(fork_server: Job, jobs: dict[str, Job], send: Send) -> None:
     """Fork the jobs that the supervisor names and report how they end, as long as the parent lives."""
     assert fork_server.pipes is not None
     commands, decoder = fork_server.pipes.commands[0], forking.MessageDecoder()
     parent, own_pid = os.getppid(), os.getpid()
-    names: Dict[int, str] = {}
+    names: dict[int, str] = {}
     while os.getppid() == parent:
         if forking.is_readable(commands, POLL_SECONDS if names else 0.5):
             for message in decoder.feed(os.read(commands, 1 << 16)):

@@ -14,10 +14,6 @@ import time
 from ..facts import describe_error
 from . import forking
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Dict, List
-
 OUTPUT_LIMIT = 4 << 20  # bytes; nvidia-smi on a machine of 16 GPUs writes less than 1 MiB
 GRACE_SECONDS = 1.0  # for a killed program to end
 _POLL_SECONDS = 0.05
@@ -26,13 +22,13 @@ _POLL_SECONDS = 0.05
 class ProgramRun:
     """One running program: its output so far, and in the end `problem`, "" if it exited with status 0."""
 
-    def __init__(self, command: List[str]) -> None:
+    def __init__(self, command: list[str]) -> None:
         """Start `command` in its own session, so that it can be killed with all that it started."""
         self.text = ""
         self.problem = ""
         self.is_partial = False  # stopped before it was done: its output may be cut off
         self.process = None
-        self._chunks: List[bytes] = []
+        self._chunks: list[bytes] = []
         self._size = 0
         try:
             self.process = subprocess.Popen(
@@ -90,7 +86,7 @@ class ProgramRun:
             self.problem = "it ended with exit status %s" % code
 
 
-def run_programs(commands: Dict[str, List[str]], seconds: float) -> Dict[str, ProgramRun]:
+def run_programs(commands: dict[str, list[str]], seconds: float) -> dict[str, ProgramRun]:
     """Run `commands`, by name, in parallel; after `seconds` what still runs is killed, daemons that they left too."""
     end_time = time.monotonic() + seconds
     with forking.adopting_orphans():
@@ -103,7 +99,7 @@ def run_programs(commands: Dict[str, List[str]], seconds: float) -> Dict[str, Pr
     return runs
 
 
-def _read_outputs(runs: List[ProgramRun], end_time: float, seconds: float) -> None:
+def _read_outputs(runs: list[ProgramRun], end_time: float, seconds: float) -> None:
     open_runs = {run.process.stdout.fileno(): run for run in runs if run.process and run.process.stdout}
     poll = select.poll()
     for descriptor in open_runs:

@@ -12,7 +12,7 @@ from .supervisor import GRACE_SECONDS, Supervisor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, Iterable, List
+    from typing import Iterable
 
     from .forking import Message
     from .job import Job
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FAILURE = "failure"  # in the place of the records: why there are none
 
 
-def run_jobs(jobs: List[Job], deadline: float) -> Dict[str, Message]:
+def run_jobs(jobs: list[Job], deadline: float) -> dict[str, Message]:
     """Return the records of `jobs` by name, after about `deadline` seconds at most; nothing they started is left.
 
     Raises `OSError` if no process can be forked.
@@ -39,7 +39,7 @@ def run_jobs(jobs: List[Job], deadline: float) -> Dict[str, Message]:
         _end_supervisor(pid)
 
 
-def _wait_for_records(descriptor: int, seconds: float) -> Dict[str, Message]:
+def _wait_for_records(descriptor: int, seconds: float) -> dict[str, Message]:
     end_time = time.monotonic() + seconds
     decoder = forking.MessageDecoder()
     while True:
@@ -73,7 +73,7 @@ def _end_supervisor(pid: int) -> None:
 
 
 def _run_supervisor(
-    jobs: List[Job], deadline: float, records_writer: int, lifeline_reader: int, inherited: Iterable[int]
+    jobs: list[Job], deadline: float, records_writer: int, lifeline_reader: int, inherited: Iterable[int]
 ) -> None:
     """Run the supervisor in the process that was just forked for it; never returns."""
     status = 1

@@ -22,8 +22,6 @@ from .job import POLL_SECONDS, describe_failure, is_fork_failure, restore_first_
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
-
     from .forking import Message
     from .job import Job
 
@@ -34,14 +32,14 @@ GRACE_SECONDS = 5.0  # beyond the common end time, for jobs that could only star
 class Supervisor:
     """The loop that starts the children, reads their messages, enforces their deadlines and kills them."""
 
-    def __init__(self, jobs: List[Job], deadline: float, lifeline_reader: int, records_writer: int) -> None:
+    def __init__(self, jobs: list[Job], deadline: float, lifeline_reader: int, records_writer: int) -> None:
         self.jobs = {job.name: job for job in jobs}
         self.deadline, self.lifeline_reader, self.records_writer = deadline, lifeline_reader, records_writer
         self.end_time = time.monotonic() + deadline
         for job in jobs:
             job.pipes = forking.Pipes()
 
-    def run(self) -> Dict[str, Message]:
+    def run(self) -> dict[str, Message]:
         """Return the jobs' records by name; empty if the parent process no longer exists."""
         while any(job.state in ("waiting", "running") for job in self.jobs.values()):
             self._start_waiting_jobs()
@@ -72,7 +70,7 @@ class Supervisor:
                 busy += 1
                 self._launch_job(job)
 
-    def _choose_parent_process(self, job: Job) -> Tuple[str, str]:
+    def _choose_parent_process(self, job: Job) -> tuple[str, str]:
         """Return where to fork `job` from: "supervisor", "fork server", "wait", or "skip" with the reason."""
         job.forked_from = None
         parent = self.jobs.get(job.parent)
@@ -111,7 +109,7 @@ class Supervisor:
         job.pid = pid
         return None
 
-    def _supervisor_descriptors(self) -> List[int]:
+    def _supervisor_descriptors(self) -> list[int]:
         descriptors = [self.lifeline_reader, self.records_writer]
         for job in self.jobs.values():
             if job.pipes is not None:
@@ -122,7 +120,7 @@ class Supervisor:
 
     def _read_ready_pipes(self) -> bool:
         """Read what the children wrote; return False if our own parent no longer exists."""
-        owners: Dict[int, Job] = {}
+        owners: dict[int, Job] = {}
         for job in self.jobs.values():
             if job.pipes is not None and job.state in ("running", "serving"):
                 owners[job.pipes.answers[0]] = owners[job.pipes.stderr[0]] = job
