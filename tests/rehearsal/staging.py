@@ -139,7 +139,12 @@ def rehearse(
 
 
 def judge(
-    folder: Path, watch: Path, objective: Objective, full_model: bool = False, real_data: bool = False
+    folder: Path,
+    watch: Path,
+    objective: Objective,
+    full_model: bool = False,
+    real_data: bool = False,
+    checks: Sequence[str] = judging.CHECKS,
 ) -> dict[str, CheckResult]:
     """Return the result of each check of the records in a folder."""
     stage = watch.parent / f"{watch.name}-stage"
@@ -152,7 +157,7 @@ def judge(
     message = {
         "stage": str(stage),
         "objective": codec.to_plain(objective),
-        "items": judging.CHECKS,
+        "items": checks,
         "full_model": full_model,
         "real_data": real_data,
     }

@@ -1,13 +1,27 @@
-"""Keeps the first batches of data loaders, with labels that a trainer takes out before it calls its model."""
+"""Keeps what data loaders hold and draw: the rows of a data set with the plan of its first epoch, the first batches.
+
+Source: torch 2.13 utils/data/dataloader.py (`_BaseDataLoaderIter`: `_sampler_iter` yields the indices of each batch,
+`_next_data` fetches them; with workers, `_reset` makes it anew).
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
+import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .describe import describe_process
+from .randomness import keep_randomness
+
 MAX_BATCHES = 8  # of a process
+MAX_LOADERS = 4  # of a process, whose rows are kept
+MAX_ROWS = 4096  # of a data set
+MAX_SECONDS = 5.0  # that reading a data set may take
+MIN_TOKENS = 4  # a list of so many whole numbers is a row of tokens
 
 
 def watch_batches(folder: str) -> Callable[[Any], None]:
@@ -37,3 +51,74 @@ def _keep(batch: Any, path: str) -> None:
     if isinstance(batch, Mapping):
         tensors = {str(name): value for name, value in batch.items() if isinstance(value, torch.Tensor)}
         torch.save({name: value.detach().cpu() for name, value in tensors.items() if value.dim() == 2}, path)
+
+
+def watch_epochs(folder: str) -> Callable[[Any], None]:
+    """Return what patches torch.utils.data.dataloader: `epoch-R-N.json` holds a data set's rows and its first epoch.
+
+    The sampler's indices are drawn at once, instead of batch by batch.
+    """
+    known: list[Any] = []  # data sets
+
+    def plan(iterator: Any) -> None:
+        rows = iterator._dataset
+        if iterator._dataset_kind or any(rows is other for other in known) or len(known) >= MAX_LOADERS:
+            return  # no rows by number, or an epoch after the first
+        known.append(rows)
+        count = len(rows)
+        drawn = list(itertools.islice(iterator._sampler_iter, 2 * MAX_ROWS))
+        iterator._sampler_iter = itertools.chain(drawn, iterator._sampler_iter)
+        if count > MAX_ROWS or len(drawn) == 2 * MAX_ROWS:
+            return
+        with keep_randomness():
+            tokens = _read_rows(rows, count)
+        if tokens is not None:
+            batches = [[int(i) for i in (entry if isinstance(entry, (list, tuple)) else [entry])] for entry in drawn]
+            path = os.path.join(folder, f"epoch-{describe_process()['rank']}-{len(known)}.json")
+            with open(path, "w") as stream:
+                json.dump({"rows": tokens, "batches": batches}, stream)
+
+    def patch(module: Any) -> None:
+        for name in ("__init__", "_reset"):
+            _follow(module._BaseDataLoaderIter, name, plan)
+
+    return patch
+
+
+def _follow(cls: Any, name: str, plan: Callable[[Any], None]) -> None:
+    original = getattr(cls, name)
+
+    @functools.wraps(original)
+    def call(iterator: Any, *arguments: Any, **options: Any) -> None:
+        original(iterator, *arguments, **options)
+        if name == "_reset" or not iterator._num_workers:  # which `_reset` follows
+            try:
+                plan(iterator)
+            except Exception:
+                return  # the trainer runs on, without a record
+
+    setattr(cls, name, call)
+
+
+def _read_rows(rows: Any, count: int) -> list[list[int]] | None:
+    """Return the tokens of each row, None if a row has none, or if reading takes too long."""
+    began = time.monotonic()
+    tokens = []
+    for number in range(count):
+        found = _find_tokens(rows[number])
+        if found is None or time.monotonic() - began > MAX_SECONDS:
+            return None
+        tokens.append(found)
+    return tokens
+
+
+def _find_tokens(row: Any) -> list[int] | None:
+    if isinstance(row, Mapping):
+        row = row.get("input_ids")
+    elif isinstance(row, tuple) and row:
+        row = row[0]
+    values = row.tolist() if hasattr(row, "tolist") else row
+    if isinstance(values, list) and len(values) == 1:  # a batch of one row
+        values = values[0]
+    is_row = isinstance(values, list) and len(values) >= MIN_TOKENS and all(type(value) is int for value in values)
+    return values if is_row else None

@@ -20,7 +20,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 from . import lifeline, outside, remote_code
-from .batches import watch_batches
+from .batches import watch_batches, watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
 from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch, keep_off_absent_devices
 from .fsdp import watch_fsdp
@@ -51,8 +51,8 @@ def install(folder: str) -> None:
         "deepspeed.runtime.engine": functools.partial(watch_engine, recorder.take_gradients),
         "torch.nn.parallel.data_parallel": functools.partial(note_data_parallel, folder),
     }
-    if os.environ.get("ATTNCHECK_BATCHES"):
-        callbacks["torch.utils.data.dataloader"] = watch_batches(folder)
+    watch_data = watch_batches if os.environ.get("ATTNCHECK_BATCHES") else watch_epochs
+    callbacks["torch.utils.data.dataloader"] = watch_data(folder)
     if not os.environ.get("ATTNCHECK_REMOTE_CODE"):
         callbacks["transformers.dynamic_module_utils"] = remote_code.refuse
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):

@@ -7,7 +7,11 @@ layers hand a float to their kernels; torch 2.13 `nn/modules/dropout.py` (`p`).
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 RATE = re.compile(r"(\w+_)?(dropout|drop)(_prob|_p)?|layerdrop|neftune_noise_alpha")
@@ -38,3 +42,19 @@ class Randomness:
         while self._originals:
             module, attribute, rate = self._originals.pop()
             setattr(module, attribute, rate)
+
+
+@contextlib.contextmanager
+def keep_randomness() -> Iterator[None]:
+    """Leave the state of the process's generators of random numbers as it was."""
+    import torch
+
+    numpy = sys.modules.get("numpy")
+    states = random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy else None
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        torch.set_rng_state(states[1])
+        if numpy:
+            numpy.random.set_state(states[2])

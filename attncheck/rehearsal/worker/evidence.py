@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attncheck.core.rehearsal import Normalisation
 from attncheck.rehearsal.worker.adapters import add_adapter_gradients
-from attncheck.rehearsal.worker.records import RankRecord, RolloutRecord, StepRecord
+from attncheck.rehearsal.worker.records import EpochRecord, RankRecord, RolloutRecord, StepRecord
 from attncheck.rehearsal.worker.step import FirstStep, Piece, Sliced
 from attncheck.rehearsal.worker.truth import DocumentTruth, TruthModel, token_errors
 
@@ -39,6 +39,7 @@ class Evidence:
     freezes: bool = False  # the launch says that parameters are frozen
     shares_rows: bool = False  # the launch says that documents share a row
     is_own_script: bool = False  # what is learnt is what the user's own script labels: no framework documents it
+    epochs: tuple[EpochRecord, ...] = ()  # of the data sets that were loaded
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:

@@ -214,6 +214,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         bool(message.get("freezes")),
         bool(message.get("shares_rows")),
         objective.targets == "labelled",
+        tuple(records.read_epochs(folder / "watch")),
     )
     return explanations.settle_targets(evidence)
 

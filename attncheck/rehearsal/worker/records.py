@@ -80,6 +80,16 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
+class EpochRecord:
+    """A data set that a rank loads: the tokens of its rows, and the rows of each batch of its first epoch."""
+
+    rank: int
+    loader: int  # which of the rank's data sets
+    rows: Sequence[Sequence[int]]
+    batches: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
 class RolloutRecord:
     """A rollout that a driver handed in: the log-probabilities are its framework's, of each token of the response."""
 
@@ -150,6 +160,17 @@ def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
         )
         for ranks in zip(*documents)
     ]
+
+
+def read_epochs(folder: Path) -> list[EpochRecord]:
+    """Return the data sets whose rows hold tokens, of each rank that trained."""
+    epochs = []
+    for path in sorted(folder.glob("epoch-*.json")):
+        rank, loader = path.stem.split("-")[1:]
+        document = json.loads(path.read_text())
+        if (folder / f"rank-{rank}.pt").exists():
+            epochs.append(EpochRecord(int(rank), int(loader), document["rows"], document["batches"]))
+    return epochs
 
 
 def read_logs(folder: Path) -> list[Mapping[str, float]]:

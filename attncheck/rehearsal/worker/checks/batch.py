@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.layouts import ORDER_TEXTS, Layout
+from attncheck.rehearsal.worker.ledger import describe_epoch, find_lost, read_ledger
 from attncheck.rehearsal.worker.pairs import find_wrong_pairs, is_chosen
 from attncheck.rehearsal.worker.rollouts import find_lost_rollouts
 from attncheck.rehearsal.worker.segments import Segment
@@ -25,7 +26,11 @@ def run(evidence: Evidence) -> CheckResult:
     """Compare the batches with the documents, and the labels with the objective."""
     if evidence.step.index.is_own:
         return _judge_own(evidence)
-    cuts, split = _find_cuts(evidence)
+    cuts, split = _find_cuts(evidence, _list_rows(evidence))
+    ledger = read_ledger(evidence)
+    if cuts and ledger is not None:  # of rows that are cut from a stream and shuffled, pieces that go on come later
+        held, split = _find_cuts(evidence, ledger.held)
+        cuts = cuts if held or not split else []
     preference = evidence.step.objective.preference
     pairs = tuple(find_wrong_pairs(evidence)) if preference is not None and preference.is_paired else ()
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
@@ -33,6 +38,8 @@ def run(evidence: Evidence) -> CheckResult:
     chooses = bool(evidence.rollouts) and evidence.step.objective.policy is None
     repeats = () if chooses else (*_find_repeats(evidence), *find_lost_rollouts(evidence))
     violations = [*_find_foreign_words(evidence), *pairs, *lost, *repeats, *cuts, *_find_doubled_beginnings(evidence)]
+    if ledger is not None:
+        violations += find_lost(evidence, ledger)
     warnings: list[str] = []
     if evidence.step.labels_enter:
         violations += _find_wrong_labels(evidence)
@@ -43,7 +50,12 @@ def run(evidence: Evidence) -> CheckResult:
         "batch",
         violations=tuple(violations),
         warnings=tuple(warnings),
-        notes=(_describe_batches(evidence), *split, *_note_labels(evidence)),
+        notes=(
+            _describe_batches(evidence),
+            *([describe_epoch(evidence, ledger)] if ledger is not None else []),
+            *split,
+            *_note_labels(evidence),
+        ),
     )
 
 
@@ -185,18 +197,13 @@ def row_segments(evidence: Evidence, row: Sequence[int]) -> list[Segment]:
     return evidence.step.index.find_segments(row, (), evidence.step.padding)
 
 
-def _find_cuts(evidence: Evidence) -> tuple[list[str], list[str]]:
+def _find_cuts(evidence: Evidence, rows: Sequence[Sequence[Segment]]) -> tuple[list[str], list[str]]:
     """Return what is wrong about documents that end before their end and go on nowhere, and what is only split.
 
     A document may go on in a row that was not reached. Where many are cut and as many go on without a beginning, rows
     are cut from one stream of documents, and nothing is lost.
     """
-    pieces = [
-        segment
-        for row in _list_rows(evidence)
-        for segment in row
-        if segment.document >= 0 and segment.words >= WHOLE_WORDS
-    ]
+    pieces = [segment for row in rows for segment in row if segment.document >= 0 and segment.words >= WHOLE_WORDS]
     words = evidence.step.index.words
     heads = [segment for segment in pieces if segment.offset == 0]
     cut = [segment for segment in heads if segment.words < len(words[segment.document]) - WHOLE_WORDS]

@@ -1,0 +1,162 @@
+"""The ledger of documents over a first epoch: what the data set holds, what is drawn of it, what reaches the model.
+
+The rows of the training data set and the plan of its sampler are the trainer's own, so that an epoch is judged whole
+after a few of its steps. Documents that are in no row at all may be held out, or filtered: they are only noted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+from attncheck.rehearsal.worker.evidence import Evidence
+from attncheck.rehearsal.worker.records import EpochRecord
+from attncheck.rehearsal.worker.segments import Segment
+
+LOST_SHARE = 0.02  # of documents: less is the end of a data set, or documents that are much alike
+CUT_SHARE = 0.05  # of documents: fewer are where parts of a data set end, of which the real one has not more
+LOST_WORDS = 6  # in a row, of a document: fewer may look like another's
+MOST = 0.5  # of the documents
+
+Row = Sequence[Segment]
+
+
+class Ledger:
+    """What the ranks load and draw in one epoch."""
+
+    def __init__(self, evidence: Evidence, epochs: Sequence[EpochRecord]) -> None:
+        """Find the documents of each rank's data set: one record for a rank."""
+        self.words = evidence.step.index.words
+        self.epochs = epochs
+        different = {id(epoch): epoch for epoch in epochs if epoch.rows != epochs[0].rows}
+        self._documents = {id(epoch): _find(evidence, epoch.rows) for epoch in (epochs[0], *different.values())}
+
+    def read_rows(self, epoch: EpochRecord) -> Sequence[Row]:
+        """Return the documents of each row of a rank's data set."""
+        return self._documents.get(id(epoch)) or self._documents[id(self.epochs[0])]
+
+    @cached_property
+    def held(self) -> list[Row]:
+        """The rows of the data set, of all ranks if each has its own."""
+        return [row for rows in self._documents.values() for row in rows]
+
+    @cached_property
+    def drawn(self) -> list[Row]:
+        """The rows that the samplers of all ranks draw in one epoch."""
+        return [self.read_rows(epoch)[n] for epoch in self.epochs for batch in epoch.batches for n in batch]
+
+    @cached_property
+    def lost_words(self) -> dict[int, int]:
+        """How many words are in no row, of each document of which a part is in one."""
+        covered: dict[int, set[int]] = {}
+        for row in self.held:
+            for piece in row:
+                covered.setdefault(piece.document, set()).update(range(piece.offset, piece.offset + piece.words))
+        lost = {document: len(self.words[document]) - len(own) for document, own in covered.items() if document >= 0}
+        return {document: count for document, count in lost.items() if count > LOST_WORDS}
+
+
+def read_ledger(evidence: Evidence) -> Ledger | None:
+    """Return the ledger of the data set that is trained on, None if no rank's rows hold whole documents."""
+    objective = evidence.step.objective
+    if evidence.rollouts or objective.policy is not None or objective.preference is not None:
+        return None
+    reached = _list_documents(_list_reached(evidence))
+    best: Ledger | None = None
+    most = 0
+    for loader in dict.fromkeys(epoch.loader for epoch in evidence.epochs):
+        ledger = Ledger(evidence, [epoch for epoch in evidence.epochs if epoch.loader == loader])
+        shared = len(reached & _list_documents(ledger.held))
+        if shared > most:
+            best, most = ledger, shared
+    return best
+
+
+def find_lost(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Yield what an epoch loses of the documents, or takes again and again."""
+    yield from _find_lost_words(ledger)
+    yield from _find_few(ledger)
+    if evidence.step.layout.size == 1 and len(ledger.epochs) == len(evidence.step.ranks):
+        yield from _find_uneven(ledger)
+    yield from _find_unreached(evidence, ledger)
+
+
+def describe_epoch(evidence: Evidence, ledger: Ledger) -> str:
+    """Return the sums of an epoch."""
+    held, drawn = _list_documents(ledger.held), _list_documents(ledger.drawn)
+    total = len(ledger.words)
+    missing = f"; {total - len(held)} are in no row: held out, filtered or lost" if len(held) < total else ""
+    missing += f"; words of {len(ledger.lost_words)} are in no row" if ledger.lost_words else ""
+    share = "" if evidence.step.layout.size > 1 else f", an epoch draws {len(drawn)} of these"
+    return f"the data set has {len(ledger.held)} rows with {len(held)} of {total} documents{share}{missing}"
+
+
+def _find(evidence: Evidence, rows: Sequence[Sequence[int]]) -> list[Row]:
+    return [evidence.step.index.find_segments(row, (), evidence.step.padding) for row in rows]
+
+
+def _list_reached(evidence: Evidence) -> list[Row]:
+    """Return the documents of each row that went into the model."""
+    return _find(evidence, [row for taken in evidence.steps for row in taken.rows])
+
+
+def _list_documents(rows: Iterable[Row]) -> set[int]:
+    return {piece.document for row in rows for piece in row if piece.document >= 0}
+
+
+def _count_beginnings(rows: Iterable[Row]) -> Counter[int]:
+    return Counter(piece.document for row in rows for piece in row if piece.document >= 0 and piece.offset == 0)
+
+
+def _find_lost_words(ledger: Ledger) -> Iterator[str]:
+    """Yield that parts of documents are in no row although the rest is: tails of packing that are dropped."""
+    lost, held = ledger.lost_words, _list_documents(ledger.held)
+    if len(lost) > max(2, CUT_SHARE * len(ledger.words)):
+        first = min(lost)
+        yield (
+            f"{len(lost)} of {len(held)} documents are only partly in the training data set: {sum(lost.values())} "
+            f"words are in no row, {lost[first]} of them of document {first}"
+        )
+
+
+def _find_few(ledger: Ledger) -> Iterator[str]:
+    """Yield that the data set holds few documents, again and again."""
+    counts = _count_beginnings(ledger.held)
+    repeated = [count for count in counts.values() if count > 1]
+    missing = len(ledger.words) - len(counts)
+    if len(repeated) > MOST * len(counts) and missing > MOST * len(ledger.words):
+        yield (
+            f"the training data set holds {len(counts)} of {len(ledger.words)} documents, each up to {max(repeated)} "
+            "times, and never the others"
+        )
+
+
+def _find_uneven(ledger: Ledger) -> Iterator[str]:
+    """Yield that the sampler takes documents again while it leaves others out."""
+    held, drawn = _count_beginnings(ledger.held), _count_beginnings(ledger.drawn)
+    again = [document for document, count in drawn.items() if count > held[document]]
+    missing = [document for document in held if document not in drawn]
+    if min(len(again), len(missing)) > max(2, LOST_SHARE * len(held)):
+        yield (
+            f"in one epoch the sampler draws {len(again)} documents more than once and {len(missing)} of {len(held)} "
+            f"never, the first document {min(missing)}"
+        )
+
+
+def _find_unreached(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
+    """Yield the documents that were drawn, and never went into the model; of those that are in one row alone."""
+    reached = _list_documents(_list_reached(evidence))
+    counts = Counter(document for row in ledger.held for document in _list_documents([row]))
+    given: set[int] = set()
+    for epoch in ledger.epochs:
+        rows = ledger.read_rows(epoch)
+        batches = [{d for d in _list_documents(rows[n] for n in batch) if counts[d] == 1} for batch in epoch.batches]
+        last = max((number for number, own in enumerate(batches) if own & reached), default=-1)
+        given.update(*batches[: last + 1])
+    lost = given - reached
+    if len(lost) > max(2, LOST_SHARE * len(given)):
+        yield (
+            f"{len(lost)} of the {len(given)} documents that the data loader drew never reached the model, the first "
+            f"document {min(lost)}"
+        )

@@ -1,0 +1,93 @@
+"""A training loop over a data loader, whose epoch is as EPOCH makes it: a fault in it, or a setting that is legal."""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+EPOCH = os.environ.get("EPOCH", "")
+ROW = 128  # tokens
+
+
+def join(documents):
+    return [token for tokens in documents for token in tokens]
+
+
+def cut_stream(stream, keeps_tail: bool):
+    stop = len(stream) if keeps_tail else len(stream) // ROW * ROW
+    return [stream[place : place + ROW] for place in range(0, stop, ROW)]
+
+
+def make_rows(documents):
+    """Return the rows of the data set."""
+    if EPOCH == "tails_dropped":  # of each part of the data, as `map(batched=True)` gives them
+        parts = [join(documents[place : place + 10]) for place in range(0, len(documents), 10)]
+        return [row for part in parts for row in cut_stream(part, False)]
+    if EPOCH == "stream":
+        return cut_stream(join(documents), True)
+    if EPOCH == "stream_without_end":
+        return cut_stream(join(documents), False)
+    if EPOCH == "few_documents":
+        return [documents[number % 8] for number in range(len(documents))]
+    if EPOCH == "held_out":
+        return documents[: len(documents) * 9 // 10]
+    if EPOCH == "tensors":
+        return [{"input_ids": torch.tensor(tokens)} for tokens in documents]
+    return documents
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name, kind in (("model_name_or_path", str), ("data_path", str), ("output_dir", str), ("max_length", int)):
+        parser.add_argument(f"--{name}", type=kind)
+    for name in ("max_steps", "per_device_train_batch_size", "gradient_accumulation_steps"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--learning_rate", type=float)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
+    model = AutoModelForCausalLM.from_pretrained(options.model_name_or_path, torch_dtype=torch.float32)
+    texts = [json.loads(line) for line in Path(options.data_path).read_text().splitlines()]
+    documents = [
+        [*tokenizer(f"{row['prompt']} {row['completion']}", add_special_tokens=False)["input_ids"],
+         tokenizer.eos_token_id]
+        for row in texts
+    ]  # fmt: skip
+    rows = make_rows(documents)
+
+    def collate(batch):
+        batch = [row["input_ids"].tolist() if isinstance(row, dict) else row for row in batch]
+        if EPOCH == "collator_loses_rows":
+            batch = batch[:2]
+        length = max(map(len, batch))
+        ids = torch.tensor([row + [tokenizer.pad_token_id] * (length - len(row)) for row in batch])
+        mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in batch])
+        return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
+
+    sampler = RandomSampler(rows, replacement=True) if EPOCH == "replacement" else None
+    loader = DataLoader(
+        rows,
+        batch_size=4,
+        shuffle=sampler is None,
+        sampler=sampler,
+        collate_fn=collate,
+        drop_last=EPOCH == "drop_last",
+        num_workers=2 if EPOCH == "workers" else 0,
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate)
+    model.train()
+    for _, batch in zip(range(options.max_steps), loader):
+        model(**batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The ledger of a first epoch: documents that are lost or taken again and again are named, and legal epochs pass."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from attncheck.core.results.smoke import judge_result
+from tests.rehearsal.staging import LABELLED, SCRIPTS, ForkServer, judge, make_argv, make_materials
+
+STEPS = 4  # of some 225 of an epoch
+FAULTS = {
+    "tails_dropped": r"\d+ of \d+ documents are only partly in the training data set: \d+ words are in no row",
+    "few_documents": r"holds 8 of 900 documents, each up to 113 times, and never the others",
+    "replacement": r"in one epoch the sampler draws \d+ documents more than once and \d+ of 900 never",
+    "collator_loses_rows": r"8 of the 16 documents that the data loader drew never reached the model",
+}
+LEGAL = {
+    "": r"900 rows with 900 of 900 documents, an epoch draws 900 of these$",
+    "workers": r"900 rows with 900 of 900 documents, an epoch draws 900 of these$",
+    "drop_last": r"an epoch draws 900 of these$",
+    "tensors": r"900 rows with 900 of 900 documents",
+    "stream": r"rows with 900 of 900 documents",
+    "stream_without_end": r"rows with \d+ of 900 documents",
+    "held_out": r"810 rows with 810 of 900 documents, an epoch draws 810 of these; 90 are in no row",
+}
+EVERY_TIME = ("tails_dropped", "collator_loses_rows", "replacement", "held_out", "workers")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_materials(tmp_path_factory.mktemp("materials") / "made")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.nightly] * (name not in EVERY_TIME)) for name in (*FAULTS, *LEGAL)],
+)
+def test_an_epoch_is_judged_after_a_few_steps(name: str, server: ForkServer, folder: Path, tmp_path: Path) -> None:
+    watch = tmp_path / "watch"
+    watch.mkdir()
+    argv = make_argv(folder, "", STEPS, SCRIPTS / "epochs.py")
+    ended = server.run(argv, {"EPOCH": name}, watch, 1)
+    assert ended["statuses"] == [0], ended
+    result = judge(folder, watch, LABELLED, checks=["batch"])["batch"]
+    violations, notes = "\n".join(result.violations), result.notes
+    if name in FAULTS:
+        assert re.search(FAULTS[name], violations), violations
+    else:
+        assert judge_result(result) in ("pass", "warn"), violations
+        assert any(re.search(LEGAL[name], note) for note in notes), notes
