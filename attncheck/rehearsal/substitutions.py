@@ -93,7 +93,7 @@ def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = 
 
 
 def _start_module(words: Sequence[Word]) -> Sequence[Word]:
-    """Return a program's words, a file that Python is asked for inside an installed package as its module."""
+    """Return a program's words, a file of an installed package, which Python prints, as its module."""
     match = INSTALLED_FILE.search(words[0].text) if words and not words[0].known else None
     if match is None:
         return words

@@ -67,7 +67,7 @@ def is_number(text: str) -> bool:
 
 
 def resolve_options(launch: Launch, job: Job) -> Job:
-    """Return a job whose settings that a script takes from an option of its own, `args.beta`, have that one's value."""
+    """Return a job whose settings that a script takes from one of its options, `args.beta`, have that one's value."""
     defaults = launch.program.options if launch.program is not None else {}
 
     def resolve(setting: Setting) -> Setting:
