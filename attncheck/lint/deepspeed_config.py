@@ -125,11 +125,11 @@ def settle_deepspeed(job: Job, launch: Launch, starts_own_program: bool) -> Job:
         problems += [*_check_both_types(contents), *_check_mismatches(launch, contents, written)]
         job = replace(job, plan=replace(job.plan, precision=_resolve_precision(job, contents)))
         job = replace(job, remarks=(*job.remarks, *_format_remarks(job, contents)))
-    job = replace(job, deepspeed=_uses_deepspeed(job, launch))
+    job = replace(job, deepspeed=uses_deepspeed(job, launch))
     return replace(job, problems=(*job.problems, *(replace(problem, mild=not is_proven) for problem in problems)))
 
 
-def _uses_deepspeed(job: Job, launch: Launch) -> Fact[bool]:
+def uses_deepspeed(job: Job, launch: Launch) -> Fact[bool]:
     """Return whether the Trainer runs on DeepSpeed, by its own setting or by accelerate's options, variable or file.
 
     accelerate 1.12.0 utils/launch.py:520 exports ACCELERATE_USE_DEEPSPEED, and commands/launch.py:1098 takes

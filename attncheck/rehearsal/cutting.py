@@ -12,15 +12,17 @@ from dataclasses import dataclass, replace
 
 from attncheck.core.facts import Known
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.job import DROP, UnknownSetting
+from attncheck.core.job import DROP, Job, UnknownSetting
 from attncheck.core.launch import Edit, Launch, SourceLocation, Word
 from attncheck.core.rehearsal import JOB_FOLDER, JobCut, Materials
+from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
+from attncheck.lint.deepspeed_config import uses_deepspeed
 from attncheck.lint.fields.effect_cuts import cut_effects
 from attncheck.lint.fields.rehearsing import edit_options, edit_word
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
-from attncheck.lint.launchers import containers, ray, srun
+from attncheck.lint.launchers import accelerate, containers, deepspeed, ray, srun, uv
 from attncheck.lint.rewriting import ReadLaunch, format_with_files, rewrite
 from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
@@ -33,6 +35,7 @@ PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the shapes that represent a model that is not available here, which Ulysses splits
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
+FILE_OPTION = "--config"
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 HOST_OPTIONS = (
     "-H",
@@ -221,7 +224,10 @@ def cut_launch(
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
-    guarded = drop_guarded(_run_here(rewritten.launch, read.job.location))
+    here = _run_here(_pass_file_first(rewritten.launch, read.corrections), read.job.location)
+    if not materials.uses_gpu and not read.snapshot.has("deepspeed"):
+        here, cut = _run_without_deepspeed(here, cut, read.job, processes)
+    guarded = drop_guarded(here)
     plain = leave_out(guarded, (*os.environ, *GUARDED), runs_substitutions)
     if plain.needed:
         raise Unanswered(
@@ -243,14 +249,35 @@ def cut_launch(
         command = replace(command, text=text)
     environ = {name: guarded.environ[name] for name in command.variables if name in guarded.environ}
     services = [name for name in ("srun", "ray") if name in launch.launchers]
+    if "uv" in launch.launchers:
+        cut = _add_remarks(cut, ("uv run is left out: the environment that is examined runs the launch",))
     if services:  # what they set, which is left out with them
         cut = _add_remarks(cut, tuple(f"{name} is left out: processes start in the sandbox" for name in services))
         environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
     if not command.text:
         raise Unanswered(f"{read.job.location}: the launch runs in another machine's shell")
     text = _limit_processes(command.text, processes)
-    cut = replace(cut, environ={**cut.environ, **environ})
+    cut = take_vendored(launch, replace(cut, environ={**cut.environ, **environ}))
     return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
+
+
+def take_vendored(launch: Launch, cut: JobCut) -> JobCut:
+    """Return the cut of a launch whose framework is next to it, which runs instead of the installed one.
+
+    LLaMA-Factory 0.9.5 extras/misc.py compares the installed releases with its own unless this variable is set.
+    """
+    if launch.program is None or "site-packages" in launch.program.path:
+        return cut
+    folder = inner = os.path.dirname(os.path.abspath(launch.program.path))
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder = os.path.dirname(folder)
+    if folder == inner:
+        return cut
+    name = os.path.relpath(inner, folder).split(os.sep)[0]
+    path = os.pathsep.join(filter(None, (folder, cut.environ.get("PYTHONPATH", ""))))
+    remark = f"{name} is the one next to the launch, in {os.path.relpath(folder)}"
+    cut = replace(cut, environ={**cut.environ, "PYTHONPATH": path, "DISABLE_VERSION_CHECK": "1"})
+    return _add_remarks(cut, (remark,))
 
 
 def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
@@ -284,7 +311,8 @@ def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...
     if read.recognised.launch.starts_written_script:
         return ()
     if not cut.program:
-        return read.corrections
+        has_file = read.recognised.launch.file is not None  # which `_pass_file_first` keeps
+        return tuple(unknown for unknown in read.corrections if unknown.name != FILE_OPTION or not has_file)
     return tuple(replace(unknown, near="") for unknown in read.job.unknown_settings)
 
 
@@ -346,14 +374,64 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
                 "if its packages are installed"
             )
         parsed = srun.parse(whole[place:]) or ray.parse(whole[place:])
+        runner = uv.parse(whole[place:])
         name, equals, _ = whole[place].text.partition("=")
         if parsed is not None:
             whole = (*whole[:place], *parsed.words)
+        elif runner is not None:  # of another environment than the one that is examined
+            options = {word.text for word in whole[place : len(whole) - len(runner.words)]}
+            texts = ["python", "-m"] if {"-m", "--module"} & options else ["python"]
+            is_program = len(texts) == 1 and not runner.words[0].text.endswith(".py")
+            python = () if is_program else tuple(_make_word(whole[place], text) for text in texts)
+            whole = (*whole[:place], *python, *runner.words)
         elif name in HOST_OPTIONS:
             whole = (*whole[:place], *whole[place + (1 if equals else 2) :])
         else:
             place += 1
     return replace(launch, whole=whole)
+
+
+def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launch:
+    """Return a launch whose release takes its configuration file as the first argument alone: ms-swift since 4.1."""
+    places = [place for place, word in enumerate(launch.whole) if word.text == FILE_OPTION]
+    if not places or launch.file is None or all(unknown.name != FILE_OPTION for unknown in refused):
+        return launch
+    place, start = places[-1], len(launch.launcher_words)
+    first = next(number for number, word in enumerate(launch.whole) if number >= start and word.text.startswith("-"))
+    before, between = launch.whole[:first], launch.whole[first:place]
+    return replace(launch, whole=(*before, launch.whole[place + 1], *between, *launch.whole[place + 2 :]))
+
+
+def _run_without_deepspeed(launch: Launch, cut: JobCut, job: Job, processes: int) -> tuple[Launch, JobCut]:
+    """Return a launch, and its cut, whose processes torchrun starts if its launcher needs DeepSpeed.
+
+    accelerate 1.15.0 utils/launch.py gives its file's precision to the processes by this variable.
+    """
+    own, whole = "deepspeed" in launch.launchers, launch.whole
+    if job.framework not in (*TRAINER_FRAMEWORKS, "script"):  # others import it
+        return launch, cut
+    if not own and not ("accelerate" in launch.launchers and uses_deepspeed(job, launch) == Known(True)):
+        return launch, cut
+    parse = deepspeed.parse if own else accelerate.parse
+    parses = ((place, parse(whole[place:])) for place in range(len(whole) - len(launch.words)))
+    place, parsed = next(((place, parsed) for place, parsed in parses if parsed is not None), (0, None))
+    if parsed is None:
+        return launch, cut
+    options = [word.text for word in whole[place : len(whole) - len(parsed.words)]]
+    count = min(processes, job.world_size.value) if isinstance(job.world_size, Known) else processes
+    texts = ["torchrun", "--standalone", f"--nproc_per_node={count}"]
+    texts += ["-m"] if {"-m", "--module"} & set(options) else []
+    torchrun = (_make_word(whole[place], text) for text in texts)
+    precision = {entry.name: entry.value for entry in launch.launcher_entries}.get("mixed_precision", "")
+    environ = {"ACCELERATE_MIXED_PRECISION": precision} if precision else {}
+    cut = replace(cut, environ={**cut.environ, **environ})
+    remark = "DeepSpeed is not installed: torchrun starts the processes, and nothing is sharded"
+    return replace(launch, whole=(*whole[:place], *torchrun, *parsed.words)), _add_remarks(cut, (remark,))
+
+
+def _make_word(place: Word, text: str) -> Word:
+    """Return a word that represents what is at a place of a command."""
+    return replace(place, text=text, shell="", known=True)
 
 
 def _limit_processes(command: str, processes: int) -> str:

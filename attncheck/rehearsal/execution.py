@@ -82,7 +82,8 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
     if request.emulates_flash_attn:
         lay_flash_attn(Path(folder) / "entry")
         environment["ATTNCHECK_EMULATED"] = "flash_attn"
-    environment["PYTHONPATH"] = _join_paths(os.path.join(folder, "entry"), os.environ.get("PYTHONPATH", ""))
+    others = (environ.get("PYTHONPATH", "") for environ in (request.environ, os.environ))
+    environment["PYTHONPATH"] = _join_paths(os.path.join(folder, "entry"), *others)
     environment["PATH"] = _join_paths(os.path.dirname(os.path.abspath(python)), os.environ.get("PATH", os.defpath))
     overlaid = {os.getcwd(), os.path.expanduser("~"), os.path.realpath(tempfile.gettempdir()), "/tmp", "/var/tmp"}
     sandbox = Sandbox(

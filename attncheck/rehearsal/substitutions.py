@@ -33,6 +33,8 @@ REFERENCE = re.compile(r"\$(?:\{[#!]?)?(\w+)(?!\w*:?[-=+])")  # not `${X:-1}`, w
 # Variables that every shell holds.
 HELD = frozenset(("HOME", "PWD", "USER", "PATH", "HOSTNAME", "RANDOM", "SHELL", "UID", "OLDPWD", "LANG", "0"))
 NEEDED = ("config", "config_file", "config_path", "config_name")  # options of a program that say what it trains
+# A file of an installed package, `$(python -c "import swift; print(swift.__path__[0])")/cli/sft.py`.
+INSTALLED_FILE = re.compile(r"\bimport\s+(\w+).*?((?:/\w+)+)\.py\b", re.DOTALL)
 ARGUMENTS = re.compile(r"\$\{?\w*(ARG|OPT|FLAG|EXTRA)\w*(\[@\])?\}?", re.IGNORECASE)  # behind an option, not its value
 # Of exports, names that programs want to find, whatever they hold.
 WANTED = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|NAME|PROJECT|ENTITY|USER")
@@ -68,11 +70,13 @@ class _Unknown:
 def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = False) -> PlainLaunch:
     """Return a launch without what cannot be known here; `held` are the variables of the shell that runs it."""
     known = (lambda shell: shell) if runs_commands else compute
-    whole = tuple(replace(word, shell=known(word.shell)) if word.shell else word for word in launch.whole)
+    first = len(launch.launcher_words)
+    program = _start_module(launch.whole[first:])
+    whole = (*launch.whole[:first], *program)
+    whole = tuple(replace(word, shell=known(word.shell)) if word.shell else word for word in whole)
     inherited = launch.environ.keys() - {export.name for export in launch.exports}
     is_unknown = _Unknown((*held, *inherited), runs_commands)
     exports, left_out = _keep_exports(launch, known, is_unknown)
-    first = len(launch.launcher_words)
     launcher = tuple(_keep_known(whole[:first], None, is_unknown, left_out))
     words = tuple(_keep_known(whole[first:], launch.program, is_unknown, left_out, NEEDED))
     directories = tuple(_iter_folders(map(known, launch.directories), is_unknown, left_out))
@@ -86,6 +90,15 @@ def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = 
     environ = {name: value for name, value in launch.environ.items() if name in is_unknown.held}
     changed = replace(launch, whole=(*launcher, *words), exports=exports, directories=directories, environ=environ)
     return PlainLaunch(changed, tuple(left_out), tuple(dict.fromkeys(needed)))
+
+
+def _start_module(words: Sequence[Word]) -> Sequence[Word]:
+    """Return a program's words, a file of an installed package, which Python prints, as its module."""
+    match = INSTALLED_FILE.search(words[0].text) if words and not words[0].known else None
+    if match is None:
+        return words
+    texts = ("-m", f"{match[1]}{match[2].replace('/', '.')}")
+    return (*(replace(words[0], text=text, shell="", known=True) for text in texts), *words[1:])
 
 
 def _keep_exports(launch: Launch, known: Compute, is_unknown: _Unknown) -> tuple[tuple[Assignment, ...], list[str]]:

@@ -4,10 +4,10 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Edit, Launch, Word
+from attncheck.core.launch import Edit, Launch, Setting, Word
 from attncheck.core.rehearsal import Materials, Normalisation
 
 # What transformers' Trainer divides by: `num_items_in_batch`. It counted every label as late as 5.3.0 (trainer.py
@@ -32,6 +32,7 @@ GPU_SETTINGS = (
 )
 GPU_OPTIMIZERS = ("8bit", "4bit", "paged", "bnb", "fused")
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+OWN_OPTION = re.compile(r"\w+\.(\w+)")
 OFF_VALUES = ("false", "0", "no", "off", "none", "null", "", "[]")
 ON_VALUES = ("true", "1", "yes", "on", "")
 
@@ -61,6 +62,21 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def resolve_options(launch: Launch, job: Job) -> Job:
+    """Return a job whose settings that a script takes from one of its options, `args.beta`, have that one's value."""
+    defaults = launch.program.options if launch.program is not None else {}
+
+    def resolve(setting: Setting) -> Setting:
+        match = None if setting.known else OWN_OPTION.fullmatch(setting.value)
+        if match is None:
+            return setting
+        option = defaults.get(match[1]) or defaults.get(match[1].replace("_", "-"))
+        value = get_option(launch, match[1]) or str(option.default if option and option.default is not None else "")
+        return replace(setting, value=value, known=True) if value else setting
+
+    return replace(job, settings=tuple(map(resolve, job.settings)))
 
 
 def find_options(launch: Launch, names: Sequence[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Keeps what data loaders hold and draw: the rows of a data set with the plan of its first epoch, the first batches.
 
 Source: torch 2.13 utils/data/dataloader.py (`_BaseDataLoaderIter`: `_sampler_iter` yields the indices of each batch,
-`_next_data` fetches them; with workers, `_reset` makes it anew).
+`_next_data` fetches them; with workers, `_reset` makes it again).
 """
 
 from __future__ import annotations
@@ -76,13 +76,23 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
             batches = [[int(i) for i in (entry if isinstance(entry, (list, tuple)) else [entry])] for entry in drawn]
             path = os.path.join(folder, f"epoch-{describe_process()['rank']}-{len(known)}.json")
             with open(path, "w") as stream:
-                json.dump({"rows": tokens, "batches": batches}, stream)
+                replaces = any(getattr(sampler, "replacement", False) for sampler in _list_samplers(iterator))
+                json.dump({"rows": tokens, "batches": batches, "replaces": replaces}, stream)
 
     def patch(module: Any) -> None:
         for name in ("__init__", "_reset"):
             _follow(module._BaseDataLoaderIter, name, plan)
 
     return patch
+
+
+def _list_samplers(iterator: Any) -> list[Any]:
+    """Return the samplers of a loader, each with the one that it wraps."""
+    samplers, sampler = [], iterator._index_sampler
+    while sampler is not None and len(samplers) < MAX_LOADERS:
+        samplers.append(sampler)
+        sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
+    return samplers
 
 
 def _follow(cls: Any, name: str, plan: Callable[[Any], None]) -> None:

@@ -46,6 +46,11 @@ class Ledger:
         """The rows that the samplers of all ranks draw in one epoch."""
         return [self.read_rows(epoch)[n] for epoch in self.epochs for batch in epoch.batches for n in batch]
 
+    @property
+    def replaces(self) -> bool:
+        """Whether the samplers draw with replacement, as torch's do on request."""
+        return any(epoch.replaces for epoch in self.epochs)
+
     @cached_property
     def lost_words(self) -> dict[int, int]:
         """How many words are in no row, of each document of which a part is in one."""
@@ -74,11 +79,11 @@ def read_ledger(evidence: Evidence) -> Ledger | None:
 
 
 def find_lost(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
-    """Yield what an epoch loses of the documents, or takes again and again."""
+    """Yield what an epoch loses of the documents, or takes again and again although its sampler does not say so."""
     yield from _find_lost_words(ledger)
     yield from _find_few(ledger)
-    if evidence.step.layout.size == 1 and len(ledger.epochs) == len(evidence.step.ranks):
-        yield from _find_uneven(ledger)
+    if not ledger.replaces:
+        yield from find_uneven(evidence, ledger)
     yield from _find_unreached(evidence, ledger)
 
 
@@ -132,8 +137,10 @@ def _find_few(ledger: Ledger) -> Iterator[str]:
         )
 
 
-def _find_uneven(ledger: Ledger) -> Iterator[str]:
+def find_uneven(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     """Yield that the sampler takes documents again while it leaves others out."""
+    if evidence.step.layout.size > 1 or len(ledger.epochs) != len(evidence.step.ranks):
+        return
     held, drawn = _count_beginnings(ledger.held), _count_beginnings(ledger.drawn)
     again = [document for document, count in drawn.items() if count > held[document]]
     missing = [document for document in held if document not in drawn]
@@ -151,9 +158,13 @@ def _find_unreached(evidence: Evidence, ledger: Ledger) -> Iterator[str]:
     given: set[int] = set()
     for epoch in ledger.epochs:
         rows = ledger.read_rows(epoch)
-        batches = [{d for d in _list_documents(rows[n] for n in batch) if counts[d] == 1} for batch in epoch.batches]
-        last = max((number for number, own in enumerate(batches) if own & reached), default=-1)
-        given.update(*batches[: last + 1])
+        first: dict[int, int] = {}  # the batch in which a document is drawn first
+        for number, batch in enumerate(epoch.batches):
+            for document in _list_documents(rows[n] for n in batch):
+                first.setdefault(document, number)
+        first = {document: number for document, number in first.items() if counts[document] == 1}
+        last = max((number for document, number in first.items() if document in reached), default=-1)
+        given |= {document for document, number in first.items() if number <= last}
     lost = given - reached
     if len(lost) > max(2, LOST_SHARE * len(given)):
         yield (

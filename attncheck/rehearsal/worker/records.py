@@ -87,6 +87,7 @@ class EpochRecord:
     loader: int  # which of the rank's data sets
     rows: Sequence[Sequence[int]]
     batches: Sequence[Sequence[int]]
+    replaces: bool = False  # its sampler is one that draws with replacement
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,8 @@ def read_epochs(folder: Path) -> list[EpochRecord]:
         rank, loader = path.stem.split("-")[1:]
         document = json.loads(path.read_text())
         if (folder / f"rank-{rank}.pt").exists():
-            epochs.append(EpochRecord(int(rank), int(loader), document["rows"], document["batches"]))
+            fields = (document["rows"], document["batches"], document["replaces"])
+            epochs.append(EpochRecord(int(rank), int(loader), *fields))
     return epochs
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from attncheck.core.facts import Absent
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.rehearsal import PolicyGradient
+from attncheck.core.launch import Launch, Setting, Source, SourceLocation
+from attncheck.core.program import Program, ProgramOption
+from attncheck.core.rehearsal import UNDOCUMENTED, JobCut, PolicyGradient
+from attncheck.lint.fields.rehearsing import resolve_options
+from attncheck.lint.rewriting import read_launches
 from attncheck.rehearsal import cutting
 from tests.lint.frameworks.test_rehearsal_cuts import OPENRLHF, VERL_GRPO, cut_text, read_file
+from tests.snapshots import laptop
 
 TRL = "trl sft --model_name_or_path Qwen/Qwen2.5-7B --dataset_name own/data --output_dir out --max_length 4096"
 SFT = TRL.replace("trl sft", "sft.py")
@@ -198,3 +205,68 @@ def test_the_dtype_of_ms_swift_stays() -> None:
     """Of float32 weights it trains under autocast: they are not to become float16 ones."""
     text = "swift sft --model Qwen/Qwen2.5-0.5B-Instruct --dataset a/b --output_dir out --torch_dtype float32\n"
     assert "float16" not in cut_text(text, **MS_SWIFT)[1].command
+
+
+ZERO = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (
+            "accelerate launch --config_file zero.yaml train_sft.py",
+            "torchrun --standalone --nproc_per_node=2 train_sft.py ",
+        ),
+        (
+            "accelerate launch --use_deepspeed -m own.train_sft",
+            "torchrun --standalone --nproc_per_node=2 -m own.train_sft ",
+        ),
+        ("deepspeed --num_gpus 4 train_sft.py", "torchrun --standalone --nproc_per_node=2 train_sft.py "),
+        ("accelerate launch --multi_gpu --num_processes 8 train_sft.py", "accelerate launch --multi_gpu "),
+    ],
+)
+def test_torchrun_starts_what_needs_deepspeed_without_it(start: str, expected: str) -> None:
+    """On a machine without a GPU, where DeepSpeed would shard nothing; with DeepSpeed its own launcher stays."""
+    text = f"{start} {SFT.removeprefix('sft.py ')} --per_device_train_batch_size 2"
+    launch = cut_text(text, files={"zero.yaml": ZERO}, trl="1.16.0")[1]
+    assert launch.command.startswith(expected), launch.command
+    is_replaced = expected.startswith("torchrun")
+    assert any(remark.startswith("DeepSpeed is not installed") for remark in launch.cut.remarks) == is_replaced
+    kept = cut_text(text, files={"zero.yaml": ZERO}, trl="1.16.0", deepspeed="0.19.8")[1].command
+    assert kept.startswith(start.split()[0])
+
+
+def test_a_file_of_an_installed_package_is_its_module() -> None:
+    script = '$(python -c "import swift; print(swift.__path__[0])")/cli/sft.py'
+    command = cut_text(f"torchrun --nproc_per_node 2 {script} {SWIFT.partition('rlhf ')[2]} x\n", **MS_SWIFT)[1].command
+    assert command.startswith("torchrun --nproc_per_node 2 -m swift.cli.sft --model ")
+
+
+def test_uv_does_not_choose_the_environment() -> None:
+    for start in ("uv run python", "uv run", "uv run --no-sync torchrun"):
+        command = cut_text(f"{start} train_{SFT} --per_device_train_batch_size 2", trl="1.16.0")[1].command
+        assert command.startswith("torchrun train_sft.py " if "torchrun" in start else "python train_sft.py ")
+
+
+def test_a_framework_next_to_the_launch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own templates and names are those of the launch, not the installed release's."""
+    monkeypatch.chdir(tmp_path)
+    package = tmp_path / "src" / "llamafactory" / "hparams"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    launch = Launch(Source("x.yaml", "", "yaml"), program=Program("src/llamafactory/hparams/parser.py", "dataclasses"))
+    cut = cutting.take_vendored(launch, JobCut({}, "messages", UNDOCUMENTED))
+    assert cut.environ["PYTHONPATH"] == str(tmp_path / "src")
+    assert cut.remarks == ("llamafactory is the one next to the launch, in src",)
+    installed = replace(launch, program=Program("/x/site-packages/llamafactory/hparams/parser.py", "dataclasses"))
+    assert cutting.take_vendored(installed, cut) == cut
+
+
+def test_a_script_takes_its_loss_from_its_own_options(tmp_path: Path) -> None:
+    option = Setting("loss_type", "args.loss_type", SourceLocation(), (0, 0), known=False)
+    (read,) = read_launches(laptop(), Source("run.sh", TRL, "shell"), lambda name: Absent("no"), lambda path: None)
+    job, launch = replace(read.job, settings=(option,)), read.recognised.launch
+    assert resolve_options(launch, job).settings == (option,)
+    defaults = Program("train.py", "argparse", {"loss_type": ProgramOption("str", "ipo")})
+    assert resolve_options(replace(launch, program=defaults), job).settings[0].value == "ipo"

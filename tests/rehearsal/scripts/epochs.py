@@ -72,6 +72,8 @@ def main() -> None:
         return {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
 
     sampler = RandomSampler(rows, replacement=True) if EPOCH == "replacement" else None
+    if EPOCH == "first_half_twice":
+        sampler = [*range(len(rows) // 2)] * 2
     loader = DataLoader(
         rows,
         batch_size=4,

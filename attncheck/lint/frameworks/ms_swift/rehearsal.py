@@ -21,6 +21,8 @@ from attncheck.lint.fields.rehearsing import (
     get_setting,
     list_left_out,
 )
+from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.frameworks.ms_swift import tables
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "autocast": "float32"}
 RLHF_FORMS: Mapping[str, DataForm] = {
@@ -75,6 +77,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     is_rlhf = job.trainer in RLHF_FORMS
     if is_rlhf:
         sets |= _cut_rlhf(job, materials, alias)
+    option = () if is_at_least(job.version, tables.CONFIG_OPTION_RANGE[1]) else ("--config",)
     source = f"ms-swift {job.version} trainers/seq2seq_trainer.py: transformers' mean over num_items_in_batch"
     objective = Objective(targets, TRAINER_NORMALISATIONS, source)
     return JobCut(
@@ -82,7 +85,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         RLHF_FORMS.get(job.trainer, "messages"),
         UNDOCUMENTED if is_rlhf else objective,
         environ={"NPROC_PER_NODE": str(materials.processes)} if materials.ring_size > 1 and not launch.words else {},
-        command=("swift", "rlhf" if is_rlhf else job.trainer, "--config", "{file}"),
+        command=("swift", "rlhf" if is_rlhf else job.trainer, *option, "{file}"),
         driver="trl" if job.trainer in ("grpo", "gkd") else "",
         model_alias=alias,
         emulates_flash_attn=attention.emulates_flash_attn,

@@ -28,6 +28,7 @@ from attncheck.lint.fields.rehearsing import (
     is_number,
     is_on,
     list_left_out,
+    resolve_options,
 )
 from attncheck.lint.fields.releases import is_at_least, list_releases
 from attncheck.lint.fields.script_options import point_to_materials, stand_in
@@ -64,6 +65,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `trl sft`, `trl dpo`, `trl grpo` or of such a script, or of its configuration."""
     if job.trainer not in ("sft", "dpo", "grpo", "rloo", "kto", *OTHER_FORMS):
         return f"TRL's {job.trainer} is not rehearsed yet"
+    job = resolve_options(launch, job)
     is_policy = job.trainer in ("grpo", "rloo")
     program = launch.words[0].text if launch.words else "trl"
     is_own_script = launch.starts_written_script or (program != "trl" and "trl/scripts/" not in program)
@@ -149,38 +151,32 @@ def _read_sft(job: Job) -> tuple[DataForm, Objective]:
     return form, Objective(targets, TRAINER_NORMALISATIONS, source)
 
 
-def _read_dpo(job: Job) -> tuple[DataForm, Objective] | str:
-    """Return the data's form and the loss of a pair, or why it is not rehearsed."""
+def _read_dpo(job: Job) -> tuple[DataForm, Objective]:
+    """Return the data's form and the loss of a pair."""
     for name in CHANGED_LOSS:
         value = get_setting(job, name)
         if value is not None and (not value or value.lower() not in OFF_VALUES):  # a switch has no value
-            return f"{name} changes the preference loss into one that is not rehearsed"
-    divergence = get_setting(job, "f_divergence_type") or "reverse_kl"
-    if divergence != "reverse_kl":
-        return f"f_divergence_type {divergence} is not rehearsed: reverse_kl is"
+            return "preference", UNDOCUMENTED
+    if (get_setting(job, "f_divergence_type") or "reverse_kl") != "reverse_kl":
+        return "preference", UNDOCUMENTED
     loss = get_setting(job, "loss_type") or "sigmoid"
     smoothing = get_setting(job, "label_smoothing")
     if "sigmoid" in loss and is_at_least(job.version, REFACTORED):
         smoothing = None  # which it takes no notice of since
     default = 0.0 if is_at_least(job.version, REFACTORED) or "exo" not in loss else 1e-3  # 0.22.2: where it is 0
     preference = read_preference(loss, (get_setting(job, "beta"), 0.1), (smoothing, default))
-    if isinstance(preference, str):
-        return preference
     source = f"trl {job.version} trainer/dpo_trainer.py: the mean over a batch's pairs, divided by the accumulation"
-    return "preference", make_objective(preference, source)
+    return "preference", UNDOCUMENTED if isinstance(preference, str) else make_objective(preference, source)
 
 
-def _read_kto(job: Job) -> tuple[DataForm, Objective] | str:
-    """Return the data's form and the loss of an answer, or why it is not rehearsed."""
-    if is_on(job, "use_liger_kernel"):
-        return "use_liger_kernel makes another loss of KTO's: it is not rehearsed"
-    if any(is_weighted(get_setting(job, name)) for name in ("desirable_weight", "undesirable_weight")):
+def _read_kto(job: Job) -> tuple[DataForm, Objective]:
+    """Return the data's form and the loss of an answer."""
+    weights = (get_setting(job, name) for name in ("desirable_weight", "undesirable_weight"))
+    if is_on(job, "use_liger_kernel") or any(map(is_weighted, weights)):
         return "preference", UNDOCUMENTED
     preference = read_preference(get_setting(job, "loss_type") or "kto", (get_setting(job, "beta"), 0.1))
-    if isinstance(preference, str):
-        return preference
     source = f"trl {job.version} trainer/kto_trainer.py: the mean over a batch's answers, divided by the accumulation"
-    return "preference", make_objective(preference, source)
+    return "preference", UNDOCUMENTED if isinstance(preference, str) else make_objective(preference, source)
 
 
 def is_weighted(weight: str | None) -> bool:
@@ -188,12 +184,12 @@ def is_weighted(weight: str | None) -> bool:
     return weight is not None and not (is_number(weight) and float(weight) == 1.0)
 
 
-def _read_other(job: Job) -> tuple[DataForm, Objective] | str:
+def _read_other(job: Job) -> tuple[DataForm, Objective]:
     """Return the data's form of a trainer whose loss is not known here."""
     return OTHER_FORMS[job.trainer], UNDOCUMENTED
 
 
-READERS: Mapping[str, Callable[[Job], tuple[DataForm, Objective] | str]] = {
+READERS: Mapping[str, Callable[[Job], tuple[DataForm, Objective]]] = {
     "sft": _read_sft,
     "dpo": _read_dpo,
     "kto": _read_kto,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.layouts import ORDER_TEXTS, Layout
-from attncheck.rehearsal.worker.ledger import describe_epoch, find_lost, read_ledger
+from attncheck.rehearsal.worker.ledger import describe_epoch, find_lost, find_uneven, read_ledger
 from attncheck.rehearsal.worker.pairs import find_wrong_pairs, is_chosen
 from attncheck.rehearsal.worker.rollouts import find_lost_rollouts
 from attncheck.rehearsal.worker.segments import Segment
@@ -36,11 +36,13 @@ def run(evidence: Evidence) -> CheckResult:
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
     # Of so many generations as a script itself chooses, several are the same made-up answer.
     chooses = bool(evidence.rollouts) and evidence.step.objective.policy is None
+    chooses = chooses or (ledger is not None and ledger.replaces)
+    warnings: list[str] = []
     repeats = () if chooses else (*_find_repeats(evidence), *find_lost_rollouts(evidence))
     violations = [*_find_foreign_words(evidence), *pairs, *lost, *repeats, *cuts, *_find_doubled_beginnings(evidence)]
     if ledger is not None:
         violations += find_lost(evidence, ledger)
-    warnings: list[str] = []
+        warnings += find_uneven(evidence, ledger) if ledger.replaces else ()
     if evidence.step.labels_enter:
         violations += _find_wrong_labels(evidence)
         warnings += _find_crossing_labels(evidence)
