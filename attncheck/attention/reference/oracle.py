@@ -47,6 +47,7 @@ class Reference:
     dsinks: Tensor | None = None  # (num_heads,)
     rows: Tensor | None = None  # the sampled query rows, None: all of them
     judged: Tensor | None = None  # bool (batch, rows): neither padding nor a row without keys
+    rounds_alike: bool = False  # whether all rows share roundings, which then do not average out over them
 
 
 def wide_dtype(device: str, dtype: str) -> torch.dtype:
@@ -79,6 +80,7 @@ def compute_unrounded_reference(inputs: Inputs, noise: Noise = "fused", rounded_
     result = _allocate_reference(inputs, wide)
     for segment_run in _group_equal_segments(case):
         _add_documents(inputs, segment_run, model, result, wide)
+    result.rounds_alike = model.rounded_bias and case.alibi  # which rounds the same distances to the same numbers
     return result
 
 
