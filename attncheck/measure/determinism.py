@@ -46,9 +46,8 @@ class Request:
 def choose_cases(snapshot: Snapshot, seed: int, uses_gpu: bool) -> tuple[Case, ...]:
     """Return the cases to repeat: many key tiles and over 1e6 gradient elements; a dense one and a packed one."""
     shape = _choose_shape(snapshot, uses_gpu)
-    seqlen, batch = (4096, 2) if uses_gpu else (1024, 4)
-    # A model's shape: enough elements, and no more; a CPU takes seconds for a large call.
-    if "causal" in shape and not uses_gpu:
+    seqlen, batch = (4096, 2) if uses_gpu else (1024, 1)
+    if not uses_gpu:  # enough elements, and no more: a CPU takes seconds for a large call
         batch = max(1, math.ceil(1e6 / (seqlen * shape["num_heads"] * shape["head_dim"])))
     documents = (seqlen // 2, seqlen, 100, seqlen // 4) if uses_gpu else (300, 500, 100, 124)
     dense = Case("repeats", (seqlen,) * batch, (seqlen,) * batch, seed=seed, **shape)
@@ -71,9 +70,8 @@ def choose_ring_cases(snapshot: Snapshot, seed: int, uses_gpu: bool, ring_size: 
 def _choose_shape(snapshot: Snapshot, uses_gpu: bool) -> dict[str, Any]:
     """Return the heads and head sizes: the model's, or usual ones."""
     model = discovery.requested_model(snapshot)
-    shape: dict[str, Any] = {"num_heads": 8, "num_kv_heads": 2, "head_dim": 128, "v_head_dim": 128}
-    if not uses_gpu:
-        shape = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "v_head_dim": 64}
+    shape: dict[str, Any] = {"num_kv_heads": 2, "head_dim": 128, "v_head_dim": 128}
+    shape["num_heads"] = 8 if uses_gpu else 4  # of so large a head_dim a CPU has fewer scores to compute
     if model is not None:
         heads, head_dim = value_or(model.num_heads, 8), value_or(model.head_dim, 128)
         shape = {

@@ -6,7 +6,7 @@ import fnmatch
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from attncheck.core import codec
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, DTYPES, Case, Dtype
@@ -24,7 +24,9 @@ from attncheck.workers import execution
 from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Pool, default_slots
 
-COMPILED_CASES_ON_CPU = {"quick": 1, "standard": 2, "full": 4}  # cases of a backend that compiles, on the CPU
+# Cases of a backend that compiles, on the CPU, where the first one takes over 20 s of its time.
+COMPILED_CASES_ON_CPU = {"quick": 0, "standard": 2, "full": 4}
+NOT_COMPILED = "takes long to compile on a CPU: --backend or --suite standard measures it"
 MAX_SHOWN_CASES = 5  # failing cases named in a finding
 NOTHING_LEFT_OF_FAILURES = "--backend, --case and --dtype exclude every case that failed last time"
 
@@ -121,20 +123,25 @@ def run(
     if not any(job.items for job in jobs):
         raise BadUsage(NOTHING_LEFT_OF_FAILURES)
     runs: list[Run] = []
+    left_out = [
+        Run(name, cases[0], "skipped", NOT_COMPILED) for name, own in chosen_cases.items() if not (own or request.only)
+    ]
     by_name = {case.name: case for case in cases}
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
 
     def on_event(event: Event) -> None:
+        name, _, backend = event.item.partition("@")
+        event = replace(event, job=backend, item=name)
         progress.on_event(event)
         if event.kind != "started":
-            runs.append(read_run(event, by_name[event.item]))
+            runs.append(read_run(event, by_name[name]))
 
     until = None if request.budget is None else began + request.budget
     suite_name = "model" if discovery.requested_model(snapshot) is not None else request.suite
 
     def report_runs(not_reached: int, interrupted: bool = False) -> Report:
         measured_on = execution.make_measured_on(pool, request.seed, began, suite_name, not_reached, interrupted)
-        return make_report(snapshot, tuple(states), sort_runs(runs, chosen_states, cases), measured_on)
+        return make_report(snapshot, tuple(states), sort_runs([*runs, *left_out], chosen_states, cases), measured_on)
 
     try:
         not_reached = pool.run(jobs, on_event, until)
@@ -150,11 +157,12 @@ def run(
 def choose_backend_cases(
     state: BackendState, cases: tuple[Case, ...], request: Request, target: ExecutionTarget
 ) -> tuple[Case, ...]:
-    """Return the cases that a backend is to run: few of those that it accepts if it compiles each."""
+    """Return the cases that a backend is to run: few of those that it accepts if it compiles each, or none."""
     own = tuple(case for case in cases if is_requested(state.name, case.name, request))
     if not discovery.get_backend(state.name).compiles or request.cases or request.only:
         return own
     count = (COMPILED_CASES if target.uses_gpu else COMPILED_CASES_ON_CPU)[request.suite] * request.repeat
+    count = max(count, len(request.backends) > 0)
     return thin_cases(accepted_cases(state.name, own, target) or own, count)
 
 

@@ -17,6 +17,8 @@ from attncheck.workers.pool import Job
 SECONDS_PER_COMPILED_SHAPE, SECONDS_PER_PLAN, SECONDS_PER_KERNEL = 9.0, 0.15, 1.8
 SHARE_OF_NEW_SHAPES = 0.75  # of the slots, for backends to which each costs time; the others are done sooner
 MIN_SECONDS_PER_WORKER = 8.0  # below which another worker, which has to import torch, gains nothing
+SHARED_JOB = "torch"  # the job of torch's own backends on a CPU, which share their references
+SECONDS_PER_ITEM, SECONDS_PER_CELL = 0.03, 3e-8  # of that job, measured on a CPU
 COMPILE_DEADLINE_FACTOR = 4.0  # a backend that compiles gets this many times the deadline
 
 
@@ -24,16 +26,52 @@ def make_jobs(cases_by_backend: Mapping[str, tuple[Case, ...]], target: Executio
     """Return the work on every backend's cases, the longest first.
 
     One worker does what a backend has to do, several if each new shape costs it time: these share the slots by what
-    they cost, and cases of one shape stay together.
+    they cost, and cases of one shape stay together. On a CPU torch's own backends share workers: there importing torch
+    and computing the references costs more than all calls. An item is "case@backend".
     """
-    shares = {name: _Shares(name, cases, target) for name, cases in cases_by_backend.items()}
+    together = {} if target.uses_gpu else {name: c for name, c in cases_by_backend.items() if _is_shared(name)}
+    apart = {name: cases for name, cases in cases_by_backend.items() if name not in together}
+    shares = {name: _Shares(name, cases, target) for name, cases in apart.items()}
     total = sum(share.seconds for share in shares.values())
     jobs: list[tuple[float, Job]] = []
     for name, share in shares.items():
         workers = round(slots * SHARE_OF_NEW_SHAPES * share.seconds / total) if total else 1
         for seconds, cases in share.split(min(workers, int(share.seconds / MIN_SECONDS_PER_WORKER))):
-            jobs.append((seconds, _make_job(name, cases, target, slots)))
+            jobs.append((seconds, _make_job(name, {name: cases}, target, slots)))
+    jobs += _share_jobs(together, target, slots)
     return [job for _, job in sorted(jobs, key=lambda pair: -pair[0])]
+
+
+def _is_shared(name: str) -> bool:
+    backend = discovery.get_backend(name)
+    return backend.package == "torch" and not backend.compiles and backend.sharding is None
+
+
+def _share_jobs(
+    cases_by_backend: Mapping[str, tuple[Case, ...]], target: ExecutionTarget, slots: int
+) -> list[tuple[float, Job]]:
+    """Return the work on several backends, by case: one worker for each so many seconds, and those seconds."""
+    backends_by_case: dict[Case, list[str]] = {}
+    for name, cases in cases_by_backend.items():
+        for case in cases:
+            backends_by_case.setdefault(case, []).append(name)
+    seconds = {case: len(n) * SECONDS_PER_ITEM + case.cells * SECONDS_PER_CELL for case, n in backends_by_case.items()}
+    count = max(1, min(slots, int(sum(seconds.values()) / MIN_SECONDS_PER_WORKER)))
+    loads, chosen = [0.0] * count, [set[Case]() for _ in range(count)]
+    for case in sorted(seconds, key=lambda case: -seconds[case]):
+        worker = loads.index(min(loads))
+        loads[worker] += seconds[case]
+        chosen[worker].add(case)
+    return [
+        (
+            load,
+            _make_job(
+                SHARED_JOB, {n: [c for c in cases if c in own] for n, cases in cases_by_backend.items()}, target, slots
+            ),
+        )
+        for load, own in zip(loads, chosen)
+        if own
+    ]
 
 
 class _Shares:
@@ -78,17 +116,23 @@ def accepted_cases(name: str, cases: Iterable[Case], target: ExecutionTarget) ->
     return tuple(case for case in cases if not refuses(case))
 
 
-def _make_job(name: str, cases: Sequence[Case], target: ExecutionTarget, slots: int) -> Job:
-    """Return the work of one worker on some of a backend's cases."""
+def _make_job(job: str, cases_by_backend: Mapping[str, Sequence[Case]], target: ExecutionTarget, slots: int) -> Job:
+    """Return the work of one worker on some cases of one backend, or of several that share references."""
+    cases = {case.name: case for cases in cases_by_backend.values() for case in cases}
+    features: dict[str, tuple[str, ...]] = {}
+    for case in cases.values():
+        for backend, own in cases_by_backend.items():
+            if case in own:
+                features[f"{case.name}@{backend}"] = (*((backend,) if job != backend else ()), *list_features(case))
     message = {
         "task": "attncheck.measure.worker.tasks:parity",
-        "backend": name,
+        "backends": list(cases_by_backend),
         "device": target.device,
         "threads": target.threads_per_worker(slots),
         "slots": slots,
         "seconds": target.seconds,
-        "cases": codec.to_plain(cases),
+        "cases": codec.to_plain(tuple(cases.values())),
     }
-    seconds = target.seconds * (COMPILE_DEADLINE_FACTOR if discovery.get_backend(name).compiles else 1.0)
-    features = {case.name: list_features(case) for case in cases}
-    return Job(name, message, tuple(features), seconds, target.extra_path, features=features)
+    compiles = any(discovery.get_backend(backend).compiles for backend in cases_by_backend)
+    seconds = target.seconds * (COMPILE_DEADLINE_FACTOR if compiles else 1.0)
+    return Job(job, message, tuple(features), seconds, target.extra_path, features=features)

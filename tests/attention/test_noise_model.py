@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attncheck.attention import masks
 from attncheck.attention.backend import Outputs
+from attncheck.attention.backends import sdpa_math
 from attncheck.attention.inputs import Inputs, make_inputs
 from attncheck.attention.reference import oracle
 from attncheck.attention.reference.rounding_noise import (
@@ -28,6 +29,7 @@ from attncheck.attention.reference.rounding_noise import (
 )
 from attncheck.attention.reference.score import TENSORS, score_outputs
 from attncheck.core.cases import Case, with_name
+from attncheck.core.verdicts import slope_budget
 
 DRAWS = 8
 
@@ -168,3 +170,12 @@ def test_an_approximate_tanh_is_charged_to_scores_and_to_the_derivative(monkeypa
     z = measure(SOFT_CAP, "fused", False, error)
     assert z == pytest.approx(dict(zip(TENSORS, (1.0, 0.64, 0.65, 0.73))), abs=0.05), z
     assert uncharged["out"] > 1.2 * z["out"]
+
+
+def test_rounded_slopes_are_rounded_alike_in_every_row() -> None:
+    rows = {"seqlens_q": (18,) * 33, "seqlens_k": (17,) * 33, "num_heads": 4, "causal": False, "window_size": (15, -1)}
+    inputs = make_inputs(replace(SHAPE, **rows, scale=0.04, alibi=True), "cpu")  # type: ignore[arg-type]
+    outputs = sdpa_math.BACKEND.run(inputs, False)
+    rounded, exact = (score_outputs(outputs, oracle.compute_reference(inputs, "fused", r))[0] for r in (True, False))
+    assert rounded.slope_sigma > 5 * exact.slope_sigma, "their errors do not average out"
+    assert abs(rounded.slope - 1.0) < slope_budget("bfloat16", rounded.slope_sigma)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -17,8 +18,7 @@ from attncheck.attention.reference import oracle
 from attncheck.attention.reference.oracle import Reference, compute_reference
 from attncheck.attention.reference.rounding_noise import rounding_model
 from attncheck.attention.reference.score import score_outputs
-from attncheck.core.cases import DTYPES, Case, Dtype, iter_segments, sampled_rows, visible_bounds, with_name
-from attncheck.measure.suites import VALUES
+from attncheck.core.cases import DTYPES, Case, Dtype, Values, iter_segments, sampled_rows, visible_bounds, with_name
 
 
 def make_case(seqlens_q: tuple[int, ...], seqlens_k: tuple[int, ...] | None = None, **changes: object) -> Case:
@@ -108,7 +108,7 @@ def z_rms_by_tensor(outputs: Outputs, exact: Reference) -> dict[str, float]:
     return {score.tensor: score.z_rms for score in score_outputs(outputs, exact) if score.tensor != "lse"}
 
 
-@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("values", get_args(Values))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_correct_implementations_make_the_noise_that_is_predicted(dtype: Dtype, values: str) -> None:
     case = make_case((300,), num_kv_heads=2, dtype=dtype, values=values)

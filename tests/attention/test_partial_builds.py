@@ -177,12 +177,13 @@ def test_every_task_gives_its_device_the_builds(task: str, tmp_path: Path, monke
     spy = replace(sdpa_math.BACKEND, name="spy", refuse=refuse)
     monkeypatch.setattr(backends, "load", lambda: ({"spy": spy}, ()))
     case = with_name(make_case())
-    items = {"parity": case.name, "available": "spy", "bench": f"spy {case.name}@default"}
+    items = {"parity": f"{case.name}@spy", "available": "spy", "bench": f"spy {case.name}@default"}
     item = items.get(task, f"{case.name}@default")
     message = {
         "device": "cpu",
         "threads": 1,
         "backend": "spy",
+        "backends": ["spy"],
         "items": [item],
         "seconds": 60.0,
         "slots": 1,

@@ -15,7 +15,7 @@ from attncheck.core.cases import Case
 from attncheck.core.verdicts import BackendState
 from attncheck.measure.case_features import group_by_kernel, group_by_shape, list_features
 from attncheck.measure.parity import Request, choose_backend_cases
-from attncheck.measure.parity_jobs import SECONDS_PER_KERNEL, SECONDS_PER_PLAN, accepted_cases, make_jobs
+from attncheck.measure.parity_jobs import SECONDS_PER_KERNEL, SECONDS_PER_PLAN, SHARED_JOB, accepted_cases, make_jobs
 from attncheck.measure.suites import COMPILED_CASES, make_suite
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
@@ -49,16 +49,29 @@ def test_what_each_shape_costs_is_spread_over_the_slots_on_a_gpu() -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_is_in_one_job_with_its_message_and_features(device: str) -> None:
+    jobs = jobs_of(device)
     for name in NAMES:
-        own = [job for job in jobs_of(device) if job.name == name]
-        items = [item for job in own for item in job.items]
+        items = [item.partition("@")[0] for job in jobs for item in job.items if item.endswith(f"@{name}")]
         assert len(items) == len(set(items))
         if name != "flex_attention":
             assert set(items) == {case.name for case in CASES}
         elif device == "cuda":
             assert len(items) == COMPILED_CASES["standard"]
-        for job in own:
-            assert {case["name"] for case in job.message["cases"]} == set(job.items) == set(job.features)
+    for job in jobs:
+        assert {case["name"] for case in job.message["cases"]} == {item.partition("@")[0] for item in job.items}
+        assert set(job.items) == set(job.features)
+        assert {item.partition("@")[2] for item in job.items} == set(job.message["backends"])
+
+
+def test_backends_of_torch_share_workers_and_references_on_a_cpu() -> None:
+    own = {"eager", "sdpa_math", "sdpa_flash", "sdpa_cudnn"}
+    shared = [job for job in jobs_of("cpu") if job.name == SHARED_JOB]
+    assert len(shared) > 1 and all(set(job.message["backends"]) == own for job in shared)
+    for job in shared:
+        assert all(job.features[item][0] == item.partition("@")[2] for item in job.items), "losses say whose they are"
+        cases = [item.partition("@")[0] for item in job.items]
+        assert all(cases.count(name) == len(own) for name in cases) and cases == sorted(cases, key=cases.index)
+    assert len([job for job in jobs_of("cpu", cases=make_suite("quick")) if job.name == SHARED_JOB]) == 1
 
 
 def estimate_seconds(cases: Sequence[Case]) -> float:
@@ -68,18 +81,18 @@ def estimate_seconds(cases: Sequence[Case]) -> float:
 
 def test_cases_of_one_shape_stay_together() -> None:
     jobs = [job for job in jobs_of("cuda") if job.name == "sdpa_cudnn"]
-    job_of_case = {item: index for index, job in enumerate(jobs) for item in job.items}
+    job_of_case = {item.partition("@")[0]: index for index, job in enumerate(jobs) for item in job.items}
     groups = group_by_shape(CASES)
-    assert any(len(group) > 4 for group in groups)
+    assert any(len(group) > 3 for group in groups)
     assert all(len({job_of_case[case.name] for case in group}) == 1 for group in groups)
     accepted = accepted_cases("sdpa_cudnn", CASES, ExecutionTarget(sys.executable, "cuda"))
-    loads = [estimate_seconds([case for case in accepted if case.name in job.items]) for job in jobs]
+    loads = [estimate_seconds([case for case in accepted if f"{case.name}@sdpa_cudnn" in job.items]) for job in jobs]
     assert len(loads) > 2 and max(loads) < 1.25 * min(loads)
 
 
 def test_nothing_is_spread_where_it_gains_nothing() -> None:
     on_the_cpu = Counter(job.name for job in jobs_of("cpu"))
-    assert all(count == 1 for name, count in on_the_cpu.items() if name != "flex_attention")
+    assert all(count == 1 for name, count in on_the_cpu.items() if name not in ("flex_attention", SHARED_JOB))
     few = Request(cases=("dense-causal-s257-h4kv2-d64-bf16-normal",))
     named = jobs_of("cuda", cases=CASES[:1], request=few)
     assert set(Counter(job.name for job in named).values()) == {1}

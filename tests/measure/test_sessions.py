@@ -70,6 +70,7 @@ PATTERNS: dict[str, tuple[Call, Case, str]] = {
     "another base": (with_edits(lse=lambda x: x * 1.4427), PLAIN, "lse is in base 2"),
     "a shift": (with_edits(lse=lambda x: x + 0.5), PLAIN, "lse is shifted by 0.5 everywhere"),
     "the scale": (lambda i: run_correct(replace(i, q=i.q * 1.03)), PLAIN, "the softmax scale is off by about +3"),
+    "one head's LSE": (with_edits(lse=set_at((0, 2), 9.0)), PLAIN, "lse: errors only in head 2 of 4"),
     "swapped heads": (with_edits(dk=lambda x: x.flip(2)), PLAIN, "dk: head 0 holds head 1's result"),
     "one head": (with_edits(out=set_at((..., 2, slice(None)), 0.0)), PLAIN, "out: errors only in head 2 of 4"),
     "one batch row": (with_edits(out=set_at((1,), 0.0)), PLAIN, "out: errors only in batch row 1 of 2"),
@@ -113,6 +114,55 @@ def test_a_pattern_that_the_inputs_alone_explain_is_not_named() -> None:
 
     patterns = measure_parity(shifted, replace(PLAIN, values="negative")).pattern
     assert not any("head_dim elements" in line or "from 1 on" in line for line in patterns), patterns
+
+
+def test_heads_whose_sinks_hide_an_error_are_not_called_right() -> None:
+    def widened(inputs: Inputs) -> Outputs:
+        return eager.BACKEND.run(replace(inputs, case=replace(inputs.case, window_size=(17, 0))), False)
+
+    case = make_case((40,), num_heads=8, num_kv_heads=2, sinks=True, window_size=(16, 0))
+    assert not any("errors only in head" in line for line in measure_parity(widened, case, takes_mask=True).pattern)
+
+
+def forget(feature: str, **plain: object) -> Call:
+    """Return a backend's run that takes a case as if it did not have some feature."""
+    return lambda inputs: eager.BACKEND.run(replace(inputs, case=replace(inputs.case, **plain)), False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("run", "changes", "expected"),
+    [
+        (forget("softcap", softcap=0.0), {"softcap": 5.0, "strides": "ttcc"}, "without the soft-cap"),
+        (forget("window", window_size=(-1, 0)), {"window_size": (16, 0), "alibi": True}, "without the window"),
+        (
+            lambda i: run_correct(i if i.v.is_contiguous() else replace(i, v=i.v.roll(1, 1))),
+            {"strides": "ctst", "num_kv_heads": 2},
+            "with contiguous tensors",
+        ),
+    ],
+)
+def test_a_feature_without_which_the_case_is_right_is_named(
+    run: Call, changes: dict[str, object], expected: str
+) -> None:
+    pattern = measure_parity(run, make_case((70, 70), **changes), noise="eager").pattern
+    assert pattern[0] == f"the same case is right {expected}", pattern
+    wrong_always = measure_parity(with_edits(dq=lambda x: x * 0.5), make_case((70, 70), **changes)).pattern
+    assert not any(line.startswith("the same case is right") for line in wrong_always)
+
+
+@pytest.mark.parametrize("kept", ["window_size", "seqlens_k", "softcap"])
+def test_what_is_kept_by_shape_is_wrong_for_another_case_of_the_shape(kept: str) -> None:
+    first: dict[tuple[int, ...], Case] = {}
+
+    def run(inputs: Inputs) -> Outputs:
+        own = first.setdefault(tuple(inputs.q.shape), inputs.case)
+        lengths = {"seqlens_q": own.seqlens_k} if kept == "seqlens_k" else {}
+        case = replace(inputs.case, **{kept: getattr(own, kept)}, **lengths)  # type: ignore[arg-type]
+        return eager.BACKEND.run(replace(inputs, case=case), False)
+
+    case = replace(PACKED, window_size=(16, 0), softcap=5.0)
+    assert judge_run(measure_parity(run, case, noise="eager", takes_mask=True)).answer == "fail"
+    assert judge_run(measure_parity(lambda i: eager.BACKEND.run(i, False), case, noise="eager")).answer == "pass"
 
 
 def test_the_worst_place_is_found() -> None:

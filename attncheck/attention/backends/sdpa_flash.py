@@ -40,18 +40,18 @@ def refuse(case: Case, device: Device) -> str:
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return how often the CPU kernel rounds its sums of dq, and of dk and dv: once a block, once a head of a group.
+    """Return how often the CPU kernel rounds its sums of dq, and of dk and dv: once a block of each head of a group.
 
     It adds up dq over blocks of 512 keys, dk and dv over blocks of 32, 64 or 256 queries, in the io dtype (torch 2.13,
-    aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, `cpu_flash_attention_backward`: gemm with beta = 1); the
-    gradients of a repeated kv head are then added up in it too (repeat_interleave's backward is an index_add).
+    aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, `cpu_flash_attention_backward`: gemm with beta = 1). The heads of
+    a group add to one kv head in turn: of 6 blocks and 20 heads the error is that of 120 roundings, not of 26.
     """
     if device.kind != "cpu":
         return 0.0, 0.0
     seqlen = case.seqlen_q
     block_q = 256 if seqlen >= 768 else 64 if seqlen >= 192 else 32
     group = case.num_heads / case.num_kv_heads
-    return math.ceil(case.seqlen_k / 512) - 1.0, math.ceil(seqlen / block_q) - 1.0 + group - 1.0
+    return math.ceil(case.seqlen_k / 512) - 1.0, math.ceil(seqlen / block_q) * group - 1.0
 
 
 def compute_lse(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:

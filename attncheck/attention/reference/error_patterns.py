@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -12,11 +13,12 @@ from attncheck.attention.backend import Outputs
 from attncheck.attention.masks import visible_spans
 from attncheck.attention.reference.oracle import Reference
 from attncheck.attention.reference.score import TENSORS, row_errors, select_rows
-from attncheck.core.cases import Case, iter_segments
+from attncheck.core.cases import SINK_LEVELS, Case, iter_segments
 from attncheck.core.sharding import Sharding, shard_ranges
-from attncheck.core.verdicts import BUDGETS
+from attncheck.core.verdicts import BUDGETS, FAIL_FACTOR, HUGE, LSE_BUDGET
 
 WRONG_ROW_Z = 20.0  # a row's error in sigmas, of which at least one row must be worse for a place to be named
+FEW_PLACES = 3  # that may lie anywhere
 SHORT_DOCUMENT = 4  # tokens up to which a document that shows no error may only have been spared
 
 
@@ -30,6 +32,8 @@ def describe_patterns(
     lines: list[str] = []
     if outputs.lse is not None:
         lines += _lse_patterns(outputs.lse, reference)
+        if tensors == ("lse",):
+            lines += (f"lse: {line}" for line in _lse_places(outputs.lse, reference))
     for name in TENSORS:
         got = getattr(outputs, name)
         if name in tensors and got is not None and bool(torch.isfinite(got).all()):
@@ -50,13 +54,24 @@ def _lse_patterns(got: Tensor, reference: Reference) -> Iterator[str]:
         return
     if float((got - want / math.log(2.0)).norm()) < 1e-2 * size:
         yield "lse is in base 2"
-    elif float((error - error.mean()).norm()) < 1e-2 * size:
+    elif float((error - error.mean()).abs().max()) < 3e-2 * abs(float(error.mean())):
         yield f"lse is shifted by {float(error.mean()):.4g} everywhere"
     else:
         slope = float((error * logit).sum() / logit.square().sum().clamp_min(1e-30))
         # What a scale that is off by `slope` leaves beyond the first order is about `slope` of it.
         if float((error - slope * logit).norm()) < (0.05 + abs(slope)) * size and abs(slope) < 0.5:
             yield f"the softmax scale is off by about {100 * slope:+.2g} %"
+
+
+def _lse_places(got: Tensor, reference: Reference) -> Iterator[str]:
+    """Yield where an LSE is wrong, if out and the gradients, which say more, are right."""
+    assert reference.judged is not None
+    error = (select_rows("lse", got, reference).to(reference.lse.dtype) - reference.lse).abs().transpose(1, 2)
+    rows = torch.where(reference.judged[:, :, None], error, 0.0).nan_to_num(HUGE, HUGE, 0.0) / LSE_BUDGET
+    wrong_rows = rows > FAIL_FACTOR
+    if bool((rows > WRONG_ROW_Z).any()):
+        yield from _wrong_heads(rows, reference.case)
+        yield from _wrong_positions("lse", rows, wrong_rows, reference)
 
 
 def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sharding | None) -> Iterator[str]:
@@ -77,7 +92,7 @@ def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sha
     if sharding is not None:
         yield from _wrong_ranks(name, wrong_rows, reference, sharding)
     yield from _swapped_heads(got, want)
-    yield from _wrong_heads(rows)
+    yield from _wrong_heads(rows, reference.case)
     if reference.case.values != "negative":  # whose inputs have nearly all of their size in element 0
         yield from _wrong_columns(error, wrong_rows)
     yield from _wrong_positions(name, rows, wrong_rows, reference)
@@ -97,9 +112,17 @@ def _swapped_heads(got: Tensor, want: Tensor) -> Iterator[str]:
         yield "; ".join(f"head {h} holds head {other}'s result" for h, other in pairs[:3])
 
 
-def _wrong_heads(rows: Tensor) -> Iterator[str]:
-    heads = _clearly_wrong(rows.amax((0, 1)))
-    if heads:
+def _wrong_heads(rows: Tensor, case: Case) -> Iterator[str]:
+    """Yield a line naming the wrong heads, unless their own sinks or slopes may be why errors show in these only."""
+    heads, count = _clearly_wrong(rows.amax((0, 1))), rows.shape[2]
+    levels = len(SINK_LEVELS)
+    are_alike = min(len(heads), count - len(heads)) >= levels and heads == list(range(count - len(heads), count))
+    is_hidden = case.alibi or (case.sinks and not are_alike)
+    if (
+        heads
+        and not is_hidden
+        and _is_regular(heads, case.num_heads // case.num_kv_heads if count == case.num_heads else 1)
+    ):
         yield f"errors only in head{_format_numbers(heads)} of {rows.shape[2]}"
 
 
@@ -109,6 +132,16 @@ def _clearly_wrong(z: Tensor) -> list[int]:
     if not bool(is_wrong.any()) or bool(is_wrong.all()) or float(z[~is_wrong].max()) > 0.2 * float(z[is_wrong].min()):
         return []
     return [int(index) for index in is_wrong.nonzero()[:, 0]]
+
+
+def _is_regular(places: list[int], group: int = 1) -> bool:
+    """Return whether places are few, at equal distances or the same ones of each group: others are wrong by chance."""
+    steps = {later - earlier for earlier, later in itertools.pairwise(places)}
+    offsets: dict[int, set[int]] = {}
+    for place in places:
+        offsets.setdefault(place // group, set()).add(place % group)
+    same_in_groups = group > 1 and all(own == offsets[places[0] // group] for own in offsets.values())
+    return len(places) <= FEW_PLACES or len(steps) == 1 or same_in_groups
 
 
 def _wrong_ranks(name: str, wrong_rows: Tensor, reference: Reference, sharding: Sharding) -> Iterator[str]:
@@ -137,7 +170,7 @@ def _wrong_positions(name: str, rows: Tensor, wrong_rows: Tensor, reference: Ref
     case = reference.case
     of_keys = name in ("dk", "dv")
     batches = _clearly_wrong(rows.amax((1, 2)))
-    if batches:
+    if batches and _is_regular(batches):
         yield f"errors only in batch row{_format_numbers(batches)} of {len(rows)}"
     row_indices = wrong_rows.any(-1).any(0).nonzero()[:, 0]
     tokens = row_indices if reference.rows is None or of_keys else reference.rows[row_indices]
@@ -191,7 +224,7 @@ def _wrong_documents(case: Case, wrong_tokens: list[int], of_keys: bool) -> Iter
     ]
     wrong = [index for index, start, stop in spans if any(start <= token < stop for token in wrong_tokens)]
     clean = [index for index, start, stop in spans if index not in wrong and stop - start > SHORT_DOCUMENT]
-    if wrong and clean:
+    if wrong and clean and _is_regular(wrong):
         yield f"errors only in document{_format_numbers(wrong)} of {len(spans)}"
 
 

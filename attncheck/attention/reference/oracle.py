@@ -47,6 +47,7 @@ class Reference:
     dsinks: Tensor | None = None  # (num_heads,)
     rows: Tensor | None = None  # the sampled query rows, None: all of them
     judged: Tensor | None = None  # bool (batch, rows): neither padding nor a row without keys
+    rounds_alike: bool = False  # whether all rows share roundings, which then do not average out over them
 
 
 def wide_dtype(device: str, dtype: str) -> torch.dtype:
@@ -68,13 +69,18 @@ def compute_reference(
     `rounded_bias` says that the kernel takes ALiBi as a mask in the case's dtype; `roundings` how often it rounds its
     sums for dq, and for dk and dv, beyond the last time.
     """
+    return add_sum_roundings(compute_unrounded_reference(inputs, noise, rounded_bias), inputs.device, roundings)
+
+
+def compute_unrounded_reference(inputs: Inputs, noise: Noise = "fused", rounded_bias: bool = False) -> Reference:
+    """Return the exact results, whose `sigma` holds variances yet, without what `add_sum_roundings` adds."""
     case = inputs.case
     model = rounding_model(case, inputs.device, noise, rounded_bias)
     wide = wide_dtype(inputs.device, case.dtype)
     result = _allocate_reference(inputs, wide)
     for segment_run in _group_equal_segments(case):
         _add_documents(inputs, segment_run, model, result, wide)
-    _finish_sigma(result, model, roundings)
+    result.rounds_alike = model.rounded_bias and case.alibi  # which rounds the same distances to the same numbers
     return result
 
 
@@ -277,14 +283,14 @@ class _Chunk:
             result.lse_slack[index] += TANH_ERROR * (exact.p * exact.s.abs()).sum(-1).view(shape).float()
 
 
-def _finish_sigma(result: Reference, model: RoundingModel, roundings: tuple[float, float]) -> None:
+def add_sum_roundings(result: Reference, device: str, roundings: tuple[float, float]) -> Reference:
     """Add the rounding of dk and dv, and of sums; turn variances into standard deviations with a floor.
 
     A sum of n parts that is rounded after each passes through partial sums. They are a random walk that ends in the
     result: their mean square is a third of the result's own and a third of what such a walk wanders, taken as the mean
     square of the row, so that a sum that cancels is charged for the sizes it passed through.
     """
-    case = result.case
+    case, model = result.case, rounding_model(result.case, device, "fused", False)
     roundings_dkv = 2.0 if case.num_kv_heads < case.num_heads else 1.0
     final_roundings = {"dq": 0.0, "dk": roundings_dkv, "dv": roundings_dkv}
     for name, exact in (("dq", result.dq), ("dk", result.dk), ("dv", result.dv)):
@@ -299,3 +305,4 @@ def _finish_sigma(result: Reference, model: RoundingModel, roundings: tuple[floa
         sigma = variance.clamp_min_(0.0).sqrt_()
         floor = (1e-3 * sigma.square().mean().sqrt()).clamp_min(1e-30) if sigma.numel() else sigma
         result.sigma[name] = torch.maximum(sigma, floor, out=sigma)
+    return result

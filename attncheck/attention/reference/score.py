@@ -92,20 +92,22 @@ def _measure_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor 
         "norm": want.norm(),
         "got_norm": got.norm(),
         "product": (got * want).sum(),
-        **_measure_slopes(want, error, sigma),
+        **_measure_slopes(want, error, sigma, reference.rounds_alike),
     }
 
 
-def _measure_slopes(want: Tensor, error: Tensor, sigma: Tensor) -> dict[str, Tensor]:
+def _measure_slopes(want: Tensor, error: Tensor, sigma: Tensor, rounds_alike: bool) -> dict[str, Tensor]:
     """Return the regression slope of the result on `want`, less 1, in each head, and its sigma; 0 where `want` is.
 
     The elements of a row share P's and D's rounding, so their errors are taken to be wholly correlated, those of
-    different rows as independent: sigma is sqrt(sum over rows of (sum over d of sigma·|want|)²) / sum of want².
+    different rows as independent: sigma is sqrt(sum over rows of (sum over d of sigma·|want|)²) / sum of want². Where
+    rows round alike it is the sum over them instead.
     """
     want = want.double()
     size = want.square().sum((0, 1, 3))
     inverse = torch.where(size > 0.0, size.reciprocal(), 0.0)
-    spread = (sigma * want.abs()).sum(3).square().sum((0, 1)).sqrt()
+    spread = (sigma * want.abs()).sum(3)
+    spread = spread.sum((0, 1)) if rounds_alike else spread.square().sum((0, 1)).sqrt()
     return {"slope": (error * want).sum((0, 1, 3)) * inverse, "slope_sigma": spread * inverse}
 
 

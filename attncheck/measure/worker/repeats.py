@@ -43,7 +43,10 @@ WARM_UP_SEQLEN = 64
 OTHER_ROWS = 7  # rows that share the batch with the compared row
 COMPARED_ROW = 5  # the compared row's index among them
 FAR_LARGER = 4.0  # times the largest difference of a call whose values were judged: another call's are judged too
+MIN_REPEATS = 8  # calls in another mode of what repeats bit for bit without it
 LOAD_MATMUL_SIZE = 4096  # size of the matrix product that keeps a GPU busy
+
+LOAD_PAUSE = 2e-3  # seconds between the bursts that keep a CPU busy: as long as these take
 
 
 class Repeater:
@@ -64,6 +67,7 @@ class Repeater:
         self.backend, self.device, self.repeats, self.warm_up = backend, device, repeats, warm_up
         self.judges = judges
         self._reference: Reference | None = None
+        self._repeatable: Case | None = None  # that the default mode repeated bit for bit under load
 
     def load_kernels(self, case: Case) -> None:
         """Call what a case like this calls, once and small, so that a GPU has it loaded.
@@ -101,13 +105,15 @@ class Repeater:
         """
         switch = {"default": "", "deterministic": self.backend.deterministic, "warn_only": WARN_ONLY}[mode]
         blank = Repeats(self.backend.name, case, mode, "ok", deterministic_switch=switch)
+        is_repeatable = mode != "default" and case == self._repeatable
+        calls = min(self.repeats, MIN_REPEATS) if is_repeatable else self.repeats
         reason = self.backend.refuse(case, self.device)
         if reason:
             return lambda: replace(blank, outcome="refused", reason=reason)
         started: list[_StartedRepeats] = []
 
         def begin() -> Repeats:
-            started.append(self._repeat_under_load(case, mode, blank))
+            started.append(self._repeat_under_load(case, mode, replace(blank, repeats=calls)))
             return started[0].repeats
 
         repeats = self._shield(begin, blank)
@@ -139,8 +145,7 @@ class Repeater:
         comparison = _OutputComparison(first)
         repeats = replace(
             blank,
-            repeats=self.repeats,
-            under_load=self.repeats - 1 - self._idle_repeats,
+            under_load=blank.repeats - 1 - _count_idle(blank.repeats),
             scores=scores,
             class_factor=self.backend.class_factor(case),
         )
@@ -149,19 +154,18 @@ class Repeater:
                 add_load()
                 scores += self._compare_call(comparison, self._run_backend(inputs, mode), inputs, mode)
         repeats = replace(repeats, scores=scores)
+        # Ranks would have to agree on it.
+        if mode == "default" and self.backend.sharding is None and not comparison.varies:
+            self._repeatable = case
         comparison.move("cpu")  # on the device it would take the other workers' room until all are ready
         return _StartedRepeats(replace(repeats, batch=batch), comparison)
-
-    @property
-    def _idle_repeats(self) -> int:
-        return max(1, (self.repeats - 1) // 2)
 
     def _repeat_idle(self, mode: Mode, started: _StartedRepeats) -> Repeats:
         inputs = make_inputs(started.repeats.case, self.device.kind)
         started.comparison.move(self.device.kind)
         calls: list[_TimedCall] = []
         scores = started.repeats.scores
-        for _ in range(self._idle_repeats):
+        for _ in range(_count_idle(started.repeats.repeats)):
             scores += self._compare_call(started.comparison, self._time_call(inputs, mode, calls), inputs, mode)
         return replace(
             started.repeats,
@@ -228,6 +232,10 @@ class Repeater:
         except Refused:
             forward = replace(inputs, case=replace(inputs.case, backward=False))
             return self.backend.run(forward, False)
+
+
+def _count_idle(repeats: int) -> int:
+    return max(1, (repeats - 1) // 2)
 
 
 WARN_ONLY = "torch.use_deterministic_algorithms(True, warn_only=True)"
@@ -309,6 +317,11 @@ class _OutputComparison:
         """The number of calls, the first one included."""
         return max(comparison.calls for comparison in self.tensors.values())
 
+    @property
+    def varies(self) -> bool:
+        """Whether any call differed from the first one."""
+        return any(len(comparison.digests) > 1 for comparison in self.tensors.values())
+
     def compare(self, outputs: Outputs) -> bool:
         """Compare the outputs of one more call; return whether a tensor differs far more than in any call before."""
         pairs = [(comparison, getattr(outputs, name)) for name, comparison in self.tensors.items()]
@@ -373,8 +386,9 @@ def background_load(kind: str) -> Iterator[Callable[[], None]]:
 
     def multiply() -> None:
         a = torch.randn(256, 256)
-        while not stop.is_set():
-            torch.matmul(a, a)
+        while not stop.wait(LOAD_PAUSE):
+            for _ in range(4):
+                torch.matmul(a, a)
 
     thread = threading.Thread(target=multiply, daemon=True)
     thread.start()

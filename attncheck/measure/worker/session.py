@@ -25,11 +25,13 @@ from attncheck.attention.reference.structured import run_probe
 from attncheck.attention.reference.structured_edits import find_state
 from attncheck.core.cases import Case
 from attncheck.core.verdicts import Run, Score, budget_ratio
-from attncheck.measure.worker.guarded_calls import DIRT, InputChanged, call_unchanged, fill_free_memory, has_same_bits
-from attncheck.measure.worker.judging import reference_for, score_backend
+from attncheck.measure.worker.guarded_calls import DIRT, InputChanged, call_unchanged, fill_free_memory
+from attncheck.measure.worker.judging import SharedResults, reference_for, score_backend
+from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, make_decoy
 
 MAX_CPU_CELLS = 1 << 27  # score entries beyond which the oracle samples rows on a CPU
 CPU_SECONDS_PER_SCORE = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
+MAX_CAUSES = 3  # wrong cases whose simpler ones are tried too
 MAX_YARDSTICK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 28}  # up to which eager is run too, as the familiar yardstick
 
 
@@ -77,15 +79,17 @@ class ParitySession:
         seconds: float = math.inf,
         judges: bool = True,
         traces_kernels: bool = True,
+        shared: SharedResults | None = None,
     ) -> None:
         """`others` are the backends whose kernels must not run in its place; `seconds` is a case's deadline.
 
         Runs have scores where `judges`: of several ranks, one judges for all. `traces_kernels` records the kernels or
-        operators that run.
+        operators that run. `shared` is common to sessions that measure the same cases in turn.
         """
         self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
-        self.judges, self.traces_kernels = judges, traces_kernels
+        self.judges, self.traces_kernels, self.shared = judges, traces_kernels, shared
         self._traced_kinds: set[tuple[object, ...]] = set()
+        self._causes_left = MAX_CAUSES if judges and backend.sharding is None and not backend.compiles else 0
 
     def measure(self, case: Case) -> Run:
         """Return the backend's run of `case`. Raises nothing that the backend raised."""
@@ -169,6 +173,7 @@ class ParitySession:
                 **self._identify_kernels(timed_call, result.outputs),
             )
         inputs = make_inputs(case, self.device.kind)
+        self._call_decoy(case)
         outputs = timed_call(inputs)
         violations = find_malformed_outputs(inputs, outputs)
         if violations:
@@ -178,7 +183,7 @@ class ParitySession:
         if not self.judges:
             return blank
         began = time.perf_counter()
-        exact = reference_for(self.backend, self.device, inputs)
+        exact = reference_for(self.backend, self.device, inputs, self.shared)
         scores = score_backend(self.backend, outputs, exact, self._run_yardstick(inputs))
         pattern = self._describe_patterns(outputs, exact, scores)
         strict = self._run_deterministic(inputs)
@@ -188,11 +193,40 @@ class ParitySession:
             scores += strict_scores
         is_wrong = bool(self._list_wrong(case, scores))
         later_scores, state = self._judge_later_call(inputs, outputs, exact, timed_call, is_wrong)
-        pattern = (*state, *pattern)
         scores += later_scores
+        if not state and self._causes_left and self._list_wrong(case, scores):
+            self._causes_left -= 1
+            pattern = (*describe_cause(case, self._is_right), *pattern)
+        pattern = (*state, *pattern)
         oracle_ms = 1e3 * (time.perf_counter() - began)
         kernels = self._identify_kernels(timed_call, outputs)
         return replace(blank, scores=scores, call_ms=timed_call.ms, pattern=pattern, oracle_ms=oracle_ms, **kernels)
+
+    def _call_decoy(self, case: Case) -> None:
+        """Call the backend on a small case's shapes with other contents, so that it must not keep anything by shape."""
+        decoy = make_decoy(case)
+        is_costly = self.backend.compiles or self.backend.plans or self.backend.sharding is not None
+        is_same = decoy == replace(case, backward=False)
+        if is_same or is_costly or case.cells > MAX_CELLS or refusal(self.backend, decoy, self.device):
+            return
+        with contextlib.suppress(Exception):  # the case itself will say what is wrong
+            self.backend.run(make_inputs(decoy, self.device.kind), False)
+
+    def _is_right(self, case: Case) -> bool:
+        """Return whether the backend takes a case and is right on it."""
+        if refusal(self.backend, case, self.device):
+            return False
+        inputs = make_inputs(case, self.device.kind)
+        try:
+            outputs = self.backend.run(inputs, False)
+        except Exception as error:
+            if is_fatal_error(describe_exception(error)):
+                raise
+            return False
+        if find_malformed_outputs(inputs, outputs):
+            return False
+        scores = score_backend(self.backend, outputs, reference_for(self.backend, self.device, inputs))
+        return not self._list_wrong(case, scores)
 
     def _describe_patterns(self, outputs: Outputs, exact: Reference, scores: tuple[Score, ...]) -> tuple[str, ...]:
         over_budget = self._list_wrong(exact.case, scores)
@@ -276,7 +310,7 @@ class ParitySession:
         )
         if self.backend is EAGER or not is_small or case.dropout:
             return None
-        return EAGER.run(inputs, False)
+        return (self.shared or SharedResults()).eager_outputs(inputs)
 
 
 class _TimedCall:
@@ -304,9 +338,9 @@ class _TimedCall:
 
 
 def has_same_outputs(first: Outputs, later: Outputs) -> bool:
-    """Return whether two calls returned the same bits, LSE and the gradient of sinks apart."""
-    pairs = ((getattr(first, name), getattr(later, name)) for name in TENSORS)
-    return all(a is b or (a is not None and b is not None and has_same_bits(a, b)) for a, b in pairs)
+    """Return whether two calls returned the same numbers, whatever the sign of a zero; not the sinks' gradient."""
+    pairs = ((getattr(first, name), getattr(later, name)) for name in (*TENSORS, "lse"))
+    return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
 
 
 def negate_outputs(outputs: Outputs) -> Outputs:

@@ -42,29 +42,33 @@ def make_answer(item: str, answer: Any) -> dict[str, Any]:
 
 
 def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Measure one backend on every case of the message."""
+    """Measure backends on the message's cases, item by item: "case@backend"."""
     from attncheck.attention.device import open_device
     from attncheck.measure.worker.builds import with_builds
 
     device = with_builds(open_device(message, send))
     from attncheck.attention.memory import wait_for_memory
+    from attncheck.measure.worker.judging import SharedResults
     from attncheck.measure.worker.session import ParitySession, is_fatal
 
-    known = backends.load()[0]
-    backend = known[message["backend"]]
-    session = ParitySession(backend, device, tuple(known.values()), message["seconds"])
-    cases = read_cases(message)
-    for name in message["items"]:
-        case = cases[name]
-        report_waiting = partial(send, {"waiting": case.name})
+    known, cases, names = backends.load()[0], read_cases(message), message["backends"]
+    shared = SharedResults() if len(names) > 1 else None
+    sessions = {
+        name: ParitySession(known[name], device, tuple(known.values()), message["seconds"], shared=shared)
+        for name in names
+    }
+    for item in message["items"]:
+        case_name, _, backend_name = item.partition("@")
+        case, session, backend = cases[case_name], sessions[backend_name], known[backend_name]
+        report_waiting = partial(send, {"waiting": item})
         if device.kind == "cuda" and backend.compiles:
-            send({"started": case.name})  # at whose cost it dies or hangs
+            send({"started": item})  # at whose cost it dies or hangs
             session.compile(case)
         with wait_for_memory(message["folder"], case, device.kind, backend, message["slots"], report_waiting):
-            send({"started": case.name})
+            send({"started": item})
             run = session.measure(case)
         marks = {"survived": run.outcome == "ok", "spoiled": is_fatal(run)}
-        send({**make_answer(case.name, codec.to_plain(run)), **marks})
+        send({**make_answer(item, codec.to_plain(run)), **marks})
         if is_fatal(run):
             sys.exit("the device no longer responds")
 

@@ -1,0 +1,71 @@
+"""Simpler cases of a wrong one: that a backend is right without a feature shows where its mistake lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from attncheck.core.cases import UNBOUNDED, Case
+
+MAX_CELLS = 1 << 21  # score entries of a case that is run again, once for each of its features
+PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
+    ("without the window", {"window_size": (UNBOUNDED, UNBOUNDED)}),
+    ("without chunks", {"attention_chunk": 0}),
+    ("without the soft-cap", {"softcap": 0.0}),
+    ("without sinks", {"sinks": False}),
+    ("without ALiBi", {"alibi": False}),
+    ("without the mask", {"mask": "", "per_head": False}),
+    ("without a mask for each head", {"per_head": False}),
+    ("with the usual softmax scale", {"scale": 0.0}),
+    ("without the causal mask", {"causal": False}),
+    ("aligned bottom right", {"alignment": "bottom_right"}),
+    ("with contiguous tensors", {"strides": "contiguous"}),
+    ("with a dout of usual size", {"dout_exponent": 0}),
+    ("with normal values", {"values": "normal"}),
+    ("in bfloat16", {"dtype": "bfloat16"}),
+)
+
+
+def simplify(case: Case) -> Iterator[tuple[str, Case]]:
+    """Yield the case without one of its features each, and what was changed in words."""
+    for words, fields in PLAIN:
+        yield words, replace(case, **fields)  # type: ignore[arg-type]
+    yield "with as many keys as queries", replace(case, seqlens_k=case.seqlens_q, alignment="bottom_right")
+    if case.v_head_dim == case.head_dim:
+        yield "with a head_dim of 64", replace(case, head_dim=64, v_head_dim=64)
+    yield "with a v_head_dim like head_dim", replace(case, v_head_dim=case.head_dim)
+    if case.num_kv_heads not in (1, case.num_heads):
+        yield "with one kv head", replace(case, num_heads=case.num_heads // case.num_kv_heads, num_kv_heads=1)
+    if case.num_heads > case.num_kv_heads:
+        yield "with one head for each kv head", replace(case, num_heads=case.num_kv_heads)
+    longest = max(range(len(case.seqlens_q)), key=lambda index: case.seqlens_q[index])
+    q, k = case.seqlens_q[longest], case.seqlens_k[longest]
+    yield "with its longest sequence only", replace(case, layout="dense", seqlens_q=(q,), seqlens_k=(k,))
+
+
+def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, ...]:
+    """Return what makes a wrong case right, in words: () if nothing alone does, or all of it would take too long.
+
+    With other values too, so that it is not right by chance.
+    """
+    if case.cells > MAX_CELLS:
+        return ()
+    changes = [
+        words
+        for words, simpler in simplify(case)
+        if simpler != case and is_right(simpler) and is_right(replace(simpler, seed=case.seed + 1))
+    ]
+    return (f"the same case is right {', or '.join(changes)}",) if changes else ()
+
+
+def make_decoy(case: Case) -> Case:
+    """Return a case of the same shapes and other contents, if it has any: what is kept of it by shape spoils `case`."""
+    return replace(
+        case,
+        seqlens_q=case.seqlens_q[::-1],
+        seqlens_k=case.seqlens_k[::-1],
+        window_size=(UNBOUNDED, UNBOUNDED),
+        softcap=0.0,
+        scale=0.0,
+        backward=False,
+    )
