@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from attncheck.core.agreement import Layout, Overrides, Rollout, Scoring
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.job import Job
+from attncheck.core.job import DROP, Job
 from attncheck.core.plan import Precision
 from attncheck.lint.fields.rehearsing import ON_VALUES, get_setting
 from attncheck.lint.fields.releases import is_at_least
@@ -30,6 +30,7 @@ DTYPES: Mapping[str, Precision] = {
     "fp32": "fp32",
     "float": "fp32",
 }
+PROCESSED = "processed_logprobs"
 MAX_BATCH = 8  # rows of the trainer's batch: there are ten
 TRAINERS = ("grpo", "ppo", "rloo", "reinforce")
 OWN_KEYS = ("attn_implementation", "_attn_implementation", "torch_dtype", "dtype", "use_cache")  # no model's
@@ -42,7 +43,7 @@ class ReadJob:
     rollout: Rollout
     scoring: Scoring
     engine: str
-    remedies: Mapping[str, str]  # what closes a cause, in the launch's own words
+    remedies: Mapping[str, Mapping[str, str]]  # settings of the launch that close a cause
     remarks: tuple[str, ...] = ()
 
 
@@ -82,8 +83,8 @@ def read_trl(job: Job) -> ReadJob:
         clip=(low, _number(job, low, "epsilon_high")),
     )
     remedies = {
-        "truncated-distribution": "--top_p 1.0 --top_k 0",
-        "temperature-not-applied": "--temperature 1.0, or trl 0.16 or newer",
+        "truncated-distribution": _undo(job, top_p="1.0", top_k="0", min_p="0.0"),
+        "temperature-not-applied": {"temperature": "1.0"},
     }
     return ReadJob(rollout, scoring, "vllm" if is_vllm else "transformers", remedies)
 
@@ -109,7 +110,11 @@ def read_openrlhf(job: Job) -> ReadJob:
         clip=(float(clip[0]), float(clip[1])) if len(clip) == 2 else (both, both),
         batch=_batch(job, job.plan.batch, "rollout.micro_batch_size", "micro_rollout_batch_size"),
     )
-    return ReadJob(rollout, scoring, "vllm", {"truncated-distribution": "--rollout.top_p 1.0"})
+    remedies = {
+        "truncated-distribution": _undo(job, **{"rollout.top_p": "1.0", "top_p": "1.0"}),
+        "packed-documents-leak": {"attn_implementation": "flash_attention_2"},
+    }
+    return ReadJob(rollout, scoring, "vllm", remedies)
 
 
 def read_verl(job: Job) -> ReadJob:
@@ -117,7 +122,7 @@ def read_verl(job: Job) -> ReadJob:
     own, actor = f"{VERL}.rollout", f"{VERL}.actor"
     temperature = _number(job, 1.0, f"{own}.temperature")
     engine = _text(job, "vllm", f"{own}.name")
-    mode = _text(job, "processed_logprobs", f"{own}.logprobs_mode", f"{own}.engine_kwargs.vllm.logprobs_mode")
+    mode = _text(job, PROCESSED, f"{own}.logprobs_mode", f"{own}.engine_kwargs.vllm.logprobs_mode")
     dtype = _text(job, "bfloat16", f"{own}.dtype")
     rollout = Rollout(
         precision=DTYPES.get(dtype, "bf16"),
@@ -142,14 +147,29 @@ def read_verl(job: Job) -> ReadJob:
         overrides=_overrides(job, f"{VERL}.model.override_config."),
     )
     remedies = {
-        "raw-log-probabilities": f"{own}.logprobs_mode=processed_logprobs",
-        "truncated-distribution": f"{own}.top_p=1.0 {own}.top_k=-1",
-        "engine-overrides": f"+{VERL}.model.override_config with the same keys",
+        "raw-log-probabilities": _undo(
+            job, **dict.fromkeys((f"{own}.logprobs_mode", f"{own}.engine_kwargs.vllm.logprobs_mode"), PROCESSED)
+        ),
+        "truncated-distribution": _undo(job, **{f"{own}.top_p": "1.0", f"{own}.top_k": "-1"}),
+        "engine-overrides": dict.fromkeys(_list_written(job, f"{own}.engine_kwargs.vllm.hf_overrides."), DROP),
+        "trainer-overrides": dict.fromkeys(_list_written(job, f"{VERL}.model.override_config."), DROP),
+        "packed-documents-leak": {"attn_implementation": "flash_attention_2"},
     }
     return ReadJob(rollout, scoring, "transformers" if engine == "hf" else engine, remedies)
 
 
 READERS: Mapping[str, Callable[[Job], ReadJob]] = {"trl": read_trl, "openrlhf": read_openrlhf, "verl": read_verl}
+
+
+def _undo(job: Job, **values: str) -> dict[str, str]:
+    """Return the values of those settings that the launch writes."""
+    return {name: value for name, value in values.items() if get_setting(job, name, f"+{name}") is not None}
+
+
+def _list_written(job: Job, prefix: str) -> list[str]:
+    """Return the settings of a launch below a prefix."""
+    names = (setting.name.lstrip("+") for setting in job.settings)
+    return [name for name in names if name.startswith(prefix)]
 
 
 def _read_scoring(job: Job) -> Scoring:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from attncheck.agree.launching import CutScoring, change, cut_scoring
 from attncheck.agree.reading import ReadJob, read_job
 from attncheck.core import codec
 from attncheck.core.agreement import EngineName, Rollout, Scoring
@@ -23,6 +24,8 @@ from attncheck.doctor import engine
 from attncheck.doctor.probes.payload.model import files
 from attncheck.lint import run as lint
 from attncheck.lint.rewriting import ReadLaunch, read_launches
+from attncheck.rehearsal import corrections
+from attncheck.rehearsal.corrections import Correction
 from attncheck.rehearsal.execution import lay_flash_attn
 from attncheck.smoke.run import find_shape
 from attncheck.workers.execution import ExecutionTarget
@@ -65,6 +68,7 @@ class _Pair:
     model: str  # or a shape
     read: ReadJob
     remarks: tuple[str, ...] = ()
+    launch: ReadLaunch | None = None
 
 
 def run(
@@ -84,18 +88,17 @@ def run(
                 pairs.append(_read_pair(read, request))
             except Unanswered as error:
                 errors.append(error)
-    remedies: dict[str, Mapping[str, str]] = {}
     for pair in pairs:
-        remedies[pair.name] = pair.read.remedies
         try:
-            models.append(_compare(pair, request, snapshot, target, report_progress))
+            model = _compare(pair, request, snapshot, target, report_progress)
+            models.append(_try_remedies(pair, model, request, snapshot, target, report_progress))
         except Unanswered as error:
             errors.append(error)
             models.append(AgreedModel(pair.name, pair.model, pair.job, reason=str(error), remarks=pair.remarks))
     if not any(model.distance for model in models):
         names = ", ".join(source.name for source in request.sources)
         raise errors[0] if errors else Unanswered(f"{names}: starts no training that attncheck knows")
-    findings = tuple(finding for model in models for finding in _iter_findings(model, remedies[model.name]))
+    findings = tuple(finding for model in models for finding in _iter_findings(model))
     return Report("agree", snapshot, findings, sections={"agree": AgreeSection(tuple(models))})
 
 
@@ -104,14 +107,14 @@ def _read_pair(read: ReadLaunch, request: AgreeRequest) -> _Pair:
     job = read.job
     name = job.model or read.recognised.framework.model(read.recognised.launch)
     described = " ".join(filter(None, (job.framework, job.version, job.trainer)))
-    remarks: tuple[str, ...] = (f"scored as {described} does by its source: neither the launch nor the framework runs",)
+    remarks: tuple[str, ...] = ()
     if request.full_model and not name:
         raise Unanswered(f"{job.location}: the launch names no model: leave out --full-model")
     if not request.full_model and not (isinstance(read.snapshot.model, Known) and name):
         shape = find_shape(name) or "llama"
         remarks += (f"{name or 'the model'} is not available locally: using a small {shape} instead",)
         name = shape
-    return _Pair(str(job.location), described, name, read_job(job), remarks)
+    return _Pair(str(job.location), described, name, read_job(job), remarks, read)
 
 
 def _choose_engine(pair: _Pair, request: AgreeRequest, snapshot: Snapshot) -> tuple[EngineName, tuple[str, ...]]:
@@ -134,7 +137,10 @@ def _compare(
     target: ExecutionTarget,
     report_progress: Callable[[str], None],
 ) -> AgreedModel:
-    """Generate, score and judge. Raises `Unanswered`."""
+    """Generate, score and judge. Raises `Unanswered`.
+
+    The launch's own code scores if it runs here; else its framework's source is reproduced, and the remarks say why.
+    """
     began = time.monotonic()
     name, remarks = _choose_engine(pair, request, snapshot)
     rollout = replace(pair.read.rollout, engine=name, seed=request.seed)
@@ -149,7 +155,17 @@ def _compare(
             other = os.path.join(stage, "engine") if request.engine_model else ""
             small = [(request.engine_model, other)] if other else []
             small.append((pair.model, folder))
+        remarks += pair.read.remarks
+        scorer: CutScoring | None = None
+        if pair.launch is not None:
+            try:
+                if request.full_model:
+                    raise Unanswered("--full-model scores the whole model in this process")
+                scorer = cut_scoring(pair.launch, stage, target)
+            except Unanswered as error:
+                remarks += (_explain_reproduction(pair, str(error)),)
         message = {
+            "form": scorer.cut.form if scorer else "",
             "device": target.device,
             "threads": target.threads_per_worker(1),
             "stage": stage,
@@ -162,6 +178,14 @@ def _compare(
         }
         worker = _Worker(pair.name, target, report_progress)
         worker.answer("generate", message, "making a small model" if small else "starting the engine")
+        if scorer is not None:
+            try:
+                reason = scorer.run(target, lambda text: report_progress(f"{pair.name}: {text}"))
+            except Unanswered as error:
+                reason = str(error)
+            scored = f"scored by {pair.job} itself: the launch ran one step on the engine's rollouts, cut small"
+            # The first remark of a rehearsal is on its made-up rollouts.
+            remarks += (scored, *scorer.cut.remarks[1:]) if not reason else (_explain_reproduction(pair, reason),)
         extra_path = target.extra_path
         if "flash" in pair.read.scoring.attn_implementation and not target.uses_gpu:
             extra_path = os.path.join(stage, "packages")
@@ -173,9 +197,44 @@ def _compare(
         name=pair.name,
         model=pair.model,
         job=pair.job,
-        remarks=(*pair.remarks, *pair.read.remarks, *remarks),
+        remarks=(*pair.remarks, *remarks),
         seconds=round(time.monotonic() - began, 1),
     )
+
+
+def _explain_reproduction(pair: _Pair, reason: str) -> str:
+    """Return the remark on a launch whose own code does not score."""
+    reason = reason.removeprefix(f"{pair.name}: ")
+    return f"scored as {pair.job} does by its source, because its own code did not score: {reason}"
+
+
+def _try_remedies(
+    pair: _Pair,
+    model: AgreedModel,
+    request: AgreeRequest,
+    snapshot: Snapshot,
+    target: ExecutionTarget,
+    report_progress: Callable[[str], None],
+) -> AgreedModel:
+    """Return the comparison with its remedies in the launch's words, all of them run again at once."""
+    names = {cause.name: cause.name.split(" and ") for cause in model.causes}
+    parts = {name: [pair.read.remedies[part] for part in names[name] if pair.read.remedies.get(part)] for name in names}
+    sets = {key: value for remedies in parts.values() for remedy in remedies for key, value in remedy.items()}
+    if pair.launch is None or not sets:
+        return model
+    try:
+        launch = change(pair.launch, sets)
+        text = corrections.describe(pair.launch, Correction(sets))
+        model = replace(
+            model, causes=tuple(replace(cause, remedy=text, sets=bool(parts[cause.name])) for cause in model.causes)
+        )
+        report_progress(f"{pair.name}: again with {text}")
+        again = _compare(_read_pair(launch, request), request, snapshot, target, report_progress)
+    except Unanswered as error:
+        return replace(model, proof=f"not run again: {error}")
+    assert again.distance is not None
+    proof = f"run again: root mean square {again.distance.rms:.2g}, rounding and the floor explain {again.limit:.2g}"
+    return replace(model, proof=proof, is_closed=not again.differs, seconds=model.seconds + again.seconds)
 
 
 def _find_folder(name: str) -> str:
@@ -221,7 +280,7 @@ class _Worker:
         return events[-1]
 
 
-def _iter_findings(model: AgreedModel, remedies: Mapping[str, str]) -> Iterator[Finding]:
+def _iter_findings(model: AgreedModel) -> Iterator[Finding]:
     """Yield a finding for each side that is off, and a note if the precisions differ."""
     distance = model.distance
     if distance is None:
@@ -235,7 +294,7 @@ def _iter_findings(model: AgreedModel, remedies: Mapping[str, str]) -> Iterator[
     )
     if model.differs:
         for cause in model.causes:
-            yield _make_finding(model, cause, subject, evidence, remedies)
+            yield _make_finding(model, cause, subject, evidence)
         if not model.causes:
             text = "the rollout engine and the trainer compute different log-probabilities; no computed hypothesis "
             fix = Fix("look for the first layer that differs", "advice", "attncheck agree -v")
@@ -252,14 +311,14 @@ def _iter_findings(model: AgreedModel, remedies: Mapping[str, str]) -> Iterator[
         yield engine.make_finding_by_code(PRECISION, Problem(message, (*evidence, gap), (fix,), subject))
 
 
-def _make_finding(
-    model: AgreedModel, cause: Cause, subject: str, evidence: tuple[str, ...], remedies: Mapping[str, str]
-) -> Finding:
+def _make_finding(model: AgreedModel, cause: Cause, subject: str, evidence: tuple[str, ...]) -> Finding:
     explained = f"computed that way, {cause.explained:.1%} of the difference is explained"
-    remedy = next((remedies[part] for part in cause.name.split(" and ") if part in remedies), "")
+    if cause.sets and model.proof and not model.is_closed:
+        evidence = (*evidence, f"with {cause.remedy} they still differ: {model.proof}")
+    proof = model.proof if model.is_closed else ""
     fix = (
-        Fix("change the launch", "setting", remedy)
-        if remedy
+        Fix("change the launch", "setting", cause.remedy, proven=proof)
+        if cause.sets and (proof or not model.proof)
         else Fix("correct it", "advice", cause.remedy or "compute the same on both sides")
     )
     whose = f"the {cause.side}'s log-probabilities are off"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from attncheck.agree import run as agreement
 from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding
 from attncheck.core.io.errors import Unanswered
@@ -87,6 +88,7 @@ class CheckRunner:
             "determinism": lambda seconds_left: self._run_determinism(),
             "smoke": lambda seconds_left: self._run_smoke(),
             "rehearsal": lambda seconds_left: self._run_rehearsal(),
+            "agree": lambda seconds_left: self._run_agree(),
             "bench": lambda seconds_left: self._run_bench(),
         }
         yield from runs[check](seconds_left)
@@ -243,24 +245,39 @@ class CheckRunner:
         yield smoke.run(self.snapshot(), request, self.target, self.report_progress)
 
     def _run_rehearsal(self) -> Iterator[Report]:
+        request = self._make_launch_request("rehearsal")
+        try:
+            yield rehearsal.run(self.snapshot(), request, self.target, self.report_progress)
+        except NothingToRehearse as error:
+            if "rehearsal" in self.policy.checks:
+                raise Unanswered(str(error)) from None
+            raise NothingLinted from None
+
+    def _run_agree(self) -> Iterator[Report]:
+        launches = self._make_launch_request("agree")
+        requests = [agreement.AgreeRequest(model=name) for name in self._model_names() if name is not None]
+        if launches.sources:
+            requests = [agreement.AgreeRequest("", launches.sources, launches.read_model, launches.make_reader)]
+        if not requests:
+            raise Unanswered("agree compares what a launch or a model computes: the policy names neither")
+        for request in requests:
+            yield agreement.run(self.snapshot(), request, self.target, self.report_progress)
+
+    def _make_launch_request(self, check: Check) -> rehearsal.Request:
+        """Return the request to run the launches, whose files are then digested. Raises `Unanswered` without trust."""
         if self.target.uses_gpu and not self.has_full_snapshot:  # ranks are started for each GPU
             self._snapshot = self._collect(("static", "device"), self._model_names()[0])
         sources = (*self.file_sources, *self.command_sources)
-        is_named = "rehearsal" in self.policy.checks  # else no program is started of which nothing is known
+        is_named = check in self.policy.checks  # else no program is started of which nothing is known
         reader = CodeReader(self.inputs)
         code = reader.read_code(self.snapshot(), self.file_sources, is_named)
         if code.commands:
-            self._require_trust("rehearsal", code.files)
+            self._require_trust(check, code.files)
         request = reader.make_request(sources, is_named)
         for source in sources:
             for path in rehearsal.list_scripts(self.snapshot(), request, source):
                 self.inputs.read_file(path)  # so that its digest is kept with the answer
-        try:
-            yield rehearsal.run(self.snapshot(), request, self.target, self.report_progress)
-        except NothingToRehearse as error:
-            if is_named:
-                raise Unanswered(str(error)) from None
-            raise NothingLinted from None
+        return request
 
     def _plans_the_command(self) -> bool:
         """Return whether the command after `run --` decides the attention of the plan, and not the policy."""

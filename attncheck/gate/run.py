@@ -119,7 +119,7 @@ def find_blocking_reason(
         return _describe_first(findings, TORCH_CODES, "torch cannot be imported")
     if policy.device == "cuda" and _lacks_visible_gpu(snapshot):
         return _describe_first(findings, GPU_CODES, "the policy requires a GPU, but none is visible here")
-    if check in ("smoke", "rehearsal"):
+    if check in ("smoke", "rehearsal", "agree"):
         if _import_failed(snapshot, "transformers"):
             return _describe_first(findings, ("ATN154", "ATN155"), "transformers cannot be imported")
         if plan.attn_implementation == "flash_attention_2" and _import_failed(snapshot, "flash_attn"):

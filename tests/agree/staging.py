@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from attncheck.agree.worker import engines, judging, models
 from attncheck.core.agreement import Rollout, Scoring
 from attncheck.core.results.agree import AgreedModel
+from attncheck.rehearsal.worker.records import RolloutRecord
 
 Generate = Callable[[engines.Generated], engines.Generated]
 
@@ -28,8 +30,12 @@ def compare(
     change_engine: Callable[[Any], None] | None = None,
     change_prompts: Callable[[list[int]], list[int]] | None = None,
     change_output: Callable[[models.Sample], models.Sample] | None = None,
+    score: Callable[[models.Sample], Iterable[float]] | None = None,
 ) -> AgreedModel:
-    """Return the comparison; the changes are of the engine's weights, the prompts that it gets, what it returns."""
+    """Return the comparison; the changes are of the engine's weights, the prompts that it gets, what it returns.
+
+    `score` is the trainer's own code, if there is any.
+    """
     prompts = models.make_prompts(model, True, 0)
     engine = engines.TransformersEngine(str(engine_model or model), rollout, "cpu")
     if change_engine is not None:
@@ -42,8 +48,11 @@ def compare(
     ]
     if change_output is not None:
         samples = [change_output(sample) for sample in samples]
-    generated = engines.Generated(
-        tuple(samples), generated.version, generated.logits, generated.hidden, generated.first, generated.again
-    )
+    generated = replace(generated, samples=tuple(samples))
     other = str(engine_model or "")
-    return judging.judge(str(model), other, generated, rollout, scoring, "cpu", lambda text: None)
+    own = {}
+    if score is not None:
+        for number, sample in enumerate(samples):
+            values = tuple(score(sample))
+            own[number] = RolloutRecord(number, 0.0, values, sample.prompt, sample.response)
+    return judging.judge(str(model), other, generated, own, rollout, scoring, "cpu", lambda text: None)

@@ -15,10 +15,12 @@ pytest.importorskip("transformers")
 
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import DynamicCache
 
 from attncheck.agree.run import _iter_findings
-from attncheck.agree.worker import models
+from attncheck.agree.worker import models, scoring
 from attncheck.agree.worker.judging import measure_distance
+from attncheck.agree.worker.routes import score_shifted
 from attncheck.core import codec
 from attncheck.core.agreement import Rollout, Scoring
 from attncheck.core.results.agree import AgreedModel
@@ -66,7 +68,7 @@ def names(result: AgreedModel) -> list[tuple[str, str]]:
 
 
 def codes(result: AgreedModel) -> list[str]:
-    return [finding.code for finding in _iter_findings(result, {})]
+    return [finding.code for finding in _iter_findings(result)]
 
 
 def test_the_distance_of_log_probabilities() -> None:
@@ -87,6 +89,12 @@ def transpose(tensors: Weights) -> None:
             tensors[name] = tensors[name].T.contiguous()
 
 
+def reverse(tensors: Weights) -> None:
+    for name in tensors:
+        if "up_proj" in name:
+            tensors[name] = tensors[name].flip(0).contiguous()
+
+
 def unmerge(tensors: Weights) -> None:
     torch.manual_seed(0)
     for name in tensors:
@@ -96,6 +104,7 @@ def unmerge(tensors: Weights) -> None:
 
 
 def leave_stale(tensors: Weights) -> None:
+    """TRL #5312: the engine keeps the weights that it began with."""
     torch.manual_seed(0)
     for name in tensors:
         if "layers.1.mlp" in name:
@@ -113,7 +122,14 @@ def swap(tensors: Weights) -> None:
 
 @pytest.mark.parametrize(
     ("change", "kind"),
-    [(transpose, "transposed"), (unmerge, "adapter"), (leave_stale, "stale"), (tie, "tied"), (swap, "renamed")],
+    [
+        (transpose, "transposed"),
+        (reverse, "permuted"),
+        (unmerge, "adapter"),
+        (leave_stale, "stale"),
+        (tie, "tied"),
+        (swap, "renamed"),
+    ],
 )
 @pytest.mark.nightly
 def test_weights_that_the_engine_does_not_have(
@@ -248,6 +264,149 @@ def test_padding_that_positions_count(tmp_path: Path) -> None:
     result = compare(model, Rollout(), Scoring(layout="left", passes_positions=False))
     assert names(result) == [("trainer", "padding-counted-as-positions")]
     assert codes(compare(model, Rollout(), Scoring(layout="left"))) == []
+
+
+def shift(sample: models.Sample) -> list[float]:
+    """ms-swift #8196: log-probabilities of the trainer one place to the left of the engine's."""
+    return [*sample.log_probabilities[1:], sample.log_probabilities[0]]
+
+
+def test_the_own_code_of_a_launch_scores(small: Callable[[str], Path]) -> None:
+    """Its scores are judged, not those of the reproduction; tokens that it did not score are left out."""
+    model = small("qwen2")
+    healthy = compare(model, Rollout(), Scoring(), score=lambda sample: sample.log_probabilities)
+    assert healthy.own_code
+    assert healthy.distance is not None and healthy.distance.bitwise
+    assert codes(healthy) == []
+    result = compare(model, Rollout(), Scoring(), score=shift)
+    assert names(result) == [("trainer", "one-token-off")]
+    assert codes(result) == ["ATN461"]
+    assert any("differs from a reproduction" in note for note in result.notes)
+
+
+@pytest.mark.nightly
+def test_a_scorer_that_multiplies_by_the_temperature(small: Callable[[str], Path]) -> None:
+    model = small("llama")
+    twin = models.load_model(model, torch.float32)
+
+    def score(sample: models.Sample) -> list[float]:
+        with torch.no_grad():
+            logits = twin(torch.tensor([sample.tokens])).logits[0, len(sample.prompt) - 1 : -1]
+        return [float(own) for own in models.gather(logits * 0.8, sample.response)]
+
+    result = compare(model, Rollout(temperature=0.8), Scoring(temperature=0.8), score=score)
+    assert names(result) == [("trainer", "another-temperature")]
+
+
+MIXTRAL = {
+    "model_type": "mixtral",
+    "architectures": ["MixtralForCausalLM"],
+    "num_local_experts": 8,
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 160,
+    "num_experts_per_tok": 2,
+    "bos_token_id": 158,
+    "eos_token_id": 157,
+    "pad_token_id": 159,
+    "max_position_embeddings": 256,
+}
+
+
+@pytest.fixture(scope="module")
+def routed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a model that sends each token to two of eight experts."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("routed")
+    torch.manual_seed(0)
+    fields: dict[str, Any] = {"initializer_range": 0.2, **MIXTRAL}
+    config = AutoConfig.for_model(**fields)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_padding", [False, True])
+def test_routes_that_padding_shifts(is_padding: bool, routed: Path) -> None:
+    """SkyRL #1908, slime #1052: replayed routes are those of other tokens, by a row's padding or by one."""
+    model = models.load_model(routed, torch.float32, "eager")
+    prompts = models.make_prompts(routed, True, 0)
+    batch = Scoring().batch
+    widths = [max(len(prompt) for prompt in prompts[start : start + batch]) for start in range(0, len(prompts), batch)]
+    padding = {tuple(own): widths[place // batch] - len(own) for place, own in enumerate(prompts)}
+
+    def score(sample: models.Sample) -> list[float]:
+        places = padding[sample.prompt] if is_padding else 1
+        (scored,) = score_shifted(model, lambda: scoring.score_each(model, [sample]), places)
+        return [float(own) for own in models.gather(scored.logits, sample.response)]
+
+    result = compare(routed, Rollout(precision="fp32"), Scoring("fp32", layout="left"), score=score)
+    assert names(result) == [("trainer", f"routes-shifted:{'padding' if is_padding else 1}")]
+    assert result.routed_layers[1] == 2
+
+
+@pytest.mark.nightly
+def test_routes_of_the_two_sides_are_compared(routed: Path) -> None:
+    healthy = compare(routed, Rollout(precision="fp32"), Scoring("fp32", layout="left"))
+    assert codes(healthy) == []
+    assert (healthy.routes_differ, healthy.routed_layers) == (0.0, (0, 2))
+
+    def roll(model: Any) -> None:
+        for name, parameter in model.named_parameters():
+            if name.endswith("gate.weight"):
+                parameter.data.copy_(parameter.data.roll(1, 0))
+
+    rolled = compare(routed, Rollout(precision="fp32"), Scoring("fp32", layout="left"), change_engine=roll)
+    assert rolled.differs
+    assert rolled.routes_differ > 0.5
+    assert rolled.routed_layers == (2, 2)
+
+
+@pytest.mark.nightly
+def test_engines_of_fewer_bits(small: Callable[[str], Path]) -> None:
+    cache_class = DynamicCache
+
+    def keep_fp8(model: Any) -> None:
+        original, generate = cache_class.update, model.generate
+
+        def update(self: Any, keys: torch.Tensor, values: torch.Tensor, *rest: Any, **options: Any) -> Any:
+            keys, values = (own.float().to(torch.float8_e4m3fn).to(own.dtype) for own in (keys, values))
+            return original(self, keys, values, *rest, **options)
+
+        def generate_so(*arguments: Any, **options: Any) -> Any:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(cache_class, "update", update)
+                return generate(*arguments, **options)
+
+        model.generate = generate_so
+
+    cached = compare(small("llama"), Rollout(), Scoring(), change_engine=keep_fp8)
+    assert names(cached) == [("engine", "fp8-cache")]
+
+    def quantise(model: Any) -> None:
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 2 and "layers" in name:
+                scale = parameter.data.float().abs().amax(1, keepdim=True) / 7
+                parameter.data.copy_((parameter.data.float() / scale).round() * scale)
+
+    assert names(compare(small("qwen2"), Rollout(), Scoring(), change_engine=quantise)) == [
+        ("engine", "weights-in-int4")
+    ]
+
+
+@pytest.mark.nightly
+def test_another_batch_shape_is_the_floor(small: Callable[[str], Path]) -> None:
+    """verl #6280: the same trainer scores the same tokens in another batch shape; it is rounding, and no finding."""
+    half = compare(small("llama"), Rollout(), Scoring(batch=8))
+    full = compare(small("llama"), Rollout(precision="fp32"), Scoring("fp32", batch=8))
+    floors = [result.find_distance("trainer") for result in (half, full)]
+    assert codes(half) == codes(full) == []
+    assert floors[0] is not None and floors[1] is not None
+    assert floors[0].rms > 100 * floors[1].rms > 0
 
 
 def test_a_16_bit_engine_and_a_float32_trainer_are_a_note(small: Callable[[str], Path]) -> None:

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from attncheck.agree.launching import change
 from attncheck.agree.reading import ReadJob, read_job
 from attncheck.core.agreement import Rollout
 from attncheck.core.io.errors import Unanswered
 from attncheck.lint import inputs
-from attncheck.lint.rewriting import read_launches
+from attncheck.lint.rewriting import ReadLaunch, read_launches
+from attncheck.rehearsal import corrections
+from attncheck.rehearsal.corrections import Correction
 from tests import snapshots as s
 from tests.conftest import Run
 
@@ -19,14 +22,18 @@ OPENRLHF = "python3 -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path Qwe
 TRL = "trl grpo --model_name_or_path Qwen/Qwen2.5-0.5B --dataset_name d/x --reward_funcs accuracy_reward "
 
 
-def read(folder: Path, text: str) -> ReadJob:
+def read_launch(folder: Path, text: str) -> ReadLaunch:
     path = folder / "train.sh"
     path.write_text(f"{text}\n")
     given = inputs.read_inputs((str(path),), None)
     source = given.sources[0]
     reader = inputs.make_readers(given)(source)
     (launch,) = read_launches(s.h200(), source, inputs.make_model_reader(False), reader, False)
-    return read_job(launch.job)
+    return launch
+
+
+def read(folder: Path, text: str) -> ReadJob:
+    return read_job(read_launch(folder, text).job)
 
 
 def test_verl(tmp_path: Path) -> None:
@@ -79,6 +86,31 @@ def test_a_launch_without_rollouts_is_not_compared(tmp_path: Path) -> None:
 def test_a_temperature_that_only_running_tells(tmp_path: Path) -> None:
     with pytest.raises(Unanswered, match="temperature"):
         read(tmp_path, f"{VERL}actor_rollout_ref.rollout.temperature=$(cat t)")
+
+
+OWN = "actor_rollout_ref.rollout"
+OVERRIDE = f"+{OWN}.engine_kwargs.vllm.hf_overrides.rope_theta=500"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "says"),
+    [
+        (f"{TRL}--top_p 0.9 --min_p 0.1", "truncated-distribution", "--top_p 1.0 --min_p 0.0"),
+        (f"{OPENRLHF}--rollout.top_p 0.95", "truncated-distribution", "--rollout.top_p 1.0"),
+        (f"{VERL}{OWN}.top_p=0.9", "truncated-distribution", f"{OWN}.top_p=1.0"),
+        (f"{VERL}{OWN}.logprobs_mode=raw_logprobs", "raw-log-probabilities", f"{OWN}.logprobs_mode=processed_logprobs"),
+        (f"{VERL}{OVERRIDE}", "engine-overrides", f"no --{OVERRIDE[1:].split('=')[0]}"),
+    ],
+)
+def test_settings_that_close_a_cause(text: str, cause: str, says: str, tmp_path: Path) -> None:
+    """They are written in the launch's own words, and the launch that is run again has them."""
+    launch = read_launch(tmp_path, text)
+    sets = read_job(launch.job).remedies[cause]
+    assert corrections.describe(launch, Correction(sets)) == says
+    rollout = read_job(change(launch, sets).job).rollout
+    assert not rollout.truncates
+    assert rollout.log_probabilities == "processed"
+    assert rollout.overrides == ()
 
 
 def test_bad_usage(attncheck: Run) -> None:

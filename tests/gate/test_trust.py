@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from attncheck.agree import run as agreement
 from attncheck.core.io import private_folder
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import Job
@@ -122,6 +123,30 @@ def test_what_names_a_rehearsal(
     assert rehearsals == ([("run.sh",)] if runs else [])
     assert ended.code == (0 if runs else 3) or "ATN" in ended.stdout
     assert list_reasons(ended) == ([] if runs else [NOT_RUN.format(download)])
+
+
+@pytest.mark.parametrize("launch", [LAUNCH, ""])
+def test_agree_compares_what_launches_compute(
+    launch: str, download: Path, rehearsals: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A launch runs only if it is trusted; without one the policy's models are compared."""
+    requests: list[agreement.AgreeRequest] = []
+
+    def run(snapshot: object, request: agreement.AgreeRequest, *rest: object) -> Report:
+        requests.append(request)
+        return Report("agree", laptop())
+
+    monkeypatch.setattr(agreement, "run", run)
+    settings = 'launch = ["run.sh"]\n' if launch else 'models = ["llama"]\n'
+    policy = load_policy(write(download / "attncheck.toml", f'checks = ["agree"]\ndevice = "cpu"\n{settings}').parent)
+    runner = make_runner(policy)
+    if launch:
+        with pytest.raises(Unanswered, match="is not trusted"):
+            list(runner.run("agree", float("inf")))
+        assert gate("--checks", "agree").code == 0
+    else:
+        list(runner.run("agree", float("inf")))
+    assert [(request.model, len(request.sources)) for request in requests] == [("", 1) if launch else ("llama", 0)]
 
 
 def test_a_level_that_implies_it_is_an_open_question(download: Path, rehearsals: list[tuple[str, ...]]) -> None:

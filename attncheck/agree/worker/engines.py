@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from attncheck.agree.worker.models import NEW_TOKENS, Sample, computing, gather, load_model
+from attncheck.agree.worker.routes import RouteWatch
 from attncheck.core.agreement import Rollout
 from attncheck.smoke.worker.testbed import DTYPES
 
@@ -29,14 +30,15 @@ class Generated:
     """What an engine wrote; what it does not show is empty.
 
     `logits` are (tokens, vocabulary) of each sample, `hidden` its layers' states at the places that predict the
-    response; `again` are log-probabilities of the first samples in another batch shape, of the model's own
-    distribution at the sampling temperature, and `first` the same in the first shape.
+    response, `routes` the experts there; `again` are log-probabilities of the first samples in another batch shape, of
+    the model's own distribution at the sampling temperature, and `first` the same in the first shape.
     """
 
     samples: tuple[Sample, ...]
     version: str
     logits: tuple[Tensor, ...] = ()
     hidden: tuple[tuple[Tensor, ...], ...] = ()
+    routes: tuple[Tensor, ...] = ()
     first: tuple[Tensor, ...] = ()
     again: tuple[Tensor, ...] = ()
     notes: tuple[str, ...] = ()
@@ -85,10 +87,12 @@ class TransformersEngine:
         torch.manual_seed(self.rollout.seed)
         if self.rollout.continuous_batching:
             return self._generate_continuously(prompts)
-        outputs = self._run(prompts)
+        with RouteWatch(self.model) as watch:
+            outputs = self._run(prompts)
+        steps = [own for call in range(len(outputs.logits)) if (own := watch.read(call, len(prompts))) is not None]
         ends = self.end if isinstance(self.end, list) else [self.end]
         width = max(map(len, prompts))
-        samples, logits, hidden = [], [], []
+        samples, logits, hidden, routes = [], [], [], []
         for row, prompt in enumerate(prompts):
             response = outputs.sequences[row, width:].tolist()
             ended = next((index + 1 for index, token in enumerate(response) if token in ends), len(response))
@@ -99,12 +103,15 @@ class TransformersEngine:
             samples.append(Sample(tuple(prompt), response, tuple(given.tolist())))
             logits.append(own.cpu())
             hidden.append(_collect_hidden(outputs.hidden_states, row, ended))
+            routes += [torch.stack([own[:, row, -1] for own in steps[:ended]], 1)] if steps else []
         first = [
             gather(own.float() / self.rollout.temperature, sample.response)
             for own, sample in zip(logits[:FLOOR_PROMPTS], samples, strict=False)
         ]
         again = [self._force(sample) for sample in samples[:FLOOR_PROMPTS]]
-        return Generated(tuple(samples), self.version, tuple(logits), tuple(hidden), tuple(first), tuple(again))
+        return Generated(
+            tuple(samples), self.version, tuple(logits), tuple(hidden), tuple(routes), tuple(first), tuple(again)
+        )
 
     def _run(self, prompts: Sequence[list[int]], **options: Any) -> Any:
         width = max(map(len, prompts))

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from attncheck.agree.worker import causes, scoring
+from attncheck.agree.worker import causes, routes, scoring
 from attncheck.agree.worker.engines import Generated
+from attncheck.agree.worker.hypotheses import Context
 from attncheck.agree.worker.models import Sample, computing, gather, load_model, rms
 from attncheck.agree.worker.scoring import Scored
 from attncheck.core.agreement import Rollout, Scoring
 from attncheck.core.plan import Precision
 from attncheck.core.results.agree import AgreedModel, Cause, Distance, Side
+from attncheck.rehearsal.worker.records import RolloutRecord, read_rollouts
 from attncheck.smoke.worker.testbed import DTYPES
 
 FLOOR_MULTIPLE = 3.0  # times the floors of both sides and the difference of their precisions
@@ -34,12 +37,12 @@ KL_TOKENS = 256
 
 @dataclass(frozen=True)
 class Exact:
-    """The exact logits and hidden states of each sample, and the same in each side's precision."""
+    """The exact logits and hidden states of each sample, the same in each side's precision, and the exact model."""
 
     logits: list[Tensor]
     hidden: list[tuple[Tensor, ...]]
     rounded: dict[Precision, list[Scored]]
-    dtype: torch.dtype
+    model: Any
 
 
 def measure_distance(
@@ -71,20 +74,29 @@ def judge(
     folder: str,
     engine_folder: str,
     generated: Generated,
+    own: Mapping[int, RolloutRecord],
     rollout: Rollout,
     scoring_plan: Scoring,
     device: str,
     progress: Callable[[str], None],
 ) -> AgreedModel:
-    """Return the comparison of what an engine generated with what the trainer's scoring computes."""
+    """Return the comparison of what an engine generated with what the trainer's scoring computes.
+
+    `own` are the rollouts that the launch's own code scored, by their numbers; without them its scoring is reproduced.
+    """
     progress("scoring as the trainer does")
+    numbers = [number for number, sample in enumerate(generated.samples) if _is_of(own.get(number), sample)]
+    if numbers:
+        generated = _select(generated, numbers)
     trainer, notes = load_trainer(folder, scoring_plan, device)
     generated = _cut_unknown_tokens(generated, trainer.get_input_embeddings().weight.shape[0])
     samples = generated.samples
     scoring_plan = notes.scoring
     scored = scoring.score(trainer, samples, scoring_plan, with_hidden=True)
     alone = scoring.score(trainer, samples, _reshape(scoring_plan))
-    by_trainer = _join(scored, samples, scoring_plan)
+    reproduced = by_trainer = _join(scored, samples, scoring_plan)
+    if numbers:
+        by_trainer = torch.cat([torch.tensor(own[number].log_probabilities) for number in numbers]).double()
     trainer_floor = _join(alone, samples, scoring_plan)
     del trainer
     by_engine = torch.cat([torch.tensor(sample.log_probabilities) for sample in samples]).double()
@@ -106,7 +118,7 @@ def judge(
     distances = [measure_distance(by_engine, by_trainer, clip)]
     if generated.first:
         distances.append(measure_distance(torch.cat(generated.first), torch.cat(generated.again), clip, "engine"))
-    distances.append(measure_distance(trainer_floor, by_trainer, clip, "trainer"))
+    distances.append(measure_distance(trainer_floor, reproduced, clip, "trainer"))
     # Beyond rounding the batch shape is at fault, and excuses nothing.
     noise = [
         min(floor.rms, ROUNDING_MULTIPLE * roundings[SIDES.index(floor.of)])
@@ -129,16 +141,55 @@ def judge(
         trainer_rounding=roundings[1],
         precision_gap=gap,
         engine_version=generated.version,
-        notes=(*notes.texts, *generated.notes),
+        notes=(*notes.texts, *generated.notes, *_compare_own(own, numbers, by_trainer, reproduced, limit)),
+        own_code=bool(numbers),
     )
     result = _add_kl(result, generated, scored)
     result = _add_first_layer(result, generated, scored, exact)
+    ours = [own.routes for own in scored if own.routes is not None]
+    if generated.routes and ours:
+        share, *layers = routes.count_differing(generated.routes, ours)
+        result = replace(result, routes_differ=share, routed_layers=(layers[0], layers[1]))
     if not result.differs:
         return replace(result, notes=(*result.notes, *_list_common_errors(result)))
-    context = causes.Context(
-        folder, engine_folder, samples, rollout, scoring_plan, exact.dtype, device, exact.logits, progress
+    context = Context(
+        folder, engine_folder, samples, rollout, scoring_plan, exact.model, device, exact.logits, progress
     )
     return _explain(result, context, (by_engine, by_trainer), errors, roundings)
+
+
+def read_own(folder: Path) -> dict[int, RolloutRecord]:
+    """Return the rollouts that a launch scored in its first step, by the numbers of their documents."""
+    return {rollout.document: rollout for step in read_rollouts(folder)[:1] for rollout in step}
+
+
+def _is_of(record: RolloutRecord | None, sample: Sample) -> bool:
+    """Return whether a launch scored the tokens of a sample."""
+    return record is not None and (record.prompt, record.response) == (sample.prompt, sample.response)
+
+
+def _compare_own(
+    own: Mapping[int, RolloutRecord], numbers: Sequence[int], scored: Tensor, reproduced: Tensor, limit: float
+) -> list[str]:
+    """Return what is odd about the launch's own scores: other tokens, or their distance from the reproduction."""
+    if own and len(numbers) < len(own):
+        text = f"the launch scored other tokens than the engine was given or wrote in {len(own) - len(numbers)} of"
+        return [f"{text} {len(own)} rollouts: those are left out"]
+    distance = rms(scored - reproduced)
+    if distance <= limit:
+        return []
+    return [f"the launch's own code differs from a reproduction of its framework's source by {distance:.2g} nats"]
+
+
+def _select(generated: Generated, numbers: Sequence[int]) -> Generated:
+    """Return some of the samples of what was generated."""
+    return replace(
+        generated,
+        samples=tuple(generated.samples[number] for number in numbers),
+        logits=tuple(generated.logits[number] for number in numbers if generated.logits),
+        hidden=tuple(generated.hidden[number] for number in numbers if generated.hidden),
+        routes=tuple(generated.routes[number] for number in numbers if generated.routes),
+    )
 
 
 def _cut_unknown_tokens(generated: Generated, size: int) -> Generated:
@@ -158,20 +209,20 @@ def _cut_unknown_tokens(generated: Generated, size: int) -> Generated:
         return Sample(sample.prompt, sample.response[:length], sample.log_probabilities[:length])
 
     text = f"{lost} of {len(lengths)} responses have tokens beyond the trainer's vocabulary of {size}: cut before them"
+    generated, lengths = _select(generated, kept), [lengths[index] for index in kept]
     return replace(
         generated,
-        samples=tuple(cut(generated.samples[index], lengths[index]) for index in kept),
-        logits=tuple(generated.logits[index][: lengths[index]] for index in kept if generated.logits),
-        hidden=tuple(
-            tuple(states[: lengths[index]] for states in generated.hidden[index]) for index in kept if generated.hidden
-        ),
+        samples=tuple(map(cut, generated.samples, lengths)),
+        logits=tuple(own[:length] for own, length in zip(generated.logits, lengths)),
+        hidden=tuple(tuple(own[:length] for own in states) for states, length in zip(generated.hidden, lengths)),
+        routes=tuple(own[:, :length] for own, length in zip(generated.routes, lengths)),
         notes=(*generated.notes, text),
     )
 
 
 def _explain(
     result: AgreedModel,
-    context: causes.Context,
+    context: Context,
     observed: tuple[Tensor, Tensor],
     errors: Sequence[float],
     roundings: Sequence[float],
@@ -258,19 +309,16 @@ def _reshape(plan: Scoring) -> Scoring:
 def _compute_exact(
     folder: str, generated: Generated, plan: Scoring, precisions: Sequence[Precision], device: str
 ) -> Exact:
-    model = load_model(folder, torch.float32, "eager", plan.overrides, device)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    dtype = torch.float64 if parameters <= EXACT_PARAMETERS else torch.float32
-    if dtype == torch.float64:
-        model = load_model(folder, dtype, "eager", plan.overrides, device)
-    results = scoring.score_each(model, generated.samples, Scoring("fp32"), with_hidden=True)
-    del model
     rounded = {}
+    parameters = 0
     for precision in dict.fromkeys(precisions):
         model = load_model(folder, DTYPES[precision], "eager", plan.overrides, device)
+        parameters = sum(parameter.numel() for parameter in model.parameters())
         rounded[precision] = scoring.score_each(model, generated.samples, Scoring(precision), with_hidden=True)
-        del model
-    return Exact([own.logits.double() for own in results], [own.hidden for own in results], rounded, dtype)
+    dtype = torch.float64 if parameters <= EXACT_PARAMETERS else torch.float32
+    model = load_model(folder, dtype, "eager", plan.overrides, device)
+    results = scoring.score_each(model, generated.samples, Scoring("fp32"), with_hidden=True)
+    return Exact([own.logits.double() for own in results], [own.hidden for own in results], rounded, model)
 
 
 def _score_exactly(logits: Sequence[Tensor], samples: Sequence[Any], temperature: float) -> Tensor:

@@ -26,6 +26,8 @@ PROMPTS = 10
 PROMPT_TOKENS = (4, 56)  # the longest is beyond the window of small models
 NEW_TOKENS = 40
 GENERATION = "generation_config.json"
+NORM_SPREAD = 0.3
+VISIBLE_CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 8.0}  # of released models 50 and 30
 SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # of the user's generation config
 
 
@@ -51,7 +53,29 @@ def prepare_small(name: str, folder: Path, seed: int) -> int:
     if folder.name != "model":
         shutil.move(str(folder.parent / "model"), folder)
     _copy_sampling(name, folder)
+    _make_visible(folder, seed)
     return parameters
+
+
+def _make_visible(folder: Path, seed: int) -> None:
+    """Change a small model so that an engine that lacks one of its features computes something else.
+
+    Fresh norms and biases are all ones or zeros, and fresh scores are far below the soft-caps of released models.
+    """
+    from safetensors.torch import load_file, save_file
+
+    path, config_path = folder / "model.safetensors", folder / "config.json"
+    if path.exists():
+        generator = torch.Generator().manual_seed(seed)
+        tensors = load_file(path)
+        for name, tensor in tensors.items():
+            if tensor.dim() == 1 and len(tensor) > 1 and bool((tensor == tensor[0]).all()):
+                tensors[name] = tensor + NORM_SPREAD * torch.randn(len(tensor), generator=generator)
+        save_file(tensors, path, metadata={"format": "pt"})
+    config = json.loads(config_path.read_text())
+    capped = {name: cap for name, cap in VISIBLE_CAPS.items() if config.get(name)}
+    if capped:
+        config_path.write_text(json.dumps({**config, **capped}))
 
 
 def _copy_sampling(name: str, folder: Path) -> None:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from attncheck.agree.worker.models import Sample, computing, gather
+from attncheck.agree.worker.routes import RouteWatch
 from attncheck.core.agreement import Layout, Scoring
 
 
@@ -25,11 +26,12 @@ class Scored:
     """What a model computes for one sample's response.
 
     `logits` are (tokens, vocabulary) in the model's dtype, `hidden` are each layer's states, (tokens, width) each, at
-    the places that predict the response.
+    the places that predict the response; `routes` are the experts there, (layers, tokens, experts of a token).
     """
 
     logits: Tensor
     hidden: tuple[Tensor, ...] = ()
+    routes: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -65,16 +67,20 @@ def run(
     places: Sequence[tuple[int, int]],
     scoring: Scoring,
     with_hidden: bool = False,
+    cache: Any = None,
 ) -> list[Scored]:
     """Return what one forward computes for the samples at these places of its rows."""
-    with computing(scoring.precision, next(model.parameters()).device.type):
-        outputs = model(**inputs, use_cache=False, output_hidden_states=with_hidden)
+    options = {"use_cache": False} if cache is None else {"past_key_values": cache}
+    with computing(scoring.precision, next(model.parameters()).device.type), RouteWatch(model) as watch:
+        outputs = model(**inputs, **options, output_hidden_states=with_hidden)
     results = []
+    routes = watch.read(0, len(inputs["input_ids"])) if with_hidden else None
     for sample, (row, start) in zip(samples, places, strict=True):
         first = start + len(sample.prompt) - 1
         span = slice(first, first + len(sample.response))
         hidden = tuple(states[row, span].float().cpu() for states in outputs.hidden_states or ()) if with_hidden else ()
-        results.append(Scored(outputs.logits[row, span].cpu(), hidden))
+        own = None if routes is None else routes[:, row, span]
+        results.append(Scored(outputs.logits[row, span].cpu(), hidden, own))
     return results
 
 
@@ -127,12 +133,17 @@ def _iter_places(samples: Sequence[Sample]) -> Iterator[tuple[int, int]]:
 
 
 def score_each(
-    model: Any, samples: Sequence[Sample], scoring: Scoring | None = None, with_hidden: bool = False
+    model: Any,
+    samples: Sequence[Sample],
+    scoring: Scoring | None = None,
+    with_hidden: bool = False,
+    make_cache: Callable[[], Any] | None = None,
 ) -> list[Scored]:
     """Return what the model computes for each sample on its own: one row, no padding, positions from 0."""
     results = []
     for sample in samples:
         tokens = torch.tensor([sample.tokens], device=next(model.parameters()).device)
         inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-        results += run(model, inputs, [sample], [(0, 0)], scoring or Scoring("fp32"), with_hidden)
+        cache = make_cache() if make_cache is not None else None
+        results += run(model, inputs, [sample], [(0, 0)], scoring or Scoring("fp32"), with_hidden, cache)
     return results

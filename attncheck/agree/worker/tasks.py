@@ -1,10 +1,12 @@
 """The tasks of the workers: the engine generates in one process, the trainer's scoring is judged in another.
 
-What the first made lies in a folder that both are given: `rollouts.pt`.
+What the first made lies in a folder that both are given: `rollouts.pt`, and for a launch that scores it by its own code
+`documents.json` and its data. What the launch's code computed lies there too: `watch/`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from attncheck.core.agreement import Rollout, Scoring
 
 Send = Callable[[dict[str, Any]], None]
 FILE = "rollouts.pt"
+DOCUMENTS = 16  # of a launch that scores by its own code: more than one of its batches holds
 
 
 def generate(message: dict[str, Any], send: Send) -> None:
@@ -39,7 +42,11 @@ def generate(message: dict[str, Any], send: Send) -> None:
     except build.Unbuildable as error:
         send({"unanswered": str(error)})
         return
-    prompts = models.make_prompts(Path(message["trainer_model"]), bool(message["small"]), rollout.seed)
+    documents: list[dict[str, Any]] = []
+    if message["form"]:
+        documents, prompts = _make_documents(Path(message["trainer_model"]), message["form"], stage, rollout.seed)
+    else:
+        prompts = models.make_prompts(Path(message["trainer_model"]), bool(message["small"]), rollout.seed)
     send({"step": f"{rollout.engine} starts and generates"})
     try:
         engine = engines.ENGINES[rollout.engine](message["engine_model"], rollout, device)
@@ -50,7 +57,27 @@ def generate(message: dict[str, Any], send: Send) -> None:
         send({"unanswered": f"the engine {rollout.engine} did not generate: {describe_exception(error)}"})
         return
     torch.save(generated, stage / FILE)
+    if documents:
+        responses = [list(sample.response) for sample in generated.samples]
+        answered = [{**own, "response": response} for own, response in zip(documents, responses, strict=True)]
+        (stage / "documents.json").write_text(json.dumps(answered))
     send({"item": "generate", "answer": {"version": generated.version}})
+
+
+def _make_documents(folder: Path, form: Any, stage: Path, seed: int) -> tuple[list[dict[str, Any]], list[list[int]]]:
+    """Lay a data set for the launch; return its documents, and the prompts as the launch tokenizes them."""
+    from transformers import AutoTokenizer
+
+    from attncheck.rehearsal.drivers.rollouts import make_rollout
+    from attncheck.rehearsal.worker import materials
+
+    documents, rows = materials.make_data(DOCUMENTS, seed, form)
+    materials.save_rows(rows, stage)
+    if form == "prompt_texts":  # without a chat template; a word is the token of its own number
+        return documents, [document["turns"][0][1] for document in documents]
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    rollouts = [make_rollout(number, document, tokenizer) for number, document in enumerate(documents)]
+    return documents, [list(rollout.prompt) for rollout in rollouts]
 
 
 def judge(message: dict[str, Any], send: Send) -> None:
@@ -67,10 +94,12 @@ def judge(message: dict[str, Any], send: Send) -> None:
     rollout, plan = codec.read(Rollout, message["rollout"]), codec.read(Scoring, message["scoring"])
     send({"started": "judge"})
     generated = torch.load(Path(message["stage"]) / FILE, weights_only=False)
+    own = judging.read_own(Path(message["stage"]) / "watch") if message["form"] else {}
     result = judging.judge(
         message["trainer_model"],
         message["other_model"],
         generated,
+        own,
         rollout,
         plan,
         device,

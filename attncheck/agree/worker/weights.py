@@ -57,6 +57,7 @@ def _iter_groups(own: str, other: str) -> Iterator[tuple[str, str, str, tuple[st
             groups.setdefault(kind, []).append(name)
     texts = {
         "transposed": ("are transposed", "write them as the trainer's class holds them"),
+        "permuted": ("have the same values in another order", "write each row where the engine's class expects it"),
         "adapter": ("differ by a matrix of low rank", "merge the LoRA adapter before weights are sent to the engine"),
         "zero": ("are zero", "sync these parameters"),
         "renamed": ("are another parameter's", "correct the names under which parameters are sent to the engine"),
@@ -89,6 +90,8 @@ def _name_kind(name: str, own: Tensor, other: Tensor | None, all_own: Mapping[st
         return "stale"
     if not other.any():
         return "zero"
+    if torch.equal(own.flatten().sort().values, other.flatten().sort().values):
+        return "permuted"
     twin = next((key for key, tensor in all_own.items() if key != name and _is_same(tensor, other)), "")
     if twin:
         return "tied" if "embed" in twin and "head" in name else "renamed"

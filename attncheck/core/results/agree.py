@@ -44,6 +44,7 @@ class Cause:
     explained: float
     remedy: str = ""
     closes: bool = True  # whether what is left is within the limit
+    sets: bool = False  # whether the remedy is settings of the launch
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class AgreedModel:
     """One model or launch: both sides' log-probabilities compared with one another, and each with the exact ones.
 
     `limit` is the largest root mean square that rounding and the floor explain. `reason` says why nothing was
-    measured; it is "" if it was.
+    measured; it is "" if it was. `proof` is what the pair measures with the settings that close its causes.
     """
 
     name: str  # "train.sh:3:1" or "llama"
@@ -59,6 +60,7 @@ class AgreedModel:
     job: str = ""  # "verl 0.9.1 grpo"
     rollout: Rollout = Rollout()
     scoring: Scoring = Scoring()
+    own_code: bool = False  # whether the launch's own code scored; else its framework's source was reproduced
     distances: tuple[Distance, ...] = ()  # () if nothing was measured
     limit: float = 0.0
     engine_error: float = 0.0  # root mean square of each side against the exact values
@@ -70,10 +72,14 @@ class AgreedModel:
     kl_tokens: int = 0  # 0 if the engine does not show its logits
     first_layer: str = ""  # whose hidden states differ beyond rounding; "" if none does
     layers: int = 0  # that were compared
+    routes_differ: float = 0.0  # share of tokens that a layer of the engine routes to other experts
+    routed_layers: tuple[int, int] = (0, 0)  # in which any token's experts differ, of those that choose experts
     causes: tuple[Cause, ...] = ()
     notes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     engine_version: str = ""
+    proof: str = ""  # "" if none was run
+    is_closed: bool = False  # whether engine and trainer agree with those settings
     seconds: float = 0.0
     reason: str = ""
 

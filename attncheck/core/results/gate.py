@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, get_args
 
 from attncheck.core.report import OpenQuestion, Section
 
-Check = Literal["doctor", "lint", "parity", "smoke", "rehearsal", "determinism", "bench"]
+Check = Literal["doctor", "lint", "parity", "smoke", "rehearsal", "agree", "determinism", "bench"]
 # In the order in which they run: what reads, then what may stop a job, the quicker first; speed alone stops none.
 CHECKS: tuple[Check, ...] = get_args(Check)
 Outcome = Literal["clean", "found", "unanswered", "left out", "not linted"]  # the last: nothing to lint is no gap

@@ -20,7 +20,10 @@ class Rollout:
 
 
 def read_documents() -> list[Mapping[str, Any]]:
-    """Return the documents of the rehearsal: {"turns": [["user", [3, 17, …]], ["assistant", …]], "advantage": 0.5}."""
+    """Return the documents of the rehearsal: {"turns": [["user", [3, 17, …]], ["assistant", …]], "advantage": 0.5}.
+
+    Those that an engine has answered have its tokens too: "response".
+    """
     with open(os.environ["ATTNCHECK_DOCUMENTS"]) as stream:
         documents: list[Mapping[str, Any]] = json.load(stream)
     return documents
@@ -34,13 +37,15 @@ def count_steps() -> int:
 def make_rollout(number: int, document: Mapping[str, Any], tokenizer: Any) -> Rollout:
     """Return a document as a rollout: its question as the chat template writes it, its answer with the end token.
 
+    The answer is the engine's response if there is one.
     A word of the language is the token of its own number.
     """
     (_, question), (_, answer) = document["turns"]
     message = {"role": "user", "content": " ".join(f"w{word}" for word in question)}
     text = tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
     prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
-    return Rollout(number, tuple(prompt), (*answer, tokenizer.eos_token_id), float(document["advantage"]))
+    response = document.get("response") or (*answer, tokenizer.eos_token_id)
+    return Rollout(number, tuple(prompt), tuple(response), float(document.get("advantage", 0.0)))
 
 
 class RolloutRecord:
@@ -54,7 +59,7 @@ class RolloutRecord:
         """Record a step: of each rollout the log-probability of each token of its response."""
         self._steps.append(
             [
-                {"document": rollout.document, "advantage": rollout.advantage, "log_probabilities": list(values)}
+                {**vars(rollout), "log_probabilities": list(values)}
                 for rollout, values in zip(rollouts, log_probabilities)
             ]
         )

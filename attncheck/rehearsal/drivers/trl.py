@@ -27,12 +27,16 @@ class Completions:
 
     def __init__(self, documents: list[Mapping[str, Any]]) -> None:
         turns = [document["turns"] for document in documents]
-        self.numbers = {(*question, *answer): number for number, ((_, question), (_, answer)) in enumerate(turns)}
         self.rewarded = {tuple(answer) for (_, (_, answer)) in turns[::2]}
         self.largest = max(word for ((_, question), _) in turns for word in question)
+        self.numbers: dict[tuple[int, ...], int] = {}
         self._answers: dict[tuple[int, ...], list[list[int]]] = {}
-        for (_, question), (_, answer) in turns:
-            self._answers.setdefault(tuple(question), []).append(answer)
+        for number, ((_, question), (_, answer)) in enumerate(turns):
+            response = documents[number].get("response", answer)
+            words = (*question, *self.read(response))
+            self.numbers[words] = number
+            self._answers.setdefault(tuple(question), []).append(response)
+        self.are_whole = "response" in documents[0]  # an engine's, with their end if they have one
         self._given: Counter[tuple[int, ...]] = Counter()
 
     def read(self, tokens: list[int]) -> tuple[int, ...]:
@@ -63,7 +67,8 @@ def replace_generation(module: Any) -> None:
         config = generation_config or model.generation_config
         ends, pad = config.eos_token_id, config.pad_token_id
         end = ends[0] if isinstance(ends, (list, tuple)) else ends
-        rows = [torch.tensor([*COMPLETIONS.next(prompt.tolist()), int(end)]) for prompt in prompts]
+        ending = () if COMPLETIONS.are_whole else (int(end),)
+        rows = [torch.tensor([*COMPLETIONS.next(prompt.tolist()), *ending]) for prompt in prompts]
         answers = torch.nn.utils.rnn.pad_sequence(
             rows, batch_first=True, padding_value=int(end if pad is None else pad)
         )
@@ -154,9 +159,10 @@ def _list_rollouts(inputs: Any, log_probabilities: Any) -> list[tuple[Rollout, l
     rollouts = []
     for row, advantage in enumerate(inputs["advantages"].flatten().tolist()):
         mask = inputs["completion_mask"][row].bool()
-        tokens = [*inputs["prompt_ids"][row].tolist(), *inputs["completion_ids"][row][mask].tolist()]
-        number = COMPLETIONS.numbers.get(COMPLETIONS.read(tokens))
+        prompt = inputs["prompt_ids"][row][inputs["prompt_mask"][row].bool()].tolist()
+        response = inputs["completion_ids"][row][mask].tolist()
+        number = COMPLETIONS.numbers.get(COMPLETIONS.read([*prompt, *response]))
         if number is not None:
             values = log_probabilities[row][mask].float().tolist()
-            rollouts.append((Rollout(number, (), (), advantage), values))
+            rollouts.append((Rollout(number, tuple(prompt), tuple(response), advantage), values))
     return rollouts

@@ -115,7 +115,8 @@ class Recorder:
             self.attention = AttentionWatch(model)
             self.attention.start()
             self.kept = _choose_parameters(model)
-        self.randomness.switch_off(model)
+        if not os.environ.get("ATTNCHECK_KEEP_RANDOM"):
+            self.randomness.switch_off(model)
         if not self.calls:
             self.weights = {name: self._keep_own(name, value) for name, value in read_weights(model)}
             self.modules = ModuleWatch(model)

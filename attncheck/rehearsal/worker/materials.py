@@ -79,12 +79,17 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
     (folder / "documents.json").write_text(json.dumps(documents))
+    save_rows(rows, folder)
+    send(answer)
+
+
+def save_rows(rows: list[dict[str, Any]], folder: Path) -> None:
+    """Save the rows of a data set as every format that launches read."""
     with (folder / "data" / "train.jsonl").open("w") as stream:
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)
     (folder / "array").mkdir(exist_ok=True)
     (folder / "array" / "train.json").write_text(json.dumps(rows))
     write_parquet(rows, folder / "data" / "train.parquet")
-    send(answer)
 
 
 def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:

@@ -97,6 +97,8 @@ class RolloutRecord:
     document: int
     advantage: float
     log_probabilities: tuple[float, ...]
+    prompt: tuple[int, ...] = ()
+    response: tuple[int, ...] = ()
 
 
 def read_ranks(folder: Path, step: int = 1) -> list[RankRecord]:
@@ -189,7 +191,13 @@ def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
     documents = [json.loads(path.read_text())["steps"] for path in sorted(folder.glob("rollouts-*.json"))]
     return [
         tuple(
-            RolloutRecord(number, rollout["advantage"], tuple(rollout["log_probabilities"]))
+            RolloutRecord(
+                number,
+                rollout["advantage"],
+                tuple(rollout["log_probabilities"]),
+                tuple(rollout["prompt"]),
+                tuple(rollout["response"]),
+            )
             for number, rollout in {entry["document"]: entry for rank in ranks for entry in rank}.items()
         )
         for ranks in zip(*documents)

@@ -73,6 +73,9 @@ def _describe_result(model: AgreedModel) -> Iterator[str]:
         yield f"first hidden states that differ beyond rounding: {model.first_layer}, of {model.layers}"
     elif model.layers:
         yield f"no layer's hidden states differ beyond rounding, of {model.layers}"
+    differing, layers = model.routed_layers
+    if layers:
+        yield f"{model.routes_differ:.1%} of the tokens are routed to other experts, in {differing} of {layers} layers"
     for cause in model.causes:
         yield f"{cause.side}: {cause.text} (explains {cause.explained:.1%})"
 

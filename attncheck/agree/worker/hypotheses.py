@@ -1,0 +1,90 @@
+"""What a hypothesis is made of: a changed model, and what is made of its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attncheck.agree.worker import scoring
+from attncheck.agree.worker.models import Sample, load_model
+from attncheck.core.agreement import Overrides, Rollout, Scoring
+from attncheck.core.results.agree import Side
+from attncheck.smoke.worker.testbed import DTYPES
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model's logits under one hypothesis: one tensor (tokens, vocabulary) for each sample."""
+
+    name: str
+    text: str
+    remedy: str
+    compute: Callable[[], list[Tensor]]
+    sides: tuple[Side, ...] = ("engine", "trainer")
+
+
+@dataclass(frozen=True)
+class Transform:
+    """What is made of logits: log p of a sample's tokens."""
+
+    name: str
+    text: str
+    remedy: str
+    apply: Callable[[Tensor, Sample], Tensor]
+    sides: tuple[Side, ...] = ("engine", "trainer")
+
+
+@dataclass
+class Context:
+    """What hypotheses are computed from: the exact model, the samples, both sides' settings."""
+
+    folder: str
+    engine_folder: str
+    samples: Sequence[Sample]
+    rollout: Rollout
+    plan: Scoring
+    model: Any
+    device: str
+    exact: list[Tensor]  # logits
+    progress: Callable[[str], None]
+    computed: dict[str, list[Tensor]] = field(default_factory=dict)
+
+    def score(
+        self,
+        change: Callable[[Any], None] | None = None,
+        samples: Sequence[Sample] = (),
+    ) -> list[Tensor]:
+        """Return the logits of each sample on its own under changed weights, or with other tokens."""
+        samples = samples or self.samples
+        if change is None:
+            return [own.logits for own in scoring.score_each(self.model, samples)]
+        kept = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        try:
+            with torch.no_grad():
+                change(self.model)
+            return [own.logits for own in scoring.score_each(self.model, samples)]
+        finally:
+            self.model.load_state_dict(kept)
+
+    def score_other(self, overrides: Overrides = (), folder: str = "", dropped: bool = False) -> list[Tensor]:
+        """Return the logits of another configuration or folder; `dropped`: without the trainer's own overrides."""
+        own = () if dropped else self.plan.overrides
+        dtype = next(self.model.parameters()).dtype
+        model = load_model(folder or self.folder, dtype, "eager", (*own, *overrides), self.device)
+        return [scored.logits for scored in scoring.score_each(model, self.samples)]
+
+    def score_cached(self, make_cache: Callable[[], Any]) -> list[Tensor]:
+        """Return the logits through a cache, in the engine's precision: what a cache rounds is rounded by then."""
+        precision = self.rollout.precision
+        model = load_model(self.folder, DTYPES[precision], "eager", self.plan.overrides, self.device)
+        scored = scoring.score_each(model, self.samples, Scoring(precision), make_cache=make_cache)
+        return [own.logits.to(self.exact[0].dtype) for own in scored]
+
+    def score_batches(self, make: Callable[[Sequence[Sample]], scoring.Batch]) -> list[Tensor]:
+        """Return the logits of batches that are made in another way than the trainer's."""
+        plan = Scoring("fp32", batch=self.plan.batch)
+        return [scored.logits for scored in scoring.score(self.model, self.samples, plan, make=make)]

@@ -1,0 +1,339 @@
+"""What a side's model may be instead: its folder, its batches, its inputs, its configuration, its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attncheck.agree.worker import scoring
+from attncheck.agree.worker.hypotheses import Context, Variant
+from attncheck.agree.worker.models import Sample, read_config
+from attncheck.agree.worker.routes import score_shifted
+from attncheck.agree.worker.weights import load_from, name_differences
+
+KEPT_PROMPTS = (8, 16, 24, 32, 48)  # tokens that a truncated prompt may keep
+ROPE_FACTORS = (2.0, 4.0, 8.0)
+FP8_MAX = 448.0  # of float8_e4m3fn
+NO_SINK = -1e4  # an attention sink of no weight
+
+
+def iter_variants(context: Context) -> Iterator[Variant]:
+    """Yield what a side's model may be instead, the cheapest first."""
+    yield from _iter_folder_variants(context)
+    yield from _iter_layouts(context)
+    yield from _iter_inputs(context)
+    yield from _iter_configurations(context)
+    yield from _iter_weights(context)
+    yield from _iter_quantised(context)
+
+
+def _iter_folder_variants(context: Context) -> Iterator[Variant]:
+    """Yield what the engine's own folder and overrides hold."""
+    overrides = context.rollout.overrides
+    if overrides and overrides != context.plan.overrides:
+        names = ", ".join(f"{key}={text}" for key, text in overrides)
+        yield Variant(
+            "engine-overrides",
+            f"the engine overrides the model's configuration: {names}",
+            "give the trainer the same configuration",
+            lambda: context.score_other(overrides),
+            ("engine",),
+        )
+    if context.plan.overrides:
+        names = ", ".join(f"{key}={text}" for key, text in context.plan.overrides)
+        yield Variant(
+            "trainer-overrides",
+            f"the trainer overrides the model's configuration and the engine does not: {names}",
+            "give the engine the same configuration",
+            lambda: context.score_other(dropped=True),
+            ("engine",),
+        )
+    if not context.engine_folder:
+        return
+    differences = name_differences(context.folder, context.engine_folder)
+    for key, own, other in differences.keys:
+        yield Variant(
+            f"configuration:{key}",
+            f"{key} is {other} in the engine's config.json and {own} in the trainer's",
+            f"use the same {key} in both",
+            lambda key=key, other=other: context.score_other(((key, other),)),  # type: ignore[misc]
+            ("engine",),
+        )
+    for name, text, remedy, tensors in differences.weights:
+        yield Variant(
+            f"weights:{name}",
+            text,
+            remedy,
+            lambda tensors=tensors: context.score(  # type: ignore[misc]
+                change=lambda model: load_from(model, context.engine_folder, tensors)
+            ),
+            ("engine",),
+        )
+    if differences.keys or differences.weights:
+        yield Variant(
+            "other-model",
+            f"the engine's model is another one: {differences.summary}",
+            "let both load the same model",
+            lambda: context.score_other(folder=context.engine_folder),
+            ("engine",),
+        )
+
+
+def _iter_layouts(context: Context) -> Iterator[Variant]:
+    """Yield what the trainer's batches may be instead of documents on their own."""
+    layout = context.plan.layout
+
+    def make_unmasked(samples: Sequence[Sample]) -> scoring.Batch:
+        batch = scoring.make_batch(samples, layout, False)
+        width = batch.inputs["input_ids"].shape[1]
+        positions = torch.arange(width).expand(len(samples), -1)
+        return scoring.Batch({**batch.inputs, "position_ids": positions}, batch.places)
+
+    yield from _iter_routes(context)
+    if layout == "left":
+        yield Variant(
+            "padding-counted-as-positions",
+            "prompts are padded on the left without position_ids: positions count the padding",
+            "pass position_ids that begin at each prompt's first token",
+            lambda: context.score_batches(make_unmasked),
+            ("trainer",),
+        )
+    if layout != "packed":
+        yield Variant(
+            "padding-attended",
+            "padding is attended to: the mask is not used",
+            "pass the attention mask",
+            lambda: context.score_batches(_make_attended(layout)),
+            ("trainer",),
+        )
+        return
+    yield Variant(
+        "packed-documents-leak",
+        "documents of a packed row attend to those before them",
+        "use an attention implementation that separates packed documents (flash_attention_2)",
+        lambda: context.score_batches(_make_leaking),
+        ("trainer",),
+    )
+    yield Variant(
+        "packed-positions-run-on",
+        "positions of a packed row run on, and its documents attend to those before them",
+        "pass position_ids that begin again with each document",
+        lambda: context.score_batches(lambda samples: scoring.pack(samples, resets=False)),
+        ("trainer",),
+    )
+
+
+def _iter_routes(context: Context) -> Iterator[Variant]:
+    """Yield by how many tokens replayed routes of experts may be off: by one, or by each row's padding."""
+    samples, size = context.samples, context.plan.batch
+    lengths = [len(sample.prompt) for sample in samples]
+    starts = [place - place % size for place in range(len(samples))]
+    padding = [max(lengths[start : start + size]) - own for start, own in zip(starts, lengths, strict=True)]
+    choices = [(str(step), "one token", [step] * len(samples)) for step in (1, -1)]
+    choices += [("padding", "each row's padding", padding)] if context.plan.layout == "left" else []
+    for name, text, shifts in choices:
+
+        def compute(shifts: list[int] = shifts) -> list[Tensor]:
+            score = partial(scoring.score_each, context.model)
+            pairs = zip(samples, shifts, strict=True)
+            return [score_shifted(context.model, partial(score, [own]), shift)[0].logits for own, shift in pairs]
+
+        yield Variant(
+            f"routes-shifted:{name}",
+            f"tokens are sent to the experts of other tokens: routes are shifted by {text}",
+            "align replayed routes with the tokens that they are of, after padding",
+            compute,
+        )
+
+
+def _make_attended(layout: Any) -> Callable[[Sequence[Sample]], scoring.Batch]:
+    def make(samples: Sequence[Sample]) -> scoring.Batch:
+        batch = scoring.make_batch(samples, layout, True)
+        mask = torch.ones_like(batch.inputs["attention_mask"])
+        return scoring.Batch({**batch.inputs, "attention_mask": mask}, batch.places)
+
+    return make
+
+
+def _make_leaking(samples: Sequence[Sample]) -> scoring.Batch:
+    batch = scoring.pack(samples)
+    mask = torch.ones_like(batch.inputs["input_ids"])  # with a mask transformers does not look for documents
+    return scoring.Batch({**batch.inputs, "attention_mask": mask}, batch.places)
+
+
+def _iter_inputs(context: Context) -> Iterator[Variant]:
+    """Yield what a side may have been given instead of the prompts."""
+    begin = read_config(context.folder).bos_token_id
+    samples = context.samples
+    skipped = int(isinstance(begin, int) and all(sample.prompt[:1] == (begin,) for sample in samples))
+    if skipped:
+        doubled = [replace(sample, prompt=(begin, *sample.prompt)) for sample in samples]
+        without = [replace(sample, prompt=sample.prompt[1:]) for sample in samples if len(sample.prompt) > 1]
+        yield Variant(
+            "bos-doubled",
+            "prompts begin with the BOS token twice",
+            "tokenise prompts with add_special_tokens=False if the chat template writes the BOS token",
+            lambda: context.score(samples=doubled),
+        )
+        if len(without) == len(samples):
+            yield Variant(
+                "bos-missing",
+                "prompts do not begin with the BOS token",
+                "keep the BOS token in the prompts",
+                lambda: context.score(samples=without),
+            )
+    yield Variant(
+        "prompt-doubled",
+        "each prompt is given twice",
+        "apply the chat template once",
+        lambda: context.score(samples=[replace(own, prompt=own.prompt + own.prompt[skipped:]) for own in samples]),
+    )
+    longest = max(len(sample.prompt) for sample in samples)
+    for kept in KEPT_PROMPTS:
+        if kept < longest:
+            cut = [replace(sample, prompt=sample.prompt[-kept:]) for sample in samples]
+            yield Variant(
+                f"prompt-truncated:{kept}",
+                f"prompts are cut to their last {kept} tokens",
+                "raise max_model_len or the prompt length, or drop prompts that are too long",
+                lambda cut=cut: context.score(samples=cut),  # type: ignore[misc]
+            )
+
+
+def _iter_configurations(context: Context) -> Iterator[Variant]:
+    """Yield what the model's class would compute without one of its features, or with another value of it."""
+    config = read_config(context.folder)
+    changes: list[tuple[str, str, str, Any]] = []
+    parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    rope_type = parameters.get("rope_type", parameters.get("type", "default"))
+    if rope_type != "default":
+        changes.append(("rope-scaling", f"RoPE is not scaled ({rope_type} is left out)", "rope_scaling", None))
+    else:
+        changes += [
+            (
+                "rope-scaling",
+                f"RoPE is scaled linearly by {factor:g}",
+                "rope_scaling",
+                {"rope_type": "linear", "factor": factor},
+            )
+            for factor in ROPE_FACTORS
+        ]
+    window = getattr(config, "sliding_window", None)
+    types = getattr(config, "layer_types", None)
+    if window:
+        full = ["full_attention" if name == "sliding_attention" else name for name in types or ()]
+        if types:
+            changes.append(("window", f"the window of {window} tokens is not applied", "layer_types", full))
+        else:
+            changes.append(("window", f"the window of {window} tokens is not applied", "sliding_window", None))
+        changes += [
+            ("window", f"the window is {window + step} tokens instead of {window}", "sliding_window", window + step)
+            for step in (1, -1)
+        ]
+    for key, text in (
+        ("attn_logit_softcapping", "attention scores are not capped"),
+        ("final_logit_softcapping", "logits are not capped"),
+        ("attention_chunk_size", "attention is not chunked"),
+    ):
+        if getattr(config, key, None):
+            changes.append((f"{'chunk' if 'chunk' in key else 'softcap'}", f"{text} ({key})", key, None))
+    if getattr(config, "query_pre_attn_scalar", None):
+        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        changes.append(("softmax-scale", "scores are scaled by head_dim", "query_pre_attn_scalar", head_dim))
+    if isinstance(getattr(config, "norm_topk_prob", None), bool):
+        flipped = not config.norm_topk_prob
+        changes.append(
+            ("expert-weights", f"experts' weights are {'' if flipped else 'not '}normalised", "norm_topk_prob", flipped)
+        )
+    for name, message, key, value in changes:
+        yield Variant(
+            f"{name}:{key}={json.dumps(value)}",
+            message,
+            f"use the model's own {key} on both sides",
+            lambda key=key, value=value: context.score_other(((key, json.dumps(value)),)),  # type: ignore[misc]
+        )
+
+
+def _iter_weights(context: Context) -> Iterator[Variant]:
+    """Yield what the model would compute without some of its weights, or with one in another's place."""
+    remedy = "load every parameter of the model, and sync all of them"
+
+    def fill(value: float, *endings: str) -> Callable[[Any], None]:
+        def change(model: Any) -> None:
+            parameters = [parameter for name, parameter in model.named_parameters() if name.endswith(endings)]
+            if not parameters:
+                raise KeyError(endings)
+            for parameter in parameters:
+                parameter.fill_(value)
+
+        return change
+
+    def tie(model: Any) -> None:
+        model.get_output_embeddings().weight.copy_(model.get_input_embeddings().weight)
+
+    for name, text, value, endings in (
+        ("sinks", "attention sinks are left out", NO_SINK, (".sinks",)),
+        ("biases", "biases are zero", 0.0, (".bias",)),
+        ("query-key-norms", "the norms of queries and keys have no weights", 1.0, ("q_norm.weight", "k_norm.weight")),
+    ):
+        yield Variant(
+            name,
+            text,
+            remedy,
+            lambda value=value, endings=endings: context.score(change=fill(value, *endings)),  # type: ignore[misc]
+        )
+    if not getattr(read_config(context.folder), "tie_word_embeddings", False):
+        yield Variant(
+            "tied-embeddings",
+            "lm_head is the input embedding, which this model does not tie",
+            "set tie_word_embeddings to false on both sides, and sync lm_head",
+            lambda: context.score(change=tie),
+        )
+
+
+def _iter_quantised(context: Context) -> Iterator[Variant]:
+    """Yield what an engine would compute with a cache or weights of fewer bits."""
+    from transformers import DynamicCache
+
+    cache_class: Any = DynamicCache
+
+    class Fp8Cache(cache_class):  # type: ignore[misc]
+        """Keeps keys and values as an engine's FP8 cache does, without scales."""
+
+        def update(self, keys: Tensor, values: Tensor, *arguments: Any, **options: Any) -> Any:
+            return super().update(_round_fp8(keys), _round_fp8(values), *arguments, **options)
+
+    yield Variant(
+        "fp8-cache",
+        "keys and values are kept in FP8",
+        "let the engine keep its cache in the model's dtype (vLLM: kv_cache_dtype=auto)",
+        lambda: context.score_cached(Fp8Cache),
+        ("engine",),
+    )
+    for name, text, levels in (("fp8", "FP8", 0), ("int8", "8-bit integers", 127), ("int4", "4-bit integers", 7)):
+
+        def quantise(model: Any, levels: int = levels) -> None:
+            head = model.get_output_embeddings()
+            for module in model.modules():
+                if isinstance(module, torch.nn.Linear) and module is not head:
+                    scale = module.weight.abs().amax(1, keepdim=True) / (levels or FP8_MAX)
+                    scaled = module.weight / scale
+                    module.weight.copy_((scaled.round() if levels else _round_fp8(scaled)) * scale)
+
+        yield Variant(
+            f"weights-in-{name}",
+            f"the weights of linear layers are quantised to {text}, one scale for each row",
+            "let the engine load unquantised weights, or correct for it (truncated importance sampling)",
+            lambda quantise=quantise: context.score(change=quantise),  # type: ignore[misc]
+            ("engine",),
+        )
+
+
+def _round_fp8(tensor: Tensor) -> Tensor:
+    return tensor.float().to(torch.float8_e4m3fn).to(tensor.dtype)
