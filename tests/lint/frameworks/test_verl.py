@@ -637,3 +637,13 @@ def test_fused_kernels_need_rows_without_padding() -> None:
     assert problem.consequence == "refuses" and problem.sets == {f"{MODEL}.use_fused_kernels": "False"}
     for text, version in ((fused, "0.8.0"), (padded, "0.9.0"), (padded, "0.7.1")):
         assert not [item for item in read_job(text, version).problems if "use_fused_kernels" in item.message]
+
+
+def test_fused_kernels_shift_labels_within_a_slice() -> None:
+    ulysses = VALID + f" {MODEL}.use_fused_kernels=True actor_rollout_ref.actor.ulysses_sequence_parallel_size=2"
+    for version in ("0.4.1", "0.7.1"):
+        [problem] = [item for item in read_job(ulysses, version).problems if "use_fused_kernels" in item.message]
+        assert problem.consequence == "wrong" and problem.sets == {f"{MODEL}.use_fused_kernels": "False"}
+    alone = ulysses.replace("parallel_size=2", "parallel_size=1")
+    for text, version in ((ulysses, "0.8.0"), (ulysses, "0.4.0"), (alone, "0.7.1")):
+        assert not [item for item in read_job(text, version).problems if "use_fused_kernels" in item.message]

@@ -56,6 +56,10 @@ UNREAD_ULYSSES_SIZE = (
     Constraint("verl 0.7.1 workers/fsdp_workers.py:178", "0.6.0", "0.8.0",
                'self.config.actor.get("ulysses_sequence_parallel_size", 1)'),
 )  # fmt: skip
+FUSED_KERNELS_UNDER_ULYSSES = (  # read in 0.4.1, 0.5.0, 0.6.0, 0.6.1, 0.7.0, 0.7.1; 0.8.0 hands shift_labels in
+    Constraint("verl 0.7.1 models/transformers/dense_common.py", "0.4.1", "0.8.0",
+               "rolled_labels = torch.roll(input_ids, shifts=-1, dims=-1), of a rank's slice"),
+)  # fmt: skip
 ULYSSES_SINKS = (  # before 0.6.0 the wrapper does not go with the transformers that have gpt_oss, 4.55 and newer
     Constraint("verl 0.9.1 models/transformers/monkey_patch.py:87-160", "0.6.0",
                quote="heads are scattered, s_aux is passed on whole"),

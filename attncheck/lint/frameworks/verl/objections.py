@@ -87,9 +87,26 @@ def _sequence_parallel_problems(config: LaunchConfig, job: Job, snapshot: Snapsh
     if config.is_fsdp and size > 1:
         yield from _ulysses_without_packing(config, job, size)
         yield from _models_broken_by_ulysses(config, job, snapshot, size)
+        yield from _fused_labels_of_a_slice(config, size)
     yield from _critic_ulysses_without_packing(config)
     yield from _unread_ulysses_size(config)
     yield from _reference_without_ulysses(config)
+
+
+def _fused_labels_of_a_slice(config: LaunchConfig, size: int) -> Iterator[SettingProblem]:
+    """Yield where fused kernels shift labels within each rank's slice of a row."""
+    constraint = config.find_constraint(constraints.FUSED_KERNELS_UNDER_ULYSSES)
+    fused = f"{config.model_key}.use_fused_kernels"
+    if constraint and config.values.is_on(fused):
+        yield SettingProblem(
+            "wrong",
+            f"use_fused_kernels=True under Ulysses over {size} ranks: the last token of each rank's slice is trained "
+            "to predict the slice's first token",
+            (constraint.evidence, "verl-project/verl#6268"),
+            config.values.locate(fused),
+            {fused: "False"},
+            "leave use_fused_kernels out, or verl 0.8.0 or newer",
+        )
 
 
 def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]:
