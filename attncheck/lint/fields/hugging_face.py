@@ -8,12 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from attncheck.core.facts import Absent, Fact, Known, value_or
 from attncheck.core.job import DROP, KEYS, SettingProblem
 from attncheck.core.launch import NOWHERE, Edit, Launch, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.plan import Precision
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Fact, Known, Snapshot, value_or
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
 from attncheck.lint.fields.constraints import Constraint, find_constraint
 from attncheck.lint.fields.releases import is_at_least

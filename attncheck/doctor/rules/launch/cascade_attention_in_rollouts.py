@@ -15,8 +15,7 @@ read: 0.18 is assumed); verl-project/verl PR#3595, docs/faq; allenai/open-instru
 
 from collections.abc import Mapping
 
-from attncheck.doctor.queries.launch import describe_job, require_job
-from attncheck.doctor.queries.models import is_at_least, is_older
+from attncheck.doctor.queries import describe_job, is_at_least, is_older, require_job
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need, value_or
 
 SINCE, OPT_IN = "0.8.0", "0.18.0"

@@ -6,11 +6,8 @@ against the world, head counts, GPUs, missing packages) is judged by rules.
 
 from collections.abc import Callable, Iterator
 
-from attncheck.core.job import DROP, SettingProblem
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
-from attncheck.lint.fields.constraints import Constraints
-from attncheck.lint.fields.releases import read_requirements
-from attncheck.lint.fields.written import get_nested, is_true
+from attncheck.lint.fields import DROP, Constraints, SettingProblem, get_nested, is_true, read_requirements
 from attncheck.lint.frameworks.axolotl import constraints, naming
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.naming import setting_problem

@@ -6,10 +6,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from attncheck.core.job import DROP, Consequence, SettingProblem
-from attncheck.lint.fields.constraints import Constraints, find_constraint
-from attncheck.lint.fields.releases import read_fields
-from attncheck.lint.fields.written import get_nested, is_true, parse_value
+from attncheck.lint.fields import (
+    DROP,
+    Consequence,
+    Constraints,
+    SettingProblem,
+    find_constraint,
+    get_nested,
+    is_true,
+    parse_value,
+    read_fields,
+)
 from attncheck.lint.frameworks.axolotl import constraints
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.values import AxolotlSettings

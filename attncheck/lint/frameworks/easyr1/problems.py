@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.job import SettingProblem
+from attncheck.lint.fields import Fact, Known, SettingProblem
 from attncheck.lint.frameworks.easyr1.settings import ACTOR, EasyR1Settings, find_ulysses_key
 
 WORKERS = "EasyR1 b44b311 verl/workers"

@@ -7,20 +7,27 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from attncheck.core.facts import Absent, Known
-from attncheck.core.job import Consequence, SettingProblem
-from attncheck.core.launch import Launch, SourceLocation
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import (
     MASKS_ARE_BOOL,
     NEAT_PACKING_BY_POSITIONS,
     NEAT_PACKING_REFUSED_MODELS,
 )
 from attncheck.lint.deepspeed_config import read_zero_stage
+from attncheck.lint.fields import (
+    Absent,
+    Consequence,
+    Constraint,
+    Constraints,
+    Known,
+    Launch,
+    ParsedSettings,
+    SettingProblem,
+    Snapshot,
+    SourceLocation,
+    find_constraint,
+    is_at_least,
+)
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
-from attncheck.lint.fields.releases import is_at_least
-from attncheck.lint.fields.values import ParsedSettings
 from attncheck.lint.frameworks.llamafactory import constraints, tables
 
 GPT_OSS_KERNEL_SINCE = "0.9.4"  # gpt_oss is given a hub kernel from here on (0.9.4 model/model_utils/attention.py)

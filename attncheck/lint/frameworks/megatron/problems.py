@@ -6,10 +6,7 @@ Read in the tags core_v0.6.0 to core_v0.19.0; lines are those of core_v0.15.0 if
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.job import Consequence, SettingProblem
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import Consequence, Fact, Known, SettingProblem, Snapshot, is_at_least
 from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronOptions
 
 ARGUMENTS = "megatron/training/arguments.py"

@@ -11,10 +11,15 @@ from typing import Any
 from packaging.version import Version
 
 from attncheck.core.arithmetic import largest_divisor
-from attncheck.core.facts import Absent, Known
-from attncheck.core.job import Consequence, SettingProblem
-from attncheck.lint.fields.constraints import Constraints, find_constraint
-from attncheck.lint.fields.releases import read_requirements
+from attncheck.lint.fields import (
+    Absent,
+    Consequence,
+    Constraints,
+    Known,
+    SettingProblem,
+    find_constraint,
+    read_requirements,
+)
 from attncheck.lint.frameworks.ms_swift import constraints
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings

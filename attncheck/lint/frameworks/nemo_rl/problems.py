@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.job import SettingProblem
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import Fact, Known, SettingProblem, is_at_least
 from attncheck.lint.frameworks.nemo_rl.settings import NemoSettings
 
 PACKING, DYNAMIC = "policy.sequence_packing.enabled", "policy.dynamic_batching.enabled"

@@ -10,11 +10,23 @@ models/loss.py:10 (`aggregate_loss`: over the tokens or the responses of the ste
 
 from collections.abc import Mapping
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import JobCut, Materials, Normalisation, Objective, PolicyGradient
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_number, is_on
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import (
+    DROP,
+    LEARNING_RATE,
+    WITHOUT_CUDA,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Normalisation,
+    Objective,
+    PolicyGradient,
+    cut_attention,
+    get_setting,
+    is_at_least,
+    is_number,
+    is_on,
+)
 
 SINCE = "0.11.2"  # the release whose actor was read
 PROGRAM = "openrlhf.cli.train_ppo_ray"

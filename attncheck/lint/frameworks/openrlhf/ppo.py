@@ -5,8 +5,7 @@
 
 from collections.abc import Callable, Iterator
 
-from attncheck.core.job import DROP, Consequence, SettingProblem
-from attncheck.lint.fields.constraints import Constraints
+from attncheck.lint.fields import DROP, Consequence, Constraints, SettingProblem
 from attncheck.lint.frameworks.openrlhf import constraints
 from attncheck.lint.frameworks.openrlhf.values import Values, is_known_at_least
 

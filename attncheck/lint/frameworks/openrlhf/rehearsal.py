@@ -8,16 +8,24 @@ of the whole step, across ranks too; 0.10 and before, over those of a batch). Of
 `apply_chat_template`), models/loss.py `DPOLoss` (the mean over a batch's pairs, of sums; `ipo_enable`: IPO of sums).
 """
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.preferring import (
+from attncheck.lint.fields import (
+    DROP,
+    WITHOUT_CUDA,
+    DataForm,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Objective,
+    Targets,
     choose_learning_rate,
+    cut_attention,
+    get_setting,
+    is_on,
     list_other_references,
     make_objective,
     read_preference,
 )
-from attncheck.lint.fields.rehearsing import WITHOUT_CUDA, cut_attention, get_setting, is_on
 from attncheck.lint.frameworks.openrlhf.policy_rehearsal import GPU_SETTINGS, cut_policy
 
 LEFT_OUT = (

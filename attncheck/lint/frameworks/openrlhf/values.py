@@ -10,14 +10,22 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Known, value_or
-from attncheck.core.job import Consequence, SettingProblem
-from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
 from attncheck.lint.arguments import is_option, parse_options
-from attncheck.lint.fields.constraints import Constraints, find_constraint
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import (
+    Consequence,
+    Constraints,
+    Known,
+    Launch,
+    Setting,
+    SettingProblem,
+    Snapshot,
+    SourceLocation,
+    Word,
+    find_constraint,
+    is_at_least,
+    value_or,
+)
 from attncheck.lint.frameworks.openrlhf import names, tables
 
 LLAMA3_HOOK = "flash_attention_2"  # the implementation that the ring replaces

@@ -5,9 +5,7 @@ Read in the tags v0.1.0 to v0.3.1; lines of slime/utils/arguments.py are those o
 
 from collections.abc import Callable, Iterator
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.job import Consequence, SettingProblem
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import Consequence, Fact, Known, SettingProblem, is_at_least
 from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronOptions
 from attncheck.lint.frameworks.megatron.problems import find_size_problems
 

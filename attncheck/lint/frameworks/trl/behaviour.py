@@ -6,15 +6,22 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from attncheck.core.facts import Absent, Known, value_or
-from attncheck.core.job import SettingProblem
-from attncheck.core.launch import Launch, SourceLocation
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
+from attncheck.lint.fields import (
+    Absent,
+    Constraint,
+    Constraints,
+    Known,
+    Launch,
+    ParsedSettings,
+    SettingProblem,
+    Snapshot,
+    SourceLocation,
+    find_constraint,
+    is_at_least,
+    value_or,
+)
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
-from attncheck.lint.fields.releases import is_at_least
-from attncheck.lint.fields.values import ParsedSettings
 from attncheck.lint.frameworks.trl import constraints, tables
 
 PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text anywhere (0.18.2 data_utils.py:475)

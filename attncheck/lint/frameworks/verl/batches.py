@@ -6,9 +6,7 @@
 from collections.abc import Iterator, Mapping
 
 from attncheck.core.arithmetic import largest_divisor
-from attncheck.core.facts import Known
-from attncheck.core.job import Job, SettingProblem
-from attncheck.lint.fields.constraints import Constraints
+from attncheck.lint.fields import Constraints, Job, Known, SettingProblem
 from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.roles import ACTOR, REF, LaunchConfig
 

@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Absent, Known, value_or
-from attncheck.core.job import Job, SettingProblem
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.constraints import Constraint
+from attncheck.lint.fields import Absent, Constraint, Job, Known, SettingProblem, Snapshot, value_or
 from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.batches import find_batch_problems
 from attncheck.lint.frameworks.verl.losses import find_loss_problems

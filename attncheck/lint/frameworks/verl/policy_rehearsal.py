@@ -11,11 +11,23 @@ the mini-batch of all ranks, whatever the micro-batches; workers/engine/fsdp/tra
 
 from collections.abc import Mapping
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import JobCut, Materials, Normalisation, Objective, PolicyGradient
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_number, is_on
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import (
+    DROP,
+    LEARNING_RATE,
+    WITHOUT_CUDA,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Normalisation,
+    Objective,
+    PolicyGradient,
+    cut_attention,
+    get_setting,
+    is_at_least,
+    is_number,
+    is_on,
+)
 from attncheck.lint.frameworks.verl.roles import ACTOR, MODEL
 from attncheck.lint.frameworks.verl.sft_sizes import keep_hydra_in
 
