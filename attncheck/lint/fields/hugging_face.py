@@ -92,8 +92,11 @@ def resize_parallelism(launch: Launch, ring_size: str) -> Iterator[Edit]:
             continue
         target = word if equals else words[index + 1] if index + 1 < len(words) else None
         if target is not None and NOWHERE not in (word.span, target.span):
-            text = f"{name}={ring_size}" if equals else f"{name} {ring_size}"
-            yield Edit(launch.source.name, (word.span[0], target.span[1]), text)
+            yield Edit(
+                launch.source.name,
+                (word.span[0], target.span[1]),
+                f"{name}={ring_size}" if equals else f"{name} {ring_size}",
+            )
 
 
 def translate_keys(
@@ -202,8 +205,13 @@ def check_recurrent_packing(
     text = f"packs {model.model_type} without {' and '.join(missing)}: "
     text += "transformers raises at the first batch" if raises else "the fallback in torch ignores cu_seqlens"
     source = f"transformers {transformers} integrations/hub_kernels.py, causal_conv1d_fn" if raises else evidence
-    advice = f"install {' and '.join(missing)}, or do not pack this model"
-    return SettingProblem("refuses" if raises else "wrong", text, (source,), sets=sets, advice=advice)
+    return SettingProblem(
+        "refuses" if raises else "wrong",
+        text,
+        (source,),
+        sets=sets,
+        advice=f"install {' and '.join(missing)}, or do not pack this model",
+    )
 
 
 def count_data_parallel_gpus(launch: Launch, snapshot: Snapshot) -> int:

@@ -103,8 +103,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 def _read_answers(job: Job) -> Objective:
     """Return what is learnt of whole documents or of answers."""
     targets: Targets = "all" if is_on(job, "train_on_prompt") else "assistant"
-    source = f"llamafactory {job.version}: transformers' mean over num_items_in_batch"
-    return Objective(targets, TRAINER_NORMALISATIONS, source)
+    return Objective(
+        targets, TRAINER_NORMALISATIONS, f"llamafactory {job.version}: transformers' mean over num_items_in_batch"
+    )
 
 
 def _read_pairs(job: Job) -> Objective | str:
@@ -117,5 +118,4 @@ def _read_pairs(job: Job) -> Objective | str:
     preference = read_preference(loss, (beta, 0.1), (get_setting(job, "dpo_label_smoothing"), 0.0))
     if isinstance(preference, str):
         return preference
-    source = f"llamafactory {job.version} train/dpo/trainer.py: the mean over a batch's pairs"
-    return make_objective(preference, source)
+    return make_objective(preference, f"llamafactory {job.version} train/dpo/trainer.py: the mean over a batch's pairs")

@@ -129,5 +129,9 @@ def _define_objective(job: Job) -> Objective:
     """Return what the actor's update optimises at its first step."""
     loss, aggregation = get_setting(job, "actor.policy_loss_type") or "ppo", _read_aggregation(job)
     temperature = float(get_setting(job, "rollout.temperature") or "1.0")
-    source = f"openrlhf {job.version} models/loss.py: {loss}, {aggregation}, over the step of all ranks"
-    return Objective("assistant", (AGGREGATIONS[aggregation],), source, PolicyGradient(temperature=temperature))
+    return Objective(
+        "assistant",
+        (AGGREGATIONS[aggregation],),
+        f"openrlhf {job.version} models/loss.py: {loss}, {aggregation}, over the step of all ranks",
+        PolicyGradient(temperature=temperature),
+    )

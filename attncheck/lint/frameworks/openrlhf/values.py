@@ -199,8 +199,7 @@ class Values:
         """Yield a problem if one of `constraints` holds, located at the first of `located_at` that is written."""
         constraint = find_constraint(constraints, self.version)
         if constraint is not None:
-            location = self.locate(*located_at)
-            yield SettingProblem(consequence, message, (constraint.evidence,), location, **fields)
+            yield SettingProblem(consequence, message, (constraint.evidence,), self.locate(*located_at), **fields)
 
     def installed_version(self, name: str) -> str:
         """Return the installed version of a distribution, "" if it is not known."""

@@ -253,10 +253,14 @@ def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProble
         and reading.settings.has_any("max_length")
         and reading.settings.get_text("max_length") is None
     ):
-        text = 'packing with max_length none: "When packing is enabled, `max_length` can\'t be `None`."'
-        location = reading.find_location("max_length")
-        sets = {"max_length": "1024"}
-        yield SettingProblem("refuses", text, (constraint.evidence,), location, sets, "give a length")
+        yield SettingProblem(
+            "refuses",
+            'packing with max_length none: "When packing is enabled, `max_length` can\'t be `None`."',
+            (constraint.evidence,),
+            reading.find_location("max_length"),
+            {"max_length": "1024"},
+            "give a length",
+        )
 
 
 def packed_images(reading: LaunchReading) -> Iterator[SettingProblem]:
@@ -425,8 +429,9 @@ def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]
     constraint = batch or one_step
     if size < 2 and generations:
         text = f"num_generations is {size}: at least 2 are needed to compare answers"
-        location = reading.find_location("num_generations")
-        yield SettingProblem("refuses", text, (generations.evidence,), location, {"num_generations": "2"})
+        yield SettingProblem(
+            "refuses", text, (generations.evidence,), reading.find_location("num_generations"), {"num_generations": "2"}
+        )
     elif (
         constraint
         and size > 1

@@ -182,8 +182,12 @@ def _define_objective(job: Job) -> Objective:
         divisor=float(divisor),
         temperature=float(_get(job, f"{ROLLOUT}.temperature", "1.0")),
     )
-    source = f"verl {job.version} trainer/ppo/core_algos.py: {loss}, {aggregation}, over the mini-batch of all ranks"
-    return Objective("assistant", (AGGREGATIONS[aggregation],), source, policy)
+    return Objective(
+        "assistant",
+        (AGGREGATIONS[aggregation],),
+        f"verl {job.version} trainer/ppo/core_algos.py: {loss}, {aggregation}, over the mini-batch of all ranks",
+        policy,
+    )
 
 
 def _get(job: Job, name: str, default: str) -> str:
