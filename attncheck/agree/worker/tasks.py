@@ -3,8 +3,6 @@
 What the first made lies in a folder that both are given: `rollouts.pt`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

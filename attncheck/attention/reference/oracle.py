@@ -5,8 +5,6 @@ under judgement (`attncheck.attention.reference.rounding_noise`). Memory is a ch
 the results; never seqlen².
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator
@@ -161,7 +159,7 @@ class _KeyGradients:
     var_dv: Tensor
 
     @classmethod
-    def zeros(cls, k: Tensor, v: Tensor) -> _KeyGradients:
+    def zeros(cls, k: Tensor, v: Tensor) -> "_KeyGradients":
         n, heads, head_dim, seqlen = k.shape
         dk = torch.zeros(n, heads, seqlen, head_dim, dtype=k.dtype, device=k.device)
         var_dk, var_dv = (torch.zeros_like(x, dtype=torch.float32) for x in (dk, v))
