@@ -6,8 +6,6 @@ trainer/ray/vllm_engine.py (`"dtype": "bfloat16"`); verl 0.9.1 trainer/config/ro
 model/hf_model.yaml and workers/engine/fsdp/transformer_impl.py.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Answers whether a rollout engine and a trainer compute the same: the engine in one worker, the trainer in another."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The device that cases run on, opened in a worker or a rank, and what its exceptions mean."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable

@@ -7,8 +7,6 @@ starts at 0 leaves nothing of the softmax). Never `torch.rand`: all-positive val
 the output alike, so that a perfect kernel's rounding errors stop being independent.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What really ran: names of kernels on a GPU, of operators on the CPU, and the backend that they belong to."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar

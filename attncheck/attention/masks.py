@@ -1,7 +1,5 @@
 """Masks, cu_seqlens and ALiBi biases of a case, as tensors."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar

@@ -1,7 +1,5 @@
 """How much memory a case needs, and how much there is."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import math

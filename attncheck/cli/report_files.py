@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from attncheck.core.facts import Known
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.files import read_named
 from attncheck.core.report import MERGED_COMMAND, Report, merge_reports
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.report import document
 
 MAX_BYTES = 256 << 20  # a full suite's parity on every backend is some 50 MB

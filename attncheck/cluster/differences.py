@@ -7,10 +7,9 @@ compared version by version.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from attncheck.core.facts import Unreadable
 from attncheck.core.node_ranges import format_nodes
 from attncheck.core.results.cluster import NodeFact, NodeGroup
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Snapshot, Unreadable
 from attncheck.doctor.memory import RuleMemory
 from attncheck.stacks.diff.facts import StackFact, list_fact_sources
 from attncheck.stacks.diff.rank import KINDS, is_of_stack

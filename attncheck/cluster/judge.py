@@ -3,9 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from attncheck.core.findings import Finding, Skip, by_severity
 from attncheck.core.node_ranges import format_nodes, name_nodes
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Report, Skip, by_severity
 from attncheck.core.results.cluster import NodeFinding
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.snapshot import Snapshot

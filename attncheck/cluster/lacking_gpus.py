@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from attncheck.cluster.placement import Placement
-from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.node_ranges import format_nodes, name_nodes
-from attncheck.core.snapshot import NOT_ASKED, Snapshot
+from attncheck.core.snapshot import NOT_ASKED, Absent, Known, Snapshot
 from attncheck.doctor import engine
 
 CODE = "ATN581"

@@ -10,13 +10,11 @@ from attncheck.cluster.judge import judge_nodes
 from attncheck.cluster.lacking_gpus import count_gpus, find_lacking_nodes
 from attncheck.cluster.packing import Failure, Unpacker
 from attncheck.cluster.placement import NOTHING_REQUESTED, PlacementRequest, choose_placement
-from attncheck.core.facts import Known
-from attncheck.core.findings import by_severity, is_selected
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.node_ranges import parse_nodes
-from attncheck.core.report import Report
+from attncheck.core.report import Report, by_severity, is_selected
 from attncheck.core.results.cluster import ClusterSection, NodeFact, SilentNode
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor.profile import Profile
 
 

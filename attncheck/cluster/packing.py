@@ -13,11 +13,8 @@ from typing import Any, get_type_hints
 
 from attncheck.core import codec
 from attncheck.core.codec import BadDocument
-from attncheck.core.devices import Device
-from attncheck.core.environment import ImportOutcome
-from attncheck.core.facts import Fact, Known
 from attncheck.core.io.outgoing import mask
-from attncheck.core.snapshot import SCHEMA_VERSION, Snapshot
+from attncheck.core.snapshot import SCHEMA_VERSION, Device, Fact, ImportOutcome, Known, Snapshot
 from attncheck.ring.topology import HOST_SPECIFIC_SETTINGS
 
 GIB = 1 << 30

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from attncheck.core.facts import Known
 from attncheck.core.job import Job
 from attncheck.core.launch import Source
 from attncheck.core.results.lint import launches_of
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.gate.inputs import Inputs
 
 PACKED = "openrlhf"  # its placement groups pack GPUs over any nodes (openrlhf 0.11.2 cli/train_ppo_ray.py)

@@ -9,9 +9,55 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
-from attncheck.core.findings import SEVERITIES, Allowance, Finding, Severity, Skip, by_severity
+from attncheck.core.findings import (
+    SEVERITIES,
+    Allowance,
+    Finding,
+    Fix,
+    Problem,
+    Severity,
+    Skip,
+    by_severity,
+    is_selected,
+)
 from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
+from attncheck.core.verdicts import (
+    ANSWERS,
+    FAIL_FACTOR,
+    HUGE,
+    UNMEASURED,
+    Answer,
+    BackendState,
+    MeasuredOn,
+    Outcome,
+    Repeats,
+    Run,
+    Verdict,
+)
+
+__all__ = [
+    "ANSWERS",
+    "FAIL_FACTOR",
+    "HUGE",
+    "SEVERITIES",
+    "UNMEASURED",
+    "Allowance",
+    "Answer",
+    "BackendState",
+    "Finding",
+    "Fix",
+    "MeasuredOn",
+    "Outcome",
+    "Problem",
+    "Repeats",
+    "Run",
+    "Severity",
+    "Skip",
+    "Verdict",
+    "by_severity",
+    "is_selected",
+]
+
 
 T = TypeVar("T", bound="Section")
 Item = TypeVar("Item")

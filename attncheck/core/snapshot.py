@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.devices import Device, Driver, Topology
+from attncheck.core.devices import Device, Driver, Link, Topology
 from attncheck.core.environment import (
     Binary,
     BuildTools,
@@ -28,10 +28,34 @@ from attncheck.core.environment import (
     Torch,
 )
 from attncheck.core.experiments import Experiments
-from attncheck.core.facts import Absent, Fact, Known, MissingFact, Unreadable
+from attncheck.core.facts import Absent, Fact, Known, MissingFact, Unreadable, need, value_or
 from attncheck.core.job import Job
 from attncheck.core.links import UnresolvedName
 from attncheck.core.model import Model
+
+__all__ = [
+    "Absent",
+    "Binary",
+    "BuildTools",
+    "Device",
+    "Distribution",
+    "Driver",
+    "Fact",
+    "Host",
+    "Hub",
+    "ImportOutcome",
+    "Known",
+    "Link",
+    "MissingFact",
+    "PackageGaps",
+    "RuntimeLibrary",
+    "Topology",
+    "Torch",
+    "Unreadable",
+    "need",
+    "value_or",
+]
+
 
 SCHEMA_VERSION = 1
 NOT_ASKED = "this lane was not requested"

@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core import registry
-from attncheck.core.environment import PackageGaps
-from attncheck.core.facts import MissingFact
-from attncheck.core.findings import Finding, Fix, Problem, Severity, Skip, by_severity, is_selected
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.failures import is_out_of_resources
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Fix, Problem, Report, Severity, Skip, by_severity, is_selected
 from attncheck.core.results.doctor import DoctorSection
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import MissingFact, PackageGaps, Snapshot
 from attncheck.doctor import rules
 from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.needs import Need

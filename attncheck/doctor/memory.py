@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
-from attncheck.core.environment import Host
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Host, Snapshot
 
 T = TypeVar("T")
 Part = str | tuple[Callable[[Snapshot, str], Any], str]  # a field or a part of one, or a question and its subject

@@ -11,11 +11,19 @@ from dataclasses import dataclass, field, replace
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.devices import Device, Driver
-from attncheck.core.environment import Distribution, PackageGaps, Torch
-from attncheck.core.facts import Absent, Fact, Known, Unreadable
 from attncheck.core.io.errors import BadUsage
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import (
+    Absent,
+    Device,
+    Distribution,
+    Driver,
+    Fact,
+    Known,
+    PackageGaps,
+    Snapshot,
+    Torch,
+    Unreadable,
+)
 from attncheck.doctor.knowledge.frameworks import WATCHED_DISTRIBUTIONS
 from attncheck.doctor.knowledge.gpus import GPUS_BY_NAME
 from attncheck.doctor.queries.requirements import canonical_name

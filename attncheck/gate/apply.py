@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from attncheck.core.findings import Allowance, Finding, Problem, by_severity, is_selected
 from attncheck.core.io.errors import BadUsage
-from attncheck.core.report import Report
-from attncheck.core.verdicts import Verdict
+from attncheck.core.report import Allowance, Finding, Problem, Report, Verdict, by_severity, is_selected
 from attncheck.doctor import engine
 from attncheck.gate.policy import Policy
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from attncheck.core import codec
-from attncheck.core.facts import Absent
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Snapshot
 from attncheck.doctor.probes.collect import collect_with_stamps
 from attncheck.gate.inputs import digest_file
 from attncheck.gate.policy import Policy

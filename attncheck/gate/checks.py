@@ -6,16 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from attncheck.agree import run as agreement
-from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Finding
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.job import Job
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Report
 from attncheck.core.results.gate import Check
 from attncheck.core.results.lint import launches_of
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Known, Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.probes.collect import Lane, collect_snapshot
 from attncheck.doctor.profile import needs_of_profile

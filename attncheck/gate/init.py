@@ -9,12 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from attncheck.core.facts import Known
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.files import make_write_error
 from attncheck.core.io.toml import parse_toml
 from attncheck.core.io.visible import show_on_one_line
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor.probes.model import read_model
 from attncheck.gate.inputs import read_small_file
 from attncheck.gate.policy import POLICY_FILE, PYPROJECT_FILE, parse_policy

@@ -9,14 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import Finding
 from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, BadUsage, Interrupted, Unanswered
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.plan import Plan
-from attncheck.core.report import InterruptedRun, Report, merge_reports
+from attncheck.core.report import Finding, InterruptedRun, Report, merge_reports
 from attncheck.core.results.gate import CHECKS, Check, GateSection, Outcome, Stage
-from attncheck.core.snapshot import NOT_ASKED, Snapshot
+from attncheck.core.snapshot import NOT_ASKED, Absent, Known, Snapshot
 from attncheck.gate import apply, baseline, checks
 from attncheck.gate.dates import today
 from attncheck.gate.inputs import Inputs

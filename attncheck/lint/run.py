@@ -5,8 +5,6 @@ machine, the versions and the model, and the settings of fixes are written back.
 judged again: a fix is called proven if its finding no longer exists.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter
@@ -106,11 +104,11 @@ class Linter:
         return ScriptLinks(self.snapshot, self.programs.site_folders)
 
     @cached_property
-    def by_stated(self) -> dict[tuple[tuple[str, str, str], ...], Linter]:
+    def by_stated(self) -> "dict[tuple[tuple[str, str, str], ...], Linter]":
         """Return the linters of trees that state versions, by those."""
         return {}
 
-    def at_tree(self, source: Source) -> Linter:
+    def at_tree(self, source: Source) -> "Linter":
         """Return the linter at the versions that the tree of a source states."""
         stated = find_stated_versions(source) if self.request.stated else StatedVersions()
         stated = stated if self.request.stated == "all" else stated.without_named(self.snapshot)

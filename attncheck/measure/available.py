@@ -1,7 +1,5 @@
 """Lists the backends of an environment: which run on its device, and why the others do not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

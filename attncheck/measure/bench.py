@@ -7,8 +7,6 @@ Parity of the same case is measured in the same worker first. A product of matri
 that a drift of the device's clocks is not taken for a difference between backends.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

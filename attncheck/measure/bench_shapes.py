@@ -1,7 +1,5 @@
 """The shape that is timed: the command line's, else that of the model's layers, else a usual one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, get_args

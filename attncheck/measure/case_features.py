@@ -1,7 +1,5 @@
 """What a case is recognised by: its features in words, and what makes two cases one shape to a compiler or planner."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 

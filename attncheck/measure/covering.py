@@ -4,8 +4,6 @@ Row by row, each begins with a tuple that no row has yet; every other dimension 
 such tuples. Sets of values are integers, one bit a value.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence

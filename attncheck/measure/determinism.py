@@ -1,7 +1,5 @@
 """Repeats every backend and judges: are bits the same in every call, by which switch, at what cost, in any batch?"""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

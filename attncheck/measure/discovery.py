@@ -1,7 +1,5 @@
 """Which backends the examined environment has, which of them to measure, and how a training job selects one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Counting is in closed form: the pairs of two runs of tokens that are at most a distance apart make a trapezium.
 """
 
-from __future__ import annotations
-
 from attncheck.core.cases import Case, diagonal_shift, iter_segments, visible_bounds
 
 BACKWARD_FACTOR = 2.5  # times the operations of the forward: five products of matrices for its two

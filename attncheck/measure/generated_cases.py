@@ -4,8 +4,6 @@ The first value of a dimension is the plain one. Seeds draw other rows of the sa
 and documents within a row.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What the cases that a backend did not survive have in common, in words: judged from all runs, when they are done."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Measures every backend against the reference and judges it: cases × backends → runs → verdicts → findings."""
 
-from __future__ import annotations
-
 import fnmatch
 import shlex
 import time

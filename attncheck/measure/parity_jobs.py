@@ -1,7 +1,5 @@
 """How parity's work on each backend is spread over workers, by what new shapes cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 

@@ -5,8 +5,6 @@ date. Operations are counted as `flops` counts them: visible pairs only, the bac
 represents a case of the same mask, heads' size and 16-bit dtypes on the same kind of GPU; the nearest seqlen decides.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -4,8 +4,6 @@ A backend is a candidate if parity passed in every case of the model, in this mo
 interval and the measured drift of the device; two candidates whose times differ by less are tied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import get_args

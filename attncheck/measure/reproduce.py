@@ -4,8 +4,6 @@ Its inputs are, bit for bit, those that parity measures on the same kind of devi
 both and compares. Schemes of context parallelism have none: their cases are reproduced by `attncheck parity --case`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

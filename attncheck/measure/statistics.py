@@ -1,7 +1,5 @@
 """The median of measured times, its confidence interval, and quantiles."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

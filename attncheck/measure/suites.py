@@ -5,8 +5,6 @@ A suite is an array that covers all pairs of a case's dimensions (quick), and al
 combinations that real models have. What only a very long sequence shows is in `full`.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What may fix a launch that trains wrongly: settings of its framework, the likeliest first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Cuts a launch small: the settings of size in its framework's words, its launcher to the processes that are here."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """How a cut launch ended: well, with its own error, or because of what a rehearsal does not let it do."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

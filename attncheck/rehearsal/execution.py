@@ -1,7 +1,5 @@
 """Runs a cut launch with the watcher in its processes, in a sandbox that leaves nothing of it behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -103,7 +101,7 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
 
 
 def _follow(
-    process: LaunchProcess, request: RunRequest, watch: str, began: float, report_progress: Callable[[str], None]
+    process: "LaunchProcess", request: RunRequest, watch: str, began: float, report_progress: Callable[[str], None]
 ) -> Execution:
     """Return how a launch ended, or that it has taken its steps or its time."""
     taken = 0

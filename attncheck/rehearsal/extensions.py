@@ -5,8 +5,6 @@ TORCH_EXTENSIONS_DIR, else under torch_extensions/py312_cu130 of the user's cach
 times and commands whether there is anything to build, and a lock file that a killed build left is waited for, for ever.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

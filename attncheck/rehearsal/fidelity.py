@@ -4,8 +4,6 @@ A check that rests on what was replaced would answer for the replacement. A fail
 is one of the launch too, so that these make passes alone unknown.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ integrations/integration_utils.py; wandb 0.31.0, swanlab 0.10.3, mlflow-skinny 3
 neptune 1.14.0, opentelemetry-sdk 1.45.2, trackio 0.43.0, modelscope 1.40.2.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

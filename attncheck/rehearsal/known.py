@@ -1,7 +1,5 @@
 """What doctor's rules already know of a fault that a rehearsal measured: the release or setting that is its cause."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Reads which tokens launches train on: each runs one step on conversations, and its batches are read by role."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

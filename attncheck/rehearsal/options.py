@@ -5,8 +5,6 @@ LLaMA-Factory 0.9.5 hparams/finetuning_args.py (`use_dft_loss`, `use_asft_loss`,
 arguments/sft_args.py (`enable_dft_loss`). Noise of NEFTune is switched off by the watcher.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from attncheck.core.job import Job

@@ -1,7 +1,5 @@
 """Rehearses launches: makes what they train, runs them cut small, judges the first step, and tries what fixes it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ folders that hold something else are left out: what a rehearsal needs, its cut h
 configuration that it reads, are needed: then the user is asked.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

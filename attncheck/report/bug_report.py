@@ -10,10 +10,8 @@ from dataclasses import replace
 
 from attncheck.core.cases import Case
 from attncheck.core.facts import Known
-from attncheck.core.findings import Finding
 from attncheck.core.io.errors import BadUsage
-from attncheck.core.report import Report
-from attncheck.core.verdicts import BackendState, Run
+from attncheck.core.report import BackendState, Finding, Report, Run
 from attncheck.report.finding_lines import merge_alike
 from attncheck.report.markdown_findings import format_finding
 from attncheck.report.markdown_text import escape_line, escape_markdown, format_code_block

@@ -13,10 +13,8 @@ from typing import Any
 
 from attncheck.core import codec, results
 from attncheck.core.codec import BadDocument
-from attncheck.core.findings import Allowance, Finding, Skip
-from attncheck.core.report import Report, Section
+from attncheck.core.report import ANSWERS, Allowance, Finding, Report, Section, Skip
 from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import ANSWERS
 
 SCHEMA_VERSION = 3
 # The fields that schema 2 named otherwise, by section; reports of that schema are still read.

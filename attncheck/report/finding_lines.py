@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from attncheck.core.findings import SEVERITIES, Allowance, Finding, Fix, Skip
 from attncheck.core.io.visible import indent_continuation
-from attncheck.core.report import MeasuredSection, OpenQuestion, Report
+from attncheck.core.report import SEVERITIES, Allowance, Finding, Fix, MeasuredSection, OpenQuestion, Report, Skip
 from attncheck.core.results.lint import launches_of
 from attncheck.core.results.repair import RepairSection
 

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from attncheck.core.findings import Finding, Fix
 from attncheck.core.io.files import CannotRead, read_bounded
 from attncheck.core.launch import COMMAND, SourceLocation
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Fix, Report
 from attncheck.report.requirement_files import normalize_name, read_pyproject, read_requirements
 
 PYPROJECT = "pyproject.toml"

@@ -4,11 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from attncheck.core.facts import Absent, Known
-from attncheck.core.findings import SEVERITIES
-from attncheck.core.report import OpenQuestion
-from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import ANSWERS
+from attncheck.core.report import ANSWERS, SEVERITIES, OpenQuestion
+from attncheck.core.snapshot import Absent, Known, Snapshot
 from attncheck.report.document import FIELDS, SCHEMA_VERSION, load_sections
 
 JSON_SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"

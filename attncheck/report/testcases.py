@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from attncheck.core.report import Report
-from attncheck.core.verdicts import UNMEASURED, Answer, Outcome
+from attncheck.core.report import UNMEASURED, Answer, Outcome, Report
 
 ALLOWED = "it fails, and no error is: the baseline, the policy or --ignore allows it"
 

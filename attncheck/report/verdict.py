@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.findings import SEVERITIES
-from attncheck.core.report import NOTHING_MEASURED, Report
+from attncheck.core.report import NOTHING_MEASURED, SEVERITIES, Report
 from attncheck.report.finding_lines import count_by_code, measured_questions
 from attncheck.report.sections import load_views
 

@@ -12,10 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 
 from attncheck.core import codec
 from attncheck.core.cases import BYTES_PER_ELEMENT, Case, Dtype
-from attncheck.core.facts import value_or
-from attncheck.core.findings import Finding, Problem
 from attncheck.core.io.errors import BadUsage, Unanswered
-from attncheck.core.report import InterruptedRun, Report, merge_reports
+from attncheck.core.report import Answer, Finding, InterruptedRun, Problem, Report, Run, Verdict, merge_reports
 from attncheck.core.results.ring import RingSection
 from attncheck.core.results.ring_timings import (
     LAUNCH_BOUND_MS,
@@ -29,8 +27,7 @@ from attncheck.core.results.ring_timings import (
     Table,
 )
 from attncheck.core.shares import format_share, is_beyond_possible
-from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import Answer, Run, Verdict
+from attncheck.core.snapshot import Snapshot, value_or
 from attncheck.doctor import engine
 from attncheck.measure import discovery, parity
 from attncheck.ring import group, roofline, suites

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from attncheck.core import codec
-from attncheck.core.report import InterruptedRun, Report, merge_reports
+from attncheck.core.report import InterruptedRun, Repeats, Report, merge_reports
 from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import Repeats
 from attncheck.measure import determinism
 from attncheck.ring.communication_check import cannot_communicate, check_communication
 from attncheck.ring.group import Ring, choose_schemes, make_job, make_measured_on, raise_if_follower

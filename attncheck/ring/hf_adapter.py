@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from attncheck.core import codec
-from attncheck.core.facts import Known
-from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.model import Model
-from attncheck.core.report import Report
+from attncheck.core.report import FAIL_FACTOR, Answer, Finding, Fix, Problem, Report
 from attncheck.core.results.hf_adapter import (
     HOOKED_IMPLEMENTATION,
     SHAPES,
@@ -26,8 +24,7 @@ from attncheck.core.results.hf_adapter import (
     Shape,
 )
 from attncheck.core.results.ring import RingSection
-from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import FAIL_FACTOR, Answer
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.fixes import install
 from attncheck.doctor.fixes.model import disable_ring_attention

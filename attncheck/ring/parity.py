@@ -10,13 +10,21 @@ from collections.abc import Callable, Sequence
 
 from attncheck.core import codec
 from attncheck.core.cases import Case
-from attncheck.core.findings import Finding, Fix, Problem
 from attncheck.core.io.errors import BadUsage, Unanswered
-from attncheck.core.report import InterruptedRun, Report, merge_reports
+from attncheck.core.report import (
+    BackendState,
+    Finding,
+    Fix,
+    InterruptedRun,
+    MeasuredOn,
+    Problem,
+    Report,
+    Run,
+    merge_reports,
+)
 from attncheck.core.results.error_growth import MAX_SLOPE, describe_growth, error_growths
 from attncheck.core.results.ring import RingSection
 from attncheck.core.snapshot import Snapshot
-from attncheck.core.verdicts import BackendState, MeasuredOn, Run
 from attncheck.doctor import engine
 from attncheck.measure import discovery, parity
 from attncheck.ring import suites

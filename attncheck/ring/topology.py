@@ -9,10 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attncheck.core.devices import Device, Link
-from attncheck.core.facts import Known, value_or
 from attncheck.core.results.collectives import RankFacts, Route
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Device, Known, Link, Snapshot, value_or
 from attncheck.doctor.probes.payload import privacy
 
 Capability = tuple[int, int]

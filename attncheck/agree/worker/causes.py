@@ -4,8 +4,6 @@ A hypothesis is a model (its configuration, its weights, what it was given) and 
 are compared with what the side computed; the simplest that leaves no more than rounding is the cause.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ Sources: transformers 5.17.0 generation/utils.py (`generate`: `scores` are the p
 scores); vllm 0.32.0 config/model.py (`logprobs_mode`), sampling_params.py, outputs.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ eager attention. What rounding explains is measured: the same weights in each si
 against itself in another batch shape.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Makes and loads the models: a small one of the job's architecture, or the user's own, in a precision."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -7,8 +7,6 @@ trainer/grpo_trainer.py (`_get_per_token_logps_and_entropies`: prompts padded on
 and trainer/utils.py (`add_fused_lm_head`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ What the first made lies in a folder that both are given: `rollouts.pt`, and for
 `documents.json` and its data. What the launch's code computed lies there too: `watch/`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

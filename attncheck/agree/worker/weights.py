@@ -1,7 +1,5 @@
 """What differs between the model that a trainer loads and the one that its engine loads: keys and weights, by kind."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

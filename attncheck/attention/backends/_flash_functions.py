@@ -1,7 +1,5 @@
 """flash_attn_func and flash_attn_varlen_func of a module or of a repository of the Hub, as backends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,7 +17,7 @@ def flash_backend(
     source: str,
     installed: Callable[[], Installed],
     refuse: Callable[[Case, Device, bool], str],
-    call_kwargs: Callable[[Inputs, bool], dict[str, object]],
+    call_kwargs: "Callable[[Inputs, bool], dict[str, object]]",
     sinks: SinksArgument | None = None,
     open_side: int | None = UNBOUNDED,
     **fields: Any,
@@ -41,7 +39,7 @@ def flash_backend(
             return f"padding and packed documents are {name}_varlen's"
         return refuse(case, device, uses_cu_seqlens(case))
 
-    def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    def run(inputs: "Inputs", deterministic: bool) -> Outputs:
         from attncheck.attention.calls import flash_attn
 
         kwargs = call_kwargs(inputs, deterministic)

@@ -8,8 +8,6 @@ flash-attn2/torch-ext/flash_attn2/flash_attn_interface.py). It has CPU and XPU b
 Nothing is downloaded; loading it runs the code that the repository published, from the cache.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -43,7 +41,7 @@ def refuse_any_layout(case: Case, device: Device, distribution: str = "flash-att
     return flash_attn_package.refuse(case, device) or partial_builds.refuse_flash_attn_2(case, device, distribution)
 
 
-def call_kwargs(inputs: Inputs, deterministic: bool) -> dict[str, object]:
+def call_kwargs(inputs: "Inputs", deterministic: bool) -> dict[str, object]:
     """Return the keyword arguments of a call beyond softmax_scale and causal."""
     case = inputs.case
     return {

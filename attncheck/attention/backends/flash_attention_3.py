@@ -15,8 +15,6 @@ sm_90a, and torch-ext/flash_attn3/flash_attn_interface.py). vllm-flash-attn3 has
 v's head_dim, so it cannot train a model if that is smaller (torch-ext/vllm_flash_attn3/flash_attn_interface.py).
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -98,7 +96,7 @@ def _refuse_head_dim(case: Case, device: Device) -> str:
     return ""
 
 
-def call_kwargs(inputs: Inputs, deterministic: bool) -> dict[str, object]:
+def call_kwargs(inputs: "Inputs", deterministic: bool) -> dict[str, object]:
     """Return the keyword arguments of a call beyond softmax_scale and causal."""
     case = inputs.case
     return {

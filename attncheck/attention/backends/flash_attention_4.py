@@ -9,8 +9,6 @@ an early copy of the same module, so the distribution decides whether it is here
 Dao-AILab/flash-attention#2564. cu_seqlens come behind `qv` in its arguments, so all of them are given by name.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 from functools import partial
 from typing import TYPE_CHECKING
@@ -79,7 +77,7 @@ def _refuse_head_dim(case: Case, major: int) -> str:
     return ""
 
 
-def call_kwargs(inputs: Inputs, deterministic: bool) -> dict[str, object]:
+def call_kwargs(inputs: "Inputs", deterministic: bool) -> dict[str, object]:
     """Return the keyword arguments beyond softmax_scale, causal and sinks; an open side of a window is None."""
     case = inputs.case
     return {

@@ -15,8 +15,6 @@ positions, is the sharding's (`core.sharding.positions`); rank r of n, a row of 
   reduce-scatter in the io dtype, which costs precision: 1.25 · sqrt(1 + n/5) (arXiv 2407.21783, 3.3.2).
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from typing import TYPE_CHECKING
@@ -126,7 +124,7 @@ def ring_backend(
             return "has no heads_k_stride"
         return refuse_ring_flash_attn(case, device, sharding, packed) or refuse_single_rank(case, device)
 
-    def run(inputs: Inputs, deterministic: bool) -> Outputs:
+    def run(inputs: "Inputs", deterministic: bool) -> Outputs:
         from attncheck.attention.calls import ring_flash_attn
 
         if takes_heads_k_stride:

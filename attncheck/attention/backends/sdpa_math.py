@@ -1,7 +1,5 @@
 """SDPA's MATH: matrix products and a softmax inside torch, in float32 for 16-bit inputs."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
@@ -20,7 +18,7 @@ def refuse(case: Case, device: Device) -> str:
     return ""
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
+def run(inputs: "Inputs", deterministic: bool) -> Outputs:
     """Run the case with MATH pinned."""
     from attncheck.attention.calls import sdpa
 

@@ -8,8 +8,6 @@ Source: torch 2.13, torch/distributed/tensor/experimental/_context_parallel/_att
 _load_balancer.py (`_create_default_load_balancer`).
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
@@ -60,7 +58,7 @@ def refuse(case: Case, device: Device) -> str:
     return refuse_ring(case, device) or sdpa_flash.refuse(case, device)
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
+def run(inputs: "Inputs", deterministic: bool) -> Outputs:
     """Run this rank's shard."""
     from attncheck.attention.calls import torch_context_parallel
 

@@ -7,8 +7,6 @@ Source: torch 2.13, torch/distributed/tensor/experimental/_context_parallel/_att
 (`_templated_ring_attention`, `_templated_ring_attention_backward`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -40,7 +38,7 @@ def roundings(case: Case, device: Device) -> tuple[float, float]:
     return dq, dkv + (case.num_heads != case.num_kv_heads)
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
+def run(inputs: "Inputs", deterministic: bool) -> Outputs:
     """Run this rank's shard."""
     from attncheck.attention.calls import torch_context_parallel
 

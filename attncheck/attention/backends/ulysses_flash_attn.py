@@ -4,8 +4,6 @@ Packed rows go to `flash_attn_varlen_func` with the cu_seqlens of the whole row,
 `flash_attn_func`. The all-to-alls are those of `ulysses_sdpa`, which names the sources.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,7 +30,7 @@ def roundings(case: Case, device: Device) -> tuple[float, float]:
     return 0.0, float(case.context_parallel_size > case.num_kv_heads)
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
+def run(inputs: "Inputs", deterministic: bool) -> Outputs:
     """Run this rank's shard."""
     from attncheck.attention.calls import ulysses
 

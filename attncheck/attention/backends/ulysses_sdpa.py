@@ -9,8 +9,6 @@ Source: arXiv 2309.14509; verl 0.9.1, verl/utils/ulysses.py and verl/models/tran
 (`_ulysses_flash_attention_forward`, `apply_monkey_patch`); DeepSpeed 0.19.8, deepspeed/sequence/layer.py.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
@@ -68,7 +66,7 @@ def roundings(case: Case, device: Device) -> tuple[float, float]:
     return dq, dkv + (case.context_parallel_size > case.num_kv_heads)
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
+def run(inputs: "Inputs", deterministic: bool) -> Outputs:
     """Run this rank's shard."""
     from attncheck.attention.calls import ulysses
 

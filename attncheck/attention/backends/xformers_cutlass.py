@@ -5,8 +5,6 @@ xformers 0.0.35 calls torch's own copy of them (ops/fmha/cutlass.py: its operato
 all three dtypes, a head_dim that is a multiple of 8 (4 for float32), v's own head_dim, and stops at sm_90.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Installed, Outputs
@@ -47,7 +45,7 @@ def _refuse_bias(case: Case) -> str:
     return xformers.refuse(case)
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
+def run(inputs: "Inputs", deterministic: bool) -> Outputs:
     """Run the case with fmha.cutlass; rows with windows are run as documents, whose mask has a backward."""
     from xformers.ops.fmha import cutlass
 

@@ -5,8 +5,6 @@ ops/fmha/flash.py), always with deterministic=False; its backward is marked IS_D
 head_dim up to 256 and a multiple of 8, no tensor bias, no top-left alignment of unequal lengths.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from attncheck.attention.backend import Backend, Device, Outputs
@@ -33,7 +31,7 @@ def refuse(case: Case, device: Device) -> str:
     return xformers.refuse(case)
 
 
-def run(inputs: Inputs, deterministic: bool) -> Outputs:
+def run(inputs: "Inputs", deterministic: bool) -> Outputs:
     """Run the case with fmha.flash."""
     from xformers.ops.fmha import flash
 

@@ -1,7 +1,5 @@
 """Steps that calls of backends share: leaves, backward, the layouts that kernels take."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

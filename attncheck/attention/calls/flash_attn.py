@@ -4,8 +4,6 @@ An argument that a function does not take is omitted where it changes nothing, a
 result is out alone, (out, lse), or (out, lse, more).
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect

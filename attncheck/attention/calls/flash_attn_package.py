@@ -1,7 +1,5 @@
 """What the flash-attn family shares: looking its packages up, and the cases that no version of them runs."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 

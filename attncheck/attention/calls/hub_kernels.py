@@ -9,8 +9,6 @@ read again at each use). transformers 5.17 asks for version 3 of flash-attn2 and
 (integrations/hub_kernels.py `get_attn_kernel_version`); here the newest version in the cache is used.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import importlib.util

@@ -7,8 +7,6 @@ decides), and in flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp. That PACKGQA, 
 HDIMDIFF192 was left out changes which kernel serves a case, not whether one does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from attncheck.attention.backend import Device

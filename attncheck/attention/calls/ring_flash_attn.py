@@ -5,8 +5,6 @@ LSE of (documents, heads, max_seqlen), later ones (heads, tokens) (zhuzilin/ring
 ring_flash_attn/*_varlen.py, `old_lse`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any

@@ -7,8 +7,6 @@ lost, though none of them needs transformers. OpenRLHF 0.11.2 and axolotl put th
 process only, and the report names them.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import importlib.util

@@ -1,7 +1,5 @@
 """Calls torch's scaled_dot_product_attention with one of its backends pinned, and the operator behind it for LSE."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable

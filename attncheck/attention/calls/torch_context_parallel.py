@@ -1,7 +1,5 @@
 """Calls torch's ring attention: by `context_parallel` on CUDA, by the private templates beneath it on the CPU."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import cache

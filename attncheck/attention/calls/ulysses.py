@@ -4,8 +4,6 @@ Rank r of n holds tokens r·S/n … of all heads before, and heads r·H/n … of
 all-to-all is the other. No LSE is returned: it stays with the heads.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The case that one rank of Ulysses attends between the all-to-alls, and which SDPA backend attends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from attncheck.core.cases import Case

@@ -7,8 +7,6 @@ that is causal from the bottom right needs at least as many keys as queries), `c
 sequence for cutlass, and one row a document if `VARLEN_LSE_PACKED` is False).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

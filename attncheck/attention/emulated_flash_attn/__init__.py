@@ -13,8 +13,6 @@ Left out: dropout, paged keys, flash_attn_with_kvcache, flash_attn.bert_padding 
 where the distribution flash-attn is installed), rotary and layers.
 """
 
-from __future__ import annotations
-
 import importlib.machinery
 import sys
 from types import ModuleType

@@ -7,8 +7,6 @@ A query that sees no key has out 0 and LSE +inf (csrc/flash_attn/src/softmax.h, 
 causal mask is slope · key, which moves LSE by slope · query (csrc/flash_attn/src/mask.h, `apply_mask`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ backward softmax_d. Gradients are written into the given buffers, regardless of 
 lies in memory, for its strides are ignored (csrc/flash_attn/flash_api.cpp, `mha_bwd`, 2.5.9.post1 and 2.8.3). What the
 kernels leave unwritten of an LSE is NaN."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """flash-attn's public functions over the emulated block functions: dense and varlen, with k and v split or packed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ longer than its max_seqlen, or LSE is not float32, the kernels leave memory unwr
 say nothing.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -8,8 +8,6 @@ Source: Dao-AILab/flash-attention, flash_attn/flash_attn_interface.py of 2.5.8, 
 generation: `block_table` is missing before 2.5.7, 2.6.0 has no defaults, `zero_tensors` is missing in 2.7.0.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any, Optional, Tuple
 

@@ -1,7 +1,5 @@
 """Describes what the errors of a failing run have in common: a factor, a shift, some heads, rows, documents."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

@@ -5,12 +5,11 @@ under judgement (`attncheck.attention.reference.rounding_noise`). Memory is a ch
 the results; never seqlen².
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,7 +92,7 @@ def _allocate_reference(inputs: Inputs, wide: torch.dtype) -> Reference:
     shapes = {"out": (*q_shape, case.v_head_dim), "dq": (*q_shape, case.head_dim)}
     shapes |= {"dk": (*k_shape, case.head_dim), "dv": (*k_shape, case.v_head_dim)}
     sinks = [("dsinks", (case.num_heads,))] if case.sinks else []
-    zeros = {name: torch.zeros(*shape, dtype=wide, device=device) for name, shape in shapes.items()}
+    zeros: dict[str, Any] = {name: torch.zeros(*shape, dtype=wide, device=device) for name, shape in shapes.items()}
     return Reference(
         case,
         lse=torch.full((case.batch, case.num_heads, rows), -math.inf, dtype=wide, device=device),
@@ -167,7 +166,7 @@ class _KeyGradients:
     var_dv: Tensor
 
     @classmethod
-    def zeros(cls, k: Tensor, v: Tensor) -> _KeyGradients:
+    def zeros(cls, k: Tensor, v: Tensor) -> "_KeyGradients":
         n, heads, head_dim, seqlen = k.shape
         dk = torch.zeros(n, heads, seqlen, head_dim, dtype=k.dtype, device=k.device)
         var_dk, var_dv = (torch.zeros_like(x, dtype=torch.float32) for x in (dk, v))

@@ -23,8 +23,6 @@ charged twice, for the block's and the row's: w = 2·kappa32²·lse² on out, P,
 Everything is computed in float32: one per cent is enough for sigma.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass

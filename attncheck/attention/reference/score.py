@@ -1,7 +1,5 @@
 """Scores the outputs of a backend against the reference, and finds the worst position."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

@@ -9,8 +9,6 @@
 - dropout: <dout, out> = <dv, v> when backward drops what forward dropped; the share kept, and two masks from two seeds.
 """
 
-from __future__ import annotations
-
 from attncheck.attention.reference.structured_common import BackendCall, ProbeResult
 from attncheck.attention.reference.structured_dropout import probe_dropout
 from attncheck.attention.reference.structured_edits import probe_poison, probe_prefix

@@ -1,7 +1,5 @@
 """What structured probes share: normal inputs to overwrite, the keys that each query sees, lists of violations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 

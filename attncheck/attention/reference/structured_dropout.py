@@ -7,8 +7,6 @@ network. A call on random inputs under that seed is then compared with float64 a
 included.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Structured probes that change tokens which must not be seen: prefix, poison."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Structured probes of which keys are seen, and by which heads: code, heads, retrieve."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

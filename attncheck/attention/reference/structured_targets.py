@@ -1,7 +1,5 @@
 """The keys, factors and documents of structured probes; no torch, so that a script can be written anywhere."""
 
-from __future__ import annotations
-
 import random
 
 from attncheck.core.cases import Case, Segment, iter_segments, visible_bounds

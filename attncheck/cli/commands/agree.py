@@ -7,12 +7,23 @@ import typer
 
 from attncheck.cli.commands import MEASURING, PASSED_COMMAND, Command
 from attncheck.cli.commands.smoke import choose_model, is_launch
-from attncheck.cli.measuring import measure_and_exit
-from attncheck.cli.options import TRAIN, Device, OutputOptions, Python, Seed, Timeout, Verbose, option
-from attncheck.cli.output import make_report_writer
-from attncheck.cli.settings import make_execution_target, resolve_policy, select_interpreter
+from attncheck.cli.parts import (
+    TRAIN,
+    BadUsage,
+    Device,
+    OutputOptions,
+    Python,
+    Seed,
+    Timeout,
+    Verbose,
+    make_execution_target,
+    make_report_writer,
+    measure_and_exit,
+    option,
+    resolve_policy,
+    select_interpreter,
+)
 from attncheck.core.agreement import ENGINES
-from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.agree.run import AgreeRequest

@@ -1,16 +1,19 @@
 """attncheck backends: list what computes attention here."""
 
 from attncheck.cli.commands import MEASURING, Command
-from attncheck.cli.options import Device, ListFormat, Python, Timeout
-from attncheck.cli.output import write_text
-from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import (
+from attncheck.cli.parts import (
+    Device,
+    ListFormat,
+    Python,
+    Timeout,
     check_choice,
     make_execution_target,
     print_selection,
     resolve_policy,
     select_interpreter,
+    write_text,
 )
+from attncheck.cli.progress import with_progress
 from attncheck.core.io.outgoing import clean
 
 

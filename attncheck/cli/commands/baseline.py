@@ -7,11 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.commands import GATING, Command
-from attncheck.cli.options import POLICY, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose, option
-from attncheck.cli.output import make_report_writer
+from attncheck.cli.parts import (
+    CLEAN,
+    POLICY,
+    Interrupted,
+    OutputOptions,
+    PolicyOptions,
+    Python,
+    RuleOptions,
+    Unanswered,
+    Verbose,
+    make_execution_target,
+    make_report_writer,
+    option,
+    resolve_gate_policy,
+    select_interpreter,
+)
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
-from attncheck.core.io.errors import CLEAN, Interrupted, Unanswered
 from attncheck.core.io.streams import print_message
 from attncheck.gate.policy import POLICY_FILE, load_policy
 

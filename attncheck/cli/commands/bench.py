@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from attncheck.cli.commands import MEASURING, Command
-from attncheck.cli.completion import complete_from
-from attncheck.cli.measuring import measure_and_exit
-from attncheck.cli.options import (
+from attncheck.cli.parts import (
     MEASURE,
     RANKS,
     Backends,
+    BadUsage,
     Device,
     MinEfficiency,
     Model,
@@ -23,21 +22,21 @@ from attncheck.cli.options import (
     Seed,
     ShapeOptions,
     Timeout,
+    Unanswered,
     Verbose,
-    option,
-)
-from attncheck.cli.output import make_report_writer
-from attncheck.cli.settings import (
     check_backends,
     check_choice,
+    complete_from,
     make_execution_target,
+    make_report_writer,
+    measure_and_exit,
+    option,
     parse_ring_options,
     refuse_with_ring,
     require_ring,
     resolve_policy,
     select_interpreter,
 )
-from attncheck.core.io.errors import BadUsage, Unanswered
 
 if TYPE_CHECKING:
     from attncheck.cli.progress import ProgressDisplay

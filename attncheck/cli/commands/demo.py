@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attncheck.cli.commands import EXAMINING, Command
-from attncheck.cli.options import OUTPUT, option
-from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, AttncheckError, Interrupted
+from attncheck.cli.parts import CLEAN, FOUND, OUTPUT, UNANSWERED, AttncheckError, Interrupted, option
 
 if TYPE_CHECKING:
     from attncheck.core.snapshot import Snapshot

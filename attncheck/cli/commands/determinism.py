@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.commands import MEASURING, Command
-from attncheck.cli.measuring import measure_and_exit
-from attncheck.cli.options import (
+from attncheck.cli.parts import (
     MEASURE,
     Backends,
     Device,
@@ -16,12 +15,11 @@ from attncheck.cli.options import (
     Seed,
     Timeout,
     Verbose,
-    option,
-)
-from attncheck.cli.output import make_report_writer
-from attncheck.cli.settings import (
     check_backends,
     make_execution_target,
+    make_report_writer,
+    measure_and_exit,
+    option,
     parse_ring_options,
     resolve_policy,
     select_interpreter,

@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attncheck.cli.commands import EXAMINING, Command
-from attncheck.cli.measuring import collect_lanes
-from attncheck.cli.options import EXAMINE, Lanes, OutputOptions, Texts, Timeout, Verbose, option
-from attncheck.cli.output import exit_code, make_report_writer
-from attncheck.cli.settings import resolve_policy, select_interpreter
+from attncheck.cli.parts import (
+    EXAMINE,
+    BadUsage,
+    Lanes,
+    OutputOptions,
+    Texts,
+    Timeout,
+    Verbose,
+    collect_lanes,
+    exit_code,
+    make_report_writer,
+    option,
+    resolve_policy,
+    select_interpreter,
+)
 from attncheck.cli.stack_file import read_side
-from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.gate.policy import Policy

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 from attncheck.cli.cluster import NodesOptions, examine_nodes
 from attncheck.cli.commands import EXAMINING, Command
 from attncheck.cli.facts_file import read_facts, refuse_with_facts
-from attncheck.cli.measuring import collect_lanes
-from attncheck.cli.options import (
+from attncheck.cli.parts import (
     EXAMINE,
     RANKS,
+    BadUsage,
     Facts,
     Lanes,
     Model,
@@ -21,19 +21,18 @@ from attncheck.cli.options import (
     Target,
     Timeout,
     Verbose,
-    option,
-)
-from attncheck.cli.output import make_report_writer, write_and_exit
-from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import (
+    collect_lanes,
     make_execution_target,
+    make_report_writer,
+    option,
     refuse_with_cluster,
     refuse_with_target,
     require_ring,
     resolve_policy,
     select_interpreter,
+    write_and_exit,
 )
-from attncheck.core.io.errors import BadUsage
+from attncheck.cli.progress import with_progress
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report

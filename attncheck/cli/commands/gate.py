@@ -5,10 +5,19 @@ import sys
 from dataclasses import replace
 
 from attncheck.cli.commands import GATING, Command
-from attncheck.cli.options import Baseline, OutputOptions, PolicyOptions, Python, RuleOptions, Verbose
-from attncheck.cli.output import make_report_writer
+from attncheck.cli.parts import (
+    Baseline,
+    OutputOptions,
+    PolicyOptions,
+    Python,
+    RuleOptions,
+    Verbose,
+    make_execution_target,
+    make_report_writer,
+    resolve_gate_policy,
+    select_interpreter,
+)
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
 from attncheck.core.io.streams import print_message
 
 

@@ -3,10 +3,8 @@
 from typing import Annotated
 
 from attncheck.cli.commands import GATING, Command
-from attncheck.cli.options import OUTPUT, Python, option
-from attncheck.cli.output import write_text
+from attncheck.cli.parts import OUTPUT, Python, option, print_selection, select_interpreter, write_text
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import print_selection, select_interpreter
 from attncheck.core.io.streams import print_message
 
 SECONDS = 60.0  # for each probe

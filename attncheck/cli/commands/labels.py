@@ -5,11 +5,21 @@ from typing import Annotated
 import typer
 
 from attncheck.cli.commands import MEASURING, PASSED_COMMAND, Command
-from attncheck.cli.measuring import measure_and_exit
-from attncheck.cli.options import TRAIN, OutputOptions, Python, Seed, Timeout, Verbose, option
-from attncheck.cli.output import make_report_writer
-from attncheck.cli.settings import make_execution_target, resolve_policy, select_interpreter
-from attncheck.core.io.errors import BadUsage
+from attncheck.cli.parts import (
+    TRAIN,
+    BadUsage,
+    OutputOptions,
+    Python,
+    Seed,
+    Timeout,
+    Verbose,
+    make_execution_target,
+    make_report_writer,
+    measure_and_exit,
+    option,
+    resolve_policy,
+    select_interpreter,
+)
 
 Target = Annotated[
     str | None,

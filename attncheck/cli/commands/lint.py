@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from attncheck.cli.commands import EXAMINING, PASSED_COMMAND, Command
-from attncheck.cli.completion import complete_frameworks
-from attncheck.cli.options import (
+from attncheck.cli.parts import (
     EXAMINE,
     OUTPUT,
     FrameworkVersion,
@@ -19,11 +18,14 @@ from attncheck.cli.options import (
     RuleOptions,
     Target,
     Verbose,
+    complete_frameworks,
+    make_report_writer,
     option,
+    resolve_policy,
+    select_interpreter,
+    write_and_exit,
 )
-from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import resolve_policy, select_interpreter
 from attncheck.core.io.streams import print_message
 from attncheck.core.report import Report
 

@@ -6,9 +6,9 @@ import typer
 
 from attncheck.cli.commands import GATING, Command
 from attncheck.cli.facts_file import read_facts, refuse_with_facts
-from attncheck.cli.measuring import collect_lanes
-from attncheck.cli.options import (
+from attncheck.cli.parts import (
     POLICY,
+    BadUsage,
     Facts,
     Lanes,
     OutputOptions,
@@ -16,13 +16,17 @@ from attncheck.cli.options import (
     RuleOptions,
     Texts,
     Timeout,
+    Unanswered,
     Verbose,
+    collect_lanes,
+    make_report_writer,
     option,
+    resolve_policy,
+    select_interpreter,
+    write_and_exit,
+    write_text,
 )
-from attncheck.cli.output import make_report_writer, write_and_exit, write_text
 from attncheck.cli.report_files import read_report
-from attncheck.cli.settings import resolve_policy, select_interpreter
-from attncheck.core.io.errors import BadUsage, Unanswered
 from attncheck.core.lock import LOCK_FILE
 
 if TYPE_CHECKING:

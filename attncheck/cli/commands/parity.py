@@ -8,13 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from attncheck.cli.commands import MEASURING, Command
-from attncheck.cli.completion import complete_from
-from attncheck.cli.measuring import measure_and_exit, read_installed_files
-from attncheck.cli.options import (
+from attncheck.cli.parts import (
     DTYPES,
     MEASURE,
     SUITES,
     Backends,
+    BadUsage,
     Device,
     Model,
     OutputOptions,
@@ -23,18 +22,19 @@ from attncheck.cli.options import (
     Seed,
     Timeout,
     Verbose,
-    option,
-)
-from attncheck.cli.output import make_report_writer, write_text
-from attncheck.cli.settings import (
     check_backends,
     check_choice,
+    complete_from,
     make_execution_target,
+    make_report_writer,
+    measure_and_exit,
+    option,
     parse_ring_options,
+    read_installed_files,
     resolve_policy,
     select_interpreter,
+    write_text,
 )
-from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report

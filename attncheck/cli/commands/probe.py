@@ -3,11 +3,23 @@
 from typing import Annotated
 
 from attncheck.cli.commands import EXAMINING, Command
-from attncheck.cli.measuring import collect_lanes, fetch_documents
-from attncheck.cli.options import OUTPUT, Lanes, Model, Online, Python, Timeout, option
-from attncheck.cli.output import write_stdout
-from attncheck.cli.settings import parse_lanes, resolve_policy, select_interpreter
-from attncheck.core.io.errors import BadUsage, Unanswered
+from attncheck.cli.parts import (
+    OUTPUT,
+    BadUsage,
+    Lanes,
+    Model,
+    Online,
+    Python,
+    Timeout,
+    Unanswered,
+    collect_lanes,
+    fetch_documents,
+    option,
+    parse_lanes,
+    resolve_policy,
+    select_interpreter,
+    write_stdout,
+)
 
 Standalone = Annotated[
     str | None,

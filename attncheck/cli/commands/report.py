@@ -7,10 +7,19 @@ from typing import Annotated
 import typer
 
 from attncheck.cli.commands import ABOUT, Command
-from attncheck.cli.options import OUTPUT, OutputOptions, Verbose, option
-from attncheck.cli.output import make_report_writer, write_stdout
-from attncheck.cli.settings import resolve_policy
-from attncheck.core.io.errors import CLEAN, FOUND, UNANSWERED, BadUsage
+from attncheck.cli.parts import (
+    CLEAN,
+    FOUND,
+    OUTPUT,
+    UNANSWERED,
+    BadUsage,
+    OutputOptions,
+    Verbose,
+    make_report_writer,
+    option,
+    resolve_policy,
+    write_stdout,
+)
 
 Files = Annotated[
     list[str],

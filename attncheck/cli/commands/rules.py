@@ -5,10 +5,7 @@ from typing import Annotated
 import typer
 
 from attncheck.cli.commands import ABOUT, Command
-from attncheck.cli.completion import complete_codes
-from attncheck.cli.options import ListFormat
-from attncheck.cli.output import write_text
-from attncheck.cli.settings import check_choice
+from attncheck.cli.parts import ListFormat, check_choice, complete_codes, write_text
 
 Prefix = Annotated[
     str,

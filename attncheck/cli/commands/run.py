@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attncheck.cli.commands import GATING, PASSED_COMMAND, Command
-from attncheck.cli.options import (
+from attncheck.cli.parts import (
     OUTPUT,
     POLICY,
+    BadUsage,
     Baseline,
     OutputOptions,
     PolicyOptions,
     Python,
     RuleOptions,
     Verbose,
+    make_execution_target,
+    make_report_writer,
     option,
+    resolve_gate_policy,
+    select_interpreter,
 )
-from attncheck.cli.output import make_report_writer
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import make_execution_target, resolve_gate_policy, select_interpreter
 from attncheck.core.io import interrupts
-from attncheck.core.io.errors import BadUsage
 
 if TYPE_CHECKING:
     from attncheck.core.report import Report

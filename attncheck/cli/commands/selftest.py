@@ -4,11 +4,19 @@ import sys
 from typing import Annotated
 
 from attncheck.cli.commands import ABOUT, Command
-from attncheck.cli.completion import complete_faults
-from attncheck.cli.options import EXAMINE, Device, ListFormat, Python, option
-from attncheck.cli.output import write_text
+from attncheck.cli.parts import (
+    EXAMINE,
+    Device,
+    ListFormat,
+    Python,
+    check_choice,
+    complete_faults,
+    option,
+    print_selection,
+    select_interpreter,
+    write_text,
+)
 from attncheck.cli.progress import with_progress
-from attncheck.cli.settings import check_choice, print_selection, select_interpreter
 from attncheck.core.io.outgoing import clean
 
 Inject = Annotated[

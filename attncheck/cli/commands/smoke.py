@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attncheck.cli.commands import MEASURING, PASSED_COMMAND, Command
-from attncheck.cli.completion import complete_smoke_checks
-from attncheck.cli.measuring import measure_and_exit
-from attncheck.cli.options import (
+from attncheck.cli.parts import (
     TRAIN,
+    BadUsage,
     Device,
     OutputOptions,
     PlanOptions,
@@ -19,18 +18,18 @@ from attncheck.cli.options import (
     RingOptions,
     Seed,
     Timeout,
+    Unanswered,
     Verbose,
-    option,
-)
-from attncheck.cli.output import make_report_writer
-from attncheck.cli.settings import (
+    complete_smoke_checks,
     make_execution_target,
+    make_report_writer,
     make_training_plan,
+    measure_and_exit,
+    option,
     parse_ring_options,
     resolve_policy,
     select_interpreter,
 )
-from attncheck.core.io.errors import BadUsage, Unanswered
 
 if TYPE_CHECKING:
     from attncheck.rehearsal import run as rehearsal

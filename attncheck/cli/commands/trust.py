@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attncheck.cli.commands import GATING, Command
-from attncheck.cli.options import POLICY, Python, option
-from attncheck.cli.output import write_text
-from attncheck.cli.settings import select_interpreter
-from attncheck.core.io.errors import BadUsage
+from attncheck.cli.parts import POLICY, BadUsage, Python, option, select_interpreter, write_text
 
 if TYPE_CHECKING:
     from attncheck.gate.launch_code import LaunchCode

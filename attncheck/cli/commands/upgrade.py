@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from attncheck.cli.commands import EXAMINING, Command
-from attncheck.cli.completion import complete_from
 from attncheck.cli.facts_file import read_facts, refuse_with_facts
-from attncheck.cli.options import (
+from attncheck.cli.parts import (
     DEVICES,
     EXAMINE,
     MEASURE,
+    BadUsage,
     Device,
     Facts,
     OutputOptions,
@@ -24,12 +24,16 @@ from attncheck.cli.options import (
     Texts,
     Timeout,
     Verbose,
+    check_choice,
+    complete_from,
+    make_execution_target,
+    make_report_writer,
     option,
+    resolve_policy,
+    select_interpreter,
+    write_and_exit,
 )
-from attncheck.cli.output import make_report_writer, write_and_exit
 from attncheck.cli.progress import INTERRUPTED, with_progress
-from attncheck.cli.settings import check_choice, make_execution_target, resolve_policy, select_interpreter
-from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.streams import print_message
 from attncheck.core.report import InterruptedRun
 

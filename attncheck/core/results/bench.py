@@ -3,9 +3,17 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import MeasuredSection, deduplicate, describe_no_timing
+from attncheck.core.report import (
+    BackendState,
+    MeasuredOn,
+    MeasuredSection,
+    Outcome,
+    Run,
+    Verdict,
+    deduplicate,
+    describe_no_timing,
+)
 from attncheck.core.results.timings import DeviceRates, PublishedShare, Recommendation, Timing
-from attncheck.core.verdicts import BackendState, MeasuredOn, Outcome, Run, Verdict
 
 
 @dataclass(frozen=True)

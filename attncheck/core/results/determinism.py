@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import MeasuredSection, deduplicate
-from attncheck.core.verdicts import BackendState, MeasuredOn, Outcome, Repeats, Verdict
+from attncheck.core.report import BackendState, MeasuredOn, MeasuredSection, Outcome, Repeats, Verdict, deduplicate
 
 
 @dataclass(frozen=True)

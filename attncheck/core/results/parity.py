@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import MeasuredSection, deduplicate
-from attncheck.core.verdicts import BackendState, MeasuredOn, Outcome, Run, Verdict
+from attncheck.core.report import BackendState, MeasuredOn, MeasuredSection, Outcome, Run, Verdict, deduplicate
 
 
 @dataclass(frozen=True)

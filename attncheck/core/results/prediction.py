@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from attncheck.core.report import MeasuredSection, deduplicate, describe_no_timing
+from attncheck.core.report import MeasuredOn, MeasuredSection, Outcome, Verdict, deduplicate, describe_no_timing
 from attncheck.core.results.ring_timings import Passes
 from attncheck.core.results.timings import DeviceRates
-from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
 
 # What the schemes compute at a time: the diagonal, a block without a mask, half of its keys or queries, and stripe's
 # diagonal that is a token shorter.

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.rehearsal import Isolation
-from attncheck.core.report import MeasuredSection, OpenQuestion, deduplicate
+from attncheck.core.report import MeasuredOn, MeasuredSection, OpenQuestion, Outcome, Verdict, deduplicate
 from attncheck.core.results.smoke import CheckResult
-from attncheck.core.verdicts import MeasuredOn, Outcome, Verdict
 
 # Said of packed documents that see each other; a fix is tried where it is.
 CACHE_IS_ON = "the cache is on, and transformers then does not separate packed documents"

@@ -4,12 +4,20 @@ timings."""
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attncheck.core.report import MeasuredSection, deduplicate, describe_no_timing
+from attncheck.core.report import (
+    BackendState,
+    MeasuredOn,
+    MeasuredSection,
+    Outcome,
+    Run,
+    Verdict,
+    deduplicate,
+    describe_no_timing,
+)
 from attncheck.core.results.collectives import Communication
 from attncheck.core.results.error_growth import Growth
 from attncheck.core.results.hf_adapter import AdapterVerdict
 from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, RingRates, RingTiming
-from attncheck.core.verdicts import BackendState, MeasuredOn, Outcome, Run, Verdict
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from attncheck.core.plan import Plan
-from attncheck.core.report import MeasuredSection, deduplicate
-from attncheck.core.verdicts import HUGE, UNMEASURED, Answer, MeasuredOn, Outcome, Verdict
+from attncheck.core.report import HUGE, UNMEASURED, Answer, MeasuredOn, MeasuredSection, Outcome, Verdict, deduplicate
 
 MAX_DECIDING_LIMIT = 0.1  # relative error above which a limit decides nothing: a kernel that is 20 % wrong is within
 

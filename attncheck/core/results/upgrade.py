@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from attncheck.core.report import OpenQuestion, Section, deduplicate
-from attncheck.core.verdicts import MeasuredOn
+from attncheck.core.report import MeasuredOn, OpenQuestion, Section, deduplicate
 
 # What it rests on: tables and metadata; files of the new wheel, read; imports or runs in a temporary folder.
 Basis = Literal["predicted", "read", "tried"]

@@ -5,17 +5,16 @@ from dataclasses import dataclass, replace
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Absent, Known, Unreadable, value_or
 from attncheck.core.findings import Fix
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Known, Snapshot, Unreadable, value_or
 from attncheck.doctor.fixes import install, model
 from attncheck.doctor.fixes.torch import install_cuda_torch
 from attncheck.doctor.knowledge import flash_attn_build, transformers
 from attncheck.doctor.knowledge.flash_attn_wheels import Wheel, WheelTags, matching_wheels
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.queries import (
     diagnose_flash_attn,
     is_cpu_build,
+    requirements,
     torch_cuda_major,
     torch_minor_version,
     torch_works,

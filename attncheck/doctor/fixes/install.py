@@ -2,10 +2,8 @@
 
 from collections.abc import Iterable
 
-from attncheck.core.environment import Distribution, ImportOutcome
-from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Fix
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Distribution, ImportOutcome, Known, Snapshot
 from attncheck.doctor.queries.requirements import avoid_faulty
 
 

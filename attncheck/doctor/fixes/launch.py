@@ -4,13 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from packaging.requirements import Requirement
 
-from attncheck.core.facts import Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.job import Consequence, SettingProblem
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor.fixes.install import meet_requirements
-from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
-from attncheck.doctor.queries.requirements import is_version_allowed
+from attncheck.doctor.queries import change_settings, describe_job, is_version_allowed, require_job
 
 
 def setting_problems(snapshot: Snapshot, consequence: Consequence) -> Iterator[Problem]:

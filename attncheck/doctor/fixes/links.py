@@ -5,15 +5,13 @@ from collections.abc import Iterable, Iterator
 
 from packaging.version import Version
 
-from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.links import UnresolvedName
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor.fixes.install import install_packages, meet_requirements
 from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.removed_names import CACHE_ATTRIBUTES, SUCCESSORS, find_removal
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.links import provider_distribution
+from attncheck.doctor.queries import provider_distribution, requirements
 
 UNTRIED = "not tried here"
 

@@ -1,13 +1,15 @@
 """Fixes for a model that cannot run with the requested attention."""
 
-from attncheck.core.facts import Known
 from attncheck.core.findings import Fix
 from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor.fixes.install import install_packages, set_attn_implementation
-from attncheck.doctor.queries.launch import change_settings
-from attncheck.doctor.queries.models import transformers_answer, unsuitable_implementations
-from attncheck.doctor.queries.requirements import resolve_transformers
+from attncheck.doctor.queries import (
+    change_settings,
+    resolve_transformers,
+    transformers_answer,
+    unsuitable_implementations,
+)
 
 
 def use_other_attention(snapshot: Snapshot, model: Model, *excluded: str) -> tuple[Fix, ...]:

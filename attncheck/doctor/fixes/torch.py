@@ -2,16 +2,13 @@
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Fix
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Distribution, Known, Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import cuda
 from attncheck.doctor.knowledge.cuda import MINIMUM_DRIVER
 from attncheck.doctor.knowledge.torch_builds import CUDA_TAGS_BY_TORCH, INDEX_URL
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.gpus import driver_version, known_capabilities, parse_cuda_version
+from attncheck.doctor.queries import driver_version, known_capabilities, parse_cuda_version, requirements
 
 TRITON_DISTRIBUTIONS = (
     "triton",

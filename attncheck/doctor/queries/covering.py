@@ -7,9 +7,7 @@ files still holds. If only the import could tell, the rule is skipped, and the s
 import re
 from collections.abc import Mapping, Sequence
 
-from attncheck.core.environment import ImportOutcome, Torch
-from attncheck.core.facts import Known, MissingFact
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import ImportOutcome, Known, MissingFact, Snapshot, Torch
 from attncheck.doctor.queries import gpus
 from attncheck.doctor.queries.packages import FLASH_EXTENSION, is_cpu_build, is_shadowed, torch_works
 

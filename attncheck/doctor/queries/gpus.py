@@ -3,9 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from attncheck.core.devices import Device, Link
-from attncheck.core.facts import Absent, Known, Unreadable, need
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Device, Known, Link, Snapshot, Unreadable, need
 from attncheck.doctor.knowledge import cuda
 
 Capability = tuple[int, int]

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from attncheck.core.facts import Known, MissingFact, need, value_or
 from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, MissingFact, Snapshot, need, value_or
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.hub_kernels import FLASH_REDIRECTS, KERNEL_TARGETS, SINK_TARGETS
 from attncheck.doctor.queries import requirements

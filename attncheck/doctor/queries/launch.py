@@ -4,11 +4,10 @@ from collections.abc import Mapping
 
 from packaging.version import Version
 
-from attncheck.core.facts import Known, need, value_or
 from attncheck.core.findings import Fix
 from attncheck.core.job import Job, Key
 from attncheck.core.launch import SourceLocation
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot, need, value_or
 from attncheck.doctor.knowledge.frameworks import FRAMEWORKS_IMPORTED_BY, IMPORTED_LAZILY, NEEDS_BY_PACKAGE
 from attncheck.doctor.knowledge.transformers import FLASH_DISTRIBUTIONS
 from attncheck.doctor.memory import noted_by_answer

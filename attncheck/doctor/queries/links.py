@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from attncheck.core.facts import Known, need
 from attncheck.core.links import LAUNCH_CODE, UnresolvedName
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot, need
 from attncheck.doctor.knowledge.entry_modules import ANY_TRAINER, ENTRY_MODULES, entry_modules
 from attncheck.doctor.queries.launch import may_import
 

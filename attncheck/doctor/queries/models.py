@@ -2,9 +2,8 @@
 
 from packaging.version import Version
 
-from attncheck.core.facts import Absent, Fact, Known, MissingFact, Unreadable, value_or
 from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Fact, Known, MissingFact, Snapshot, Unreadable, value_or
 from attncheck.doctor.knowledge.models import FLASH_SOFTCAP, FUSED_IMPLEMENTATIONS
 
 

@@ -5,9 +5,7 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.environment import Binary, Distribution, ImportOutcome, Torch
-from attncheck.core.facts import Absent, Known
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Binary, Distribution, ImportOutcome, Known, Snapshot, Torch
 from attncheck.doctor.queries.runtime_libraries import find_runtime_gap, parse_runtime_gap
 
 FLASH_EXTENSION = "flash_attn_2_cuda"

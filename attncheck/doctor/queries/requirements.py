@@ -9,9 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import Known
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Distribution, Known, Snapshot
 from attncheck.doctor.knowledge import liger, ring_flash_attn, transformers
 from attncheck.doctor.knowledge.faulty_releases import list_faults
 from attncheck.doctor.knowledge.frameworks import INTERCHANGEABLE_DISTRIBUTIONS

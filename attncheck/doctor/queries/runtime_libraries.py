@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from attncheck.core.environment import Binary, RuntimeLibrary
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Binary, RuntimeLibrary, Snapshot
 
 LIBRARY_OF = {"GLIBCXX": "libstdc++.so.6", "CXXABI": "libstdc++.so.6", "GCC": "libgcc_s.so.1"}
 # The first GCC whose libstdc++ has it: https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html, "ABI Policy".

@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from packaging.specifiers import SpecifierSet
 
-from attncheck.core.environment import Distribution, Torch
-from attncheck.core.facts import Absent, Known, Unreadable
 from attncheck.core.results.repair import RepairStep
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Distribution, Known, Snapshot, Torch, Unreadable
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.queries.requirements import is_version_allowed, parse_project_name
 from attncheck.doctor.repair.choices import find_removed_packages, parse_requirement

@@ -9,10 +9,9 @@ from typing import TypeVar
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from attncheck.core.environment import Distribution
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.io.outgoing import map_texts
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Distribution, Snapshot
 from attncheck.doctor.probes.collect import Lane, collect_snapshot
 from attncheck.doctor.probes.payload.privacy import scrub
 from attncheck.doctor.repair.choices import parse_requirement

@@ -8,15 +8,13 @@ the rules find it in the snapshot without its imports too, and no longer after t
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from attncheck.core.facts import Known
-from attncheck.core.findings import Finding, Fix, by_severity
 from attncheck.core.job import Job
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Fix, Report, by_severity
 from attncheck.core.results.cluster import ClusterSection
 from attncheck.core.results.doctor import DoctorSection
 from attncheck.core.results.lint import LintSection
 from attncheck.core.results.repair import RepairSection, RepairStep
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.needs import Need

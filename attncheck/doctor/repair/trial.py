@@ -5,12 +5,10 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from attncheck.core.facts import Known
-from attncheck.core.findings import Fix
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.report import Report
+from attncheck.core.report import Fix, Report
 from attncheck.core.results.repair import RepairSection
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.doctor.repair.choices import parse_requirement
 from attncheck.doctor.repair.overlays import REPORTED_BY_FOLDER, collect_beside, complete_overlay
 from attncheck.doctor.repair.plan import make_judge

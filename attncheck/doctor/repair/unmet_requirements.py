@@ -9,8 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Known
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 
 # Never put into a temporary folder: gigabytes, and what the environment's binaries were built for.
 NEVER_INSTALLED = ("torch", "triton", "pytorch-triton", "flash-attn", "nvidia-")

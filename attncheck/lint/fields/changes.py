@@ -165,9 +165,9 @@ def _add_settings(
             if launch.file is not None:
                 yield editing.add_key(launch.file, name, value)
             elif launch.words:
-                text = (
-                    _format_option(settings, name, value) if argument_form == "--" else shlex.quote(f"{name}={value}")
+                yield editing.append_argument(
+                    launch,
+                    _format_option(settings, name, value) if argument_form == "--" else shlex.quote(f"{name}={value}"),
                 )
-                yield editing.append_argument(launch, text)
         except (ValueError, AttncheckError):
             continue  # the source holds no argument, or no table, that can be edited

@@ -1,10 +1,18 @@
 """Constraints of a framework by range of releases: where each was read, from which release on, and up to which.
 
-An objection to a launch holds in the releases that make it and nowhere else. Each framework's `constraints.py` has them
-as tuples, one `Constraint` for each form of the code, and an objection is silent if none of them holds.
+An objection to a launch holds in the releases that make it and nowhere else. Each framework's `constraints.toml`
+has them by name, one `Constraint` for each form of the code, and an objection is silent if none of them holds.
 """
 
+import sys
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 from attncheck.lint.fields.releases import is_at_least
 
@@ -35,3 +43,17 @@ Constraints = tuple[Constraint, ...]  # of one objection, in ranges that do not 
 def find_constraint(constraints: Constraints, version: str) -> Constraint | None:
     """Return the constraint that holds in a release, None if none does."""
     return next((constraint for constraint in constraints if constraint.holds_in(version)), None)
+
+
+@cache
+def _read_constraints(path: Path) -> dict[str, Constraints]:
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: tuple(Constraint(**row) for row in rows) for name, rows in document.items()}
+
+
+def find_by_name(module_file: str, name: str) -> Constraints:
+    """Return the constraints of a name from the table next to a framework's `constraints.py`."""
+    try:
+        return _read_constraints(Path(module_file).with_suffix(".toml"))[name]
+    except KeyError:
+        raise AttributeError(f"{module_file} and the table next to it have no {name}") from None

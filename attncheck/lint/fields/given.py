@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from attncheck.core.facts import Known
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.written import get_nested, is_true, to_int
 

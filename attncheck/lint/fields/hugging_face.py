@@ -8,12 +8,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from attncheck.core.facts import Absent, Fact, Known, value_or
 from attncheck.core.job import DROP, KEYS, SettingProblem
 from attncheck.core.launch import NOWHERE, Edit, Launch, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.plan import Precision
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Fact, Known, Snapshot, value_or
 from attncheck.doctor.knowledge.models import GATED_DELTA_RULE, RECURRENT_LAYERS, RECURRENT_VARLEN
 from attncheck.lint.fields.constraints import Constraint, find_constraint
 from attncheck.lint.fields.releases import is_at_least
@@ -93,8 +92,11 @@ def resize_parallelism(launch: Launch, ring_size: str) -> Iterator[Edit]:
             continue
         target = word if equals else words[index + 1] if index + 1 < len(words) else None
         if target is not None and NOWHERE not in (word.span, target.span):
-            text = f"{name}={ring_size}" if equals else f"{name} {ring_size}"
-            yield Edit(launch.source.name, (word.span[0], target.span[1]), text)
+            yield Edit(
+                launch.source.name,
+                (word.span[0], target.span[1]),
+                f"{name}={ring_size}" if equals else f"{name} {ring_size}",
+            )
 
 
 def translate_keys(
@@ -203,8 +205,13 @@ def check_recurrent_packing(
     text = f"packs {model.model_type} without {' and '.join(missing)}: "
     text += "transformers raises at the first batch" if raises else "the fallback in torch ignores cu_seqlens"
     source = f"transformers {transformers} integrations/hub_kernels.py, causal_conv1d_fn" if raises else evidence
-    advice = f"install {' and '.join(missing)}, or do not pack this model"
-    return SettingProblem("refuses" if raises else "wrong", text, (source,), sets=sets, advice=advice)
+    return SettingProblem(
+        "refuses" if raises else "wrong",
+        text,
+        (source,),
+        sets=sets,
+        advice=f"install {' and '.join(missing)}, or do not pack this model",
+    )
 
 
 def count_data_parallel_gpus(launch: Launch, snapshot: Snapshot) -> int:

@@ -215,9 +215,8 @@ def cut_attention(job: Job, materials: Materials, requested: str = "") -> Attent
     name = requested or job.plan.attn_implementation
     if materials.uses_gpu or not any(word in name.lower() for word in FLASH_WORDS):
         return AttentionCut({})
-    sets = {} if name == EMULATED_IMPLEMENTATION else {"attn_implementation": EMULATED_IMPLEMENTATION}
     return AttentionCut(
-        sets,
+        {} if name == EMULATED_IMPLEMENTATION else {"attn_implementation": EMULATED_IMPLEMENTATION},
         True,
         (f"{name} needs a GPU, and this machine has none: an emulation of flash-attn 2.8.3 in torch replaces it",),
     )

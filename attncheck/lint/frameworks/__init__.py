@@ -15,13 +15,8 @@ from functools import cache
 from typing import Literal
 
 from attncheck.core import registry
-from attncheck.core.job import Job, SettingProblem
-from attncheck.core.launch import Edit, Launch
-from attncheck.core.plan import Plan
 from attncheck.core.program import Style
-from attncheck.core.rehearsal import JobCut, Materials
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.plan_writing import VersionCheck
+from attncheck.lint.fields import Edit, Job, JobCut, Launch, Materials, Plan, SettingProblem, Snapshot, VersionCheck
 
 __all__ = ["Edit", "Framework", "Job", "Launch", "Plan", "SettingProblem", "Snapshot", "VersionCheck"]
 

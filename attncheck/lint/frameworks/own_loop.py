@@ -7,35 +7,39 @@ where it writes has to be an option, so that nothing of the user's is written ov
 
 from collections.abc import Mapping
 
-from attncheck.core.facts import Known
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Edit, Launch, SourceLocation
-from attncheck.core.plan import Plan
-from attncheck.core.rehearsal import UNDOCUMENTED, JobCut, Materials
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.effect_cuts import is_folder, names_place
-from attncheck.lint.fields.plan_writing import VersionCheck
-from attncheck.lint.fields.rehearsing import (
+from attncheck.lint.fields import (
+    DROP,
     LEARNING_RATE,
+    LENGTH_OPTIONS,
+    MODEL_OPTIONS,
+    PACKING_SWITCHES,
+    UNDOCUMENTED,
+    Edit,
+    Job,
+    JobCut,
+    Known,
+    Launch,
+    Materials,
+    Plan,
+    Snapshot,
+    SourceLocation,
+    VersionCheck,
     cut_attention,
     drop_switches,
     edit_options,
+    find_data_option,
     find_options,
     find_switches,
     get_first_option,
     get_option,
+    is_folder,
     is_number,
-)
-from attncheck.lint.fields.script_options import (
-    LENGTH_OPTIONS,
-    MODEL_OPTIONS,
-    PACKING_SWITCHES,
-    find_data_option,
     list_stand_ins,
+    names_place,
     point_to_materials,
     stand_in,
 )
+from attncheck.lint.fields import hugging_face as shared
 from attncheck.lint.frameworks import Framework
 
 OUTPUT_OPTIONS = (

@@ -10,10 +10,19 @@ the module) needs one import:
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.launch import Setting, Word
+from attncheck.core.facts import Absent, Fact, Known, Unreadable
+from attncheck.core.launch import NOWHERE, Setting, Word
 
-__all__ = ["Known", "Launcher", "ParsedLauncher", "Word"]
+__all__ = [
+    "NOWHERE",
+    "Absent",
+    "Fact",
+    "Known",
+    "Launcher",
+    "ParsedLauncher",
+    "Unreadable",
+    "Word",
+]
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,7 @@ an option nor a configuration sets it (commands/launch.py:1324).
 
 from collections.abc import Mapping, Sequence
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers import Absent, Fact, Known, Launcher, ParsedLauncher, Word
 from attncheck.lint.launchers.options import (
     EVERY_GPU,
     LeadingOptions,

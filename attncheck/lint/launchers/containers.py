@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers import Launcher, ParsedLauncher, Word
 from attncheck.lint.launchers.options import program_name, split_names
 
 RUN_OPTIONS = split_names(

@@ -6,9 +6,7 @@ Options as in deepspeed 0.19.8 launcher/runner.py:46-209 (parse_args); every GPU
 
 from collections.abc import Sequence
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers import Absent, Fact, Known, Launcher, ParsedLauncher, Word
 from attncheck.lint.launchers.options import (
     EVERY_GPU,
     LeadingOptions,

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from attncheck.core.facts import Absent, Fact, Known, Unreadable
-from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers import Absent, Fact, Known, Launcher, ParsedLauncher, Unreadable, Word
 from attncheck.lint.launchers.options import LeadingOptions, parse_count, program_name, split_names
 
 VALUE_OPTIONS = split_names(

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from attncheck.core.facts import Absent, Fact, Known, Unreadable
-from attncheck.core.launch import NOWHERE, Word
+from attncheck.lint.launchers import NOWHERE, Absent, Fact, Known, Unreadable, Word
 
 EVERY_GPU = "as many as the node has GPUs"  # the end of the reason, if nothing limits the processes
 

@@ -7,8 +7,7 @@ particular version.
 import re
 from collections.abc import Sequence
 
-from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers import Launcher, ParsedLauncher, Word
 from attncheck.lint.launchers.options import split_names
 
 VALUE_OPTIONS: dict[str, frozenset[str]] = {

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers import Launcher, ParsedLauncher, Word
 from attncheck.lint.launchers.options import program_name
 
 PROGRAM = re.compile(r"(?:python|pypy)[\d.]*t?|\$\{?PYTHON\w*\}?")

@@ -7,9 +7,7 @@ autoscaler/_private/cli_logger.py:782; `env_vars` are the job's environment (run
 import json
 from collections.abc import Mapping, Sequence
 
-from attncheck.core.facts import Absent, Fact
-from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers import Absent, Fact, Launcher, ParsedLauncher, Word
 from attncheck.lint.launchers.options import parse_leading_options, program_name, split_names
 
 VALUE_OPTIONS = split_names(

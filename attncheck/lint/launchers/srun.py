@@ -6,9 +6,7 @@ written behind "="), and the `--container-…` of NVIDIA's pyxis, args.c.
 
 from collections.abc import Sequence
 
-from attncheck.core.facts import Absent, Fact, Known, Unreadable
-from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers import Absent, Fact, Known, Launcher, ParsedLauncher, Unreadable, Word
 from attncheck.lint.launchers.options import (
     LeadingOptions,
     parse_count,

@@ -6,9 +6,7 @@ one process by default (run.py:429, 437); "gpu", "auto": run.py:745.
 
 from collections.abc import Sequence
 
-from attncheck.core.facts import Known, Unreadable
-from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers import Known, Launcher, ParsedLauncher, Unreadable, Word
 from attncheck.lint.launchers.options import parse_count, parse_leading_options, program_name, split_names
 
 VALUE_OPTIONS = split_names(

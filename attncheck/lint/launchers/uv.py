@@ -5,8 +5,7 @@ Options that take a value: `uv run --help`, `uvx --help` of uv 0.13.8; of the ot
 
 from collections.abc import Sequence
 
-from attncheck.core.launch import Word
-from attncheck.lint.launchers import Launcher, ParsedLauncher
+from attncheck.lint.launchers import Launcher, ParsedLauncher, Word
 from attncheck.lint.launchers.options import parse_leading_options, program_name, split_names
 
 UV_VALUE_OPTIONS = split_names(

@@ -4,8 +4,6 @@ What HfArgumentParser makes of a field: transformers 5.23.0 hf_argparser.py `_pa
 `OmegaConf.structured` nests a field whose type is a dataclass.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ Hydra 1.3 (_internal/defaults_list.py, core/default_element.py, _internal/config
 optional group: option`; a file's keys are under its package, by default the group's path; `_self_` says when the file's
 own keys are installed over the others. Keys of structured configurations that Python registers are not read: a gap."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

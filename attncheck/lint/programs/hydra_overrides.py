@@ -4,8 +4,6 @@ hydra-core 1.3.2 _internal/config_loader_impl.py `_apply_overrides_to_config`: `
 one that is missing or null (a list or a table is merged into it), `++key=` takes any, `~key` needs one with a value.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Used where the package itself cannot be read: from the tables in attncheck/lint/names, read in released wheels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from attncheck.core.program import ProgramOption

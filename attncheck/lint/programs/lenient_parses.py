@@ -1,7 +1,5 @@
 """Says whether a call of a parser of dataclasses passes over the options that it does not know."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

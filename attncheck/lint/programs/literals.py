@@ -1,7 +1,5 @@
 """Values of expressions that can be told without running them: literals, f-strings over known names, enum members."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Finds and parses Python modules below some folders, and resolves names across their imports; nothing is run."""
 
-from __future__ import annotations
-
 import ast
 import os
 import warnings

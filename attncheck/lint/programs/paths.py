@@ -1,8 +1,6 @@
 """Asks the file system about paths that other people's text names: a path that cannot be is not a file, never an
 error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

@@ -5,8 +5,6 @@
 its own folder or from any above it, up to its repository. The first of them where the program lies is taken.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads one program: finds its file, follows it, and joins what its parser takes."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

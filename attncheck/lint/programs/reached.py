@@ -4,8 +4,6 @@ Both branches of a condition are followed, loops over literal values once for ea
 what they are called with. Every name that may be taken is collected: one too many is not an error, one too few would be
 a false one."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reads the programs that launches start: each one once, however many launches start it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ What these libraries leave to the caller: lengths that divide, parameters before
 that is missing is one in none of the program's own modules; another file may hold it, so nothing here is an error.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

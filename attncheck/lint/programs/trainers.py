@@ -4,8 +4,6 @@ A class counts with all that it derives from, so that `class MyTrainer(Trainer)`
 that is run decides; if it says nothing, the modules of the same tree that it imports, the nearest first.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

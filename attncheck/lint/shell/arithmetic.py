@@ -1,7 +1,5 @@
 """Evaluates the arithmetic expansion `$((…))` over integers that are known."""
 
-from __future__ import annotations
-
 import ast
 import operator
 import re

@@ -5,8 +5,6 @@ of the keys one that has a name ("Enter", "C-m") is pressed, any other typed. ss
 shell of the host, which has none of the variables here; sbatch(1) exports all of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

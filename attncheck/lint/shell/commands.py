@@ -7,8 +7,6 @@ words is followed; of any other both branches are read, the commands in them hav
 that they set differently is not known.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

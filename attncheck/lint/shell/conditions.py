@@ -1,7 +1,5 @@
 """Decides which branches of a script's conditions are taken, as far as known values decide it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Expands parameters, arrays, substitutions, arithmetic and quotes; what is known only at run time stays as written."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

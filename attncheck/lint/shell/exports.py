@@ -1,7 +1,5 @@
 """Finds the values that a shell script gives variables of the environment, in whatever way it sets them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Finds where words, quotes, substitutions and here-documents of a shell script end; nothing is expanded here."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Interprets commands of a script without running them: variables, functions, and which branches are reached."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence

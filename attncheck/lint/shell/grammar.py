@@ -1,7 +1,5 @@
 """The tokens of bash's grammar, and the commands that are open while a script is parsed."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

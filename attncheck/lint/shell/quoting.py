@@ -1,7 +1,5 @@
 """Quotes words for a shell on one line: line ends and what cannot be seen are written by bash's $'…'."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence

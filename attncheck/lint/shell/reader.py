@@ -1,7 +1,5 @@
 """Parses bash's grammar: where commands, keywords, arrays and here-documents begin and end; expands nothing."""
 
-from __future__ import annotations
-
 import re
 
 from attncheck.lint.shell import extents

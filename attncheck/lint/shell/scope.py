@@ -1,7 +1,5 @@
 """The scope of a command: the variables and positional parameters known there, and the budget of the expansions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

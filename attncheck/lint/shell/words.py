@@ -1,7 +1,5 @@
 """Expands raw words of a script: the fields that a word becomes after word splitting, each with its span."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 

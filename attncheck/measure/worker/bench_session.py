@@ -4,8 +4,6 @@ A backend that is wrong is timed too: that it is fast and wrong is worth knowing
 is not.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The task of a worker that times backends on one device, one after another."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """How the packages of this process were built, for backends to refuse what their build left out."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import suppress

@@ -5,8 +5,6 @@ step launches its layers. If a case fits into the L2 cache, the cache is emptied
 `testing.do_bench` does; a larger one empties it on its own. On the CPU the wall clock is read around each call.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable
@@ -77,7 +75,7 @@ def time_calls(call: Callable[[], object], kind: str, budget: Budget, working_se
             return call_times
 
 
-def _warm_up(timer: CallTimer, round_ms: float, seconds: float) -> tuple[int, bool]:
+def _warm_up(timer: "CallTimer", round_ms: float, seconds: float) -> tuple[int, bool]:
     """Call until two rounds take the same time. Return how many calls make a round, and whether they did."""
     deadline = time.monotonic() + seconds
     medians: list[float] = []

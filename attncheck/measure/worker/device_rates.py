@@ -5,8 +5,6 @@ Zeros would not do: on an H200 a product of 8192 × 8192 × 8192 in bfloat16 ran
 Faster When Given 'Predictable' Data!").
 """
 
-from __future__ import annotations
-
 import torch
 
 from attncheck.core.results.timings import DeviceRates

@@ -4,8 +4,6 @@ NVML answers in about a millisecond; `nvidia-smi`, which asks it, has to be star
 would wait for the last one. Functions as in NVIDIA's nvml.h.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import threading

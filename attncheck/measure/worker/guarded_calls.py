@@ -4,8 +4,6 @@ A kernel that reads memory which it did not write is right by luck on fresh page
 workspaces are filled and freed before each call: with NaN, then with large numbers, in turn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import fields
 from typing import TypeVar

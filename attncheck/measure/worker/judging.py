@@ -1,7 +1,5 @@
 """The exact results that a backend's outputs are compared with, and their scores: for parity and for determinism."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from attncheck.attention.backend import Backend, Device, Outputs

@@ -1,7 +1,5 @@
 """Runs one backend on one case and measures it: refusals, memory, the kernels that ran, errors, patterns."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import math
@@ -233,7 +231,7 @@ class ParitySession:
         return describe_patterns(outputs, exact, over_budget, self.backend.sharding) if over_budget else ()
 
     def _judge_later_call(
-        self, inputs: Inputs, outputs: Outputs, exact: Reference, call: _TimedCall, is_wrong: bool
+        self, inputs: Inputs, outputs: Outputs, exact: Reference, call: "_TimedCall", is_wrong: bool
     ) -> tuple[tuple[Score, ...], tuple[str, ...]]:
         """Return the scores of a later call if it is wrong, and in words how a wrong backend depends on earlier calls.
 
@@ -295,7 +293,7 @@ class ParitySession:
 
         return call
 
-    def _identify_kernels(self, timed_call: _TimedCall, outputs: Outputs) -> dict[str, Any]:
+    def _identify_kernels(self, timed_call: "_TimedCall", outputs: Outputs) -> dict[str, Any]:
         """Return the fields of a run that say which kernels ran: its own and another backend's."""
         names = timed_call.kernels + outputs.operators
         foreign = foreign_kernels(self.backend, names, self.others, complete=bool(timed_call.kernels))

@@ -1,7 +1,5 @@
 """The tasks of a worker on one device: list the backends, measure parity, repeat, try one case."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Callable

@@ -5,8 +5,6 @@ every call, and SDPA's and xformers' run a second forward for the LSE. Within `t
 and no LSE is computed.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from types import ModuleType

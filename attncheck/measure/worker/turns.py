@@ -1,7 +1,5 @@
 """Turns: what others would disturb is measured by one worker of a run at a time, while none does anything else."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ A layer computes W x + s B A x: the gradients by B and A are s G Aᵀ and s Bᵀ
 peft 0.21.2 `tuners/lora/layer.py` (`Linear.forward`; `scaling`, of rank-stabilised LoRA too).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor

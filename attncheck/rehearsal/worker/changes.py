@@ -5,8 +5,6 @@ clipping, rates by layers. Parameters whose gradients are zeroed, turned or made
 faults.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median

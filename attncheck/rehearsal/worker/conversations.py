@@ -4,8 +4,6 @@ A turn's text is words in an order that no other turn has. The tokenizer is the 
 if it is on this machine; it need not encode a word as one token, because turns are found by their text.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping

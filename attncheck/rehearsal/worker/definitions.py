@@ -6,8 +6,6 @@ pairs, of rewards) is another: at the first step, if the model is its own refere
 own, of either sign, and the loss's value is no such sum.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch
@@ -44,7 +42,7 @@ class Definition:
         mean = "each rank's mean over the targets of its slice alone, averaged: " if self.by_rank else ""
         return self.name or mean + NORMALISATION_TEXTS[self.normalisation]
 
-    def list_parts(self, ranks: int) -> list[Definition]:
+    def list_parts(self, ranks: int) -> "list[Definition]":
         """Return the definitions whose mean this one is: one for each of the `ranks` that share a row."""
         if not self.by_rank:
             return [self]

@@ -1,7 +1,5 @@
 """All that the checks of a rehearsal judge by: the first step as documents, the truth about it, the steps after it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

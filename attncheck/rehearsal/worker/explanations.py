@@ -6,8 +6,6 @@ scaler's) as long as the optimiser steps with the mean's gradients; and two defi
 on the gradients of all parameters they do not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Which module of the job's model is the first whose output is not what it must be, and whose code computes it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Tokens, labels, position_ids and hidden states are put together alike. What pads
 padding; labels that come shifted (`shift_labels`, transformers 5.17.0 loss/loss_utils.py) are brought back in place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The task that judges a rehearsal: reads the ranks' records and sends the result of each check."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from attncheck.core import codec
 from attncheck.core.rehearsal import Objective, TokenLoss
 from attncheck.core.results.smoke import CheckResult, Layer, describe_measure, judge_result
+from attncheck.rehearsal.worker.records import RankRecord
+from attncheck.rehearsal.worker.segments import DocumentIndex
+from attncheck.rehearsal.worker.truth import TruthModel
+from attncheck.rehearsal.worker.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import torch
-
-    from attncheck.rehearsal.worker.records import RankRecord
-    from attncheck.rehearsal.worker.segments import DocumentIndex
-    from attncheck.rehearsal.worker.truth import TruthModel
-    from attncheck.rehearsal.worker.vocabulary import Vocabulary
 
 CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")
 # What is wrong wherever another check's question is answered wrongly: the cause alone is named.
@@ -147,7 +144,7 @@ def _are_known(record: RankRecord, model: TruthModel) -> bool:
     return all(name in own or name in merged for name in record.trainable)
 
 
-def _read_precision(ranks: Sequence[RankRecord]) -> tuple[torch.dtype, bool]:
+def _read_precision(ranks: Sequence[RankRecord]) -> "tuple[torch.dtype, bool]":
     """Return the dtype of the job's weights, and whether it computes under autocast."""
     import torch
 
@@ -221,7 +218,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
 
 def _load_rounded(
     folder: Path,
-    dtype: torch.dtype,
+    dtype: "torch.dtype",
     autocast: bool,
     temperature: float,
     full_model: bool,

@@ -4,8 +4,6 @@ A turn is found by its text in the row's decoded tokens, without blanks, because
 lies between turns is the chat template's: the first special token after a turn ends it.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

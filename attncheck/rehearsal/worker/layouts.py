@@ -6,8 +6,6 @@ its rows are spread, they are taken for slices only if the rows that they make b
 communicates and positions go on from rank to rank.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ embedding free for those that a framework adds. Or the model and its tokenizer a
 (`own_model`): the words are then some of that tokenizer's.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -4,8 +4,6 @@ The processor is transformers' own class for the model's type, with its image pr
 made tokenizer, in which each marker of pictures that the configuration numbers is a token.
 """
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What an optimiser would have made of a step: its class, run again on recorded weights and gradients."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A launch names a file, a folder of files, or a repository whose snapshot is in t
 downloaded, and nothing is written if the data are.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import re

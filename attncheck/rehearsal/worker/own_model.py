@@ -4,8 +4,6 @@ What is changed in the copy alone: dropout and jitter are off, as in the small m
 template gets a plain one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -5,8 +5,6 @@ alone. Where a stretch without a border holds the text of several rows of the da
 tells apart; the border between them is then where the first document's own markup says, and `inferred`.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

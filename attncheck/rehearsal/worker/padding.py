@@ -1,7 +1,5 @@
 """Which token represents padding if the tokenizer is a user's own, which often pads with a token of documents."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from attncheck.rehearsal.worker.records import RankRecord

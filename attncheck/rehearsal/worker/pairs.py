@@ -1,7 +1,5 @@
 """Pairs of answers: which documents are one pair, and what is wrong with the pairs of a batch."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

@@ -5,8 +5,6 @@ At the first step every response is as likely as before it, and the gradients of
 gradients decide wherever they were seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ how much. The gradients say it, for each answer apart. The prompt of a pair coun
 log-probabilities are sums: what its tokens add to the chosen answer they take from the rejected one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from math import exp, log1p

@@ -1,7 +1,5 @@
 """Reads what the watcher wrote: the calls, losses, gradients and updates of the first steps, and all steps' losses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The task that compares two runs of a launch that asks for reproducible training: they must be alike bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Rollouts that were handed in: against what went into the model, and their log-probabilities against the truth."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

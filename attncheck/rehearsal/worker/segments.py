@@ -6,8 +6,6 @@ takes for the border (where `position_ids` begin again, `cu_seqlens`) decides, a
 row's first document elsewhere.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What attention over the slices of a row may do wrong: which tokens of the row each would see then."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

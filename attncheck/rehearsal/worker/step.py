@@ -4,8 +4,6 @@ A target is a token whose prediction counts in the loss. Where labels go into th
 is to be learnt: transformers' convention) they say it; elsewhere the job's objective does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -132,7 +130,7 @@ class FirstStep:
         """Whether labels go into the model."""
         return any("labels" in call.tensors for call in self.calls)
 
-    def list_readings(self) -> list[FirstStep]:
+    def list_readings(self) -> "list[FirstStep]":
         """Return the step under each objective that may be meant: labels that are not seen are taken for the likely."""
         if self.labels_enter or self.objective.policy is not None:
             return [self]

@@ -3,8 +3,6 @@
 Nothing in it rests on packing, padding, masks of several documents, a fused kernel or the framework's own loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ own the words are nouns, each of which it encodes as one token at a beginning, a
 not as the same one. All other tokens are markup.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

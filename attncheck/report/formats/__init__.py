@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from attncheck.core import registry
-from attncheck.core.findings import Finding
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.io.streams import Syntax
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Report
 
 __all__ = ["Finding", "Format", "Report"]
 

@@ -7,10 +7,9 @@ shows ten annotations of a level for each step and no more, so the most severe c
 import re
 from collections.abc import Iterator
 
-from attncheck.core.findings import SEVERITIES, Finding, Severity
 from attncheck.core.io.streams import break_workflow_commands
 from attncheck.core.io.visible import show_line_ends
-from attncheck.core.report import Report
+from attncheck.core.report import SEVERITIES, Finding, Report, Severity
 from attncheck.report.finding_lines import describe_finding, measured_questions
 from attncheck.report.formats import Format
 from attncheck.report.locations import add_locations, path_in_checkout, working_directory

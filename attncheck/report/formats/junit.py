@@ -14,9 +14,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from attncheck.core.findings import Finding
 from attncheck.core.io.visible import indent_continuation, show_line_ends
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Report
 from attncheck.report.finding_lines import INDENT, evidence_and_fixes, find_allowance, measured_questions
 from attncheck.report.formats import Format
 from attncheck.report.interpreter_line import describe_interpreter

@@ -14,11 +14,10 @@ from typing import Any
 from urllib.parse import quote
 
 from attncheck import __version__
-from attncheck.core.findings import Finding, Severity
 from attncheck.core.io.visible import indent_continuation
 from attncheck.core.job import LintedLaunch
 from attncheck.core.launch import COMMAND, Edit, SourceLocation
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Report, Severity
 from attncheck.core.results.lint import launches_of
 from attncheck.doctor.rules import Rule
 from attncheck.report.finding_lines import INDENT, find_allowance, fix_label

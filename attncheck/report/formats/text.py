@@ -12,9 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from attncheck.core.findings import Finding, Skip
 from attncheck.core.io.visible import indent_continuation, show_line_ends
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Report, Skip
 from attncheck.core.results.repair import RepairSection
 from attncheck.report.blocks import (
     STYLES,

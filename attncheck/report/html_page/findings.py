@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from attncheck.core.findings import SEVERITIES, Finding, Fix
-from attncheck.core.report import Report
+from attncheck.core.report import SEVERITIES, Finding, Fix, Report
 from attncheck.core.results.repair import RepairSection
 from attncheck.report.finding_lines import fix_label, list_evidence, merge_alike, name_step, page_of
 from attncheck.report.html_page.elements import Markup, badge, code_block, element, join

@@ -5,9 +5,58 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from attncheck.core.report import Report
-from attncheck.report.blocks import Block
-from attncheck.report.testcases import TestCase
+from attncheck.core.report import ANSWERS, FAIL_FACTOR, Answer, BackendState, MeasuredOn, Repeats, Report, Run, Verdict
+from attncheck.report.blocks import (
+    Bar,
+    Block,
+    Bullets,
+    Code,
+    Curve,
+    Fold,
+    Heading,
+    Items,
+    Marks,
+    Paragraph,
+    Table,
+    make_table,
+    style_of_answer,
+    text_rows,
+    text_table,
+)
+from attncheck.report.columns import Column, Row
+from attncheck.report.testcases import TestCase, make_testcase, timing_answer
+
+__all__ = [
+    "ANSWERS",
+    "FAIL_FACTOR",
+    "Answer",
+    "BackendState",
+    "Bar",
+    "Block",
+    "Bullets",
+    "Code",
+    "Column",
+    "Curve",
+    "Fold",
+    "Heading",
+    "Items",
+    "Marks",
+    "MeasuredOn",
+    "Paragraph",
+    "Repeats",
+    "Report",
+    "Row",
+    "Run",
+    "Table",
+    "TestCase",
+    "Verdict",
+    "make_table",
+    "make_testcase",
+    "style_of_answer",
+    "text_rows",
+    "text_table",
+    "timing_answer",
+]
 
 
 def show_nothing(*arguments: Any) -> Iterator[Any]:

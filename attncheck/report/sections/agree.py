@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.report import Report
 from attncheck.core.results.agree import AgreedModel, AgreeSection, Distance
-from attncheck.report.blocks import Block, Bullets, Heading, Paragraph, text_table
-from attncheck.report.sections import SectionView
+from attncheck.report.sections import Block, Bullets, Heading, Paragraph, Report, SectionView, text_table
 
 LAYOUTS = {
     "packed": "packed rows with position_ids",

@@ -3,17 +3,29 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, UNBOUNDED, Case
-from attncheck.core.report import Report
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.ring_timings import Clocks
 from attncheck.core.results.timings import PASSES_TITLES, Recommendation, Timing
 from attncheck.core.shares import BEYOND_POSSIBLE, format_share
-from attncheck.core.verdicts import Verdict
-from attncheck.report.blocks import Bar, Block, Bullets, Code, Fold, Paragraph, make_table, style_of_answer
-from attncheck.report.columns import Column, Row
-from attncheck.report.sections import SectionView
+from attncheck.report.sections import (
+    Bar,
+    Block,
+    Bullets,
+    Code,
+    Column,
+    Fold,
+    Paragraph,
+    Report,
+    Row,
+    SectionView,
+    TestCase,
+    Verdict,
+    make_table,
+    make_testcase,
+    style_of_answer,
+    timing_answer,
+)
 from attncheck.report.sections.parity import list_unmeasured, show_verdicts, verdict_testcases
-from attncheck.report.testcases import TestCase, make_testcase, timing_answer
 
 COLUMNS = (
     Column("ms", 0),

@@ -3,12 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from attncheck.core.node_ranges import MAX_NODES, format_nodes, name_nodes, parse_nodes, shorten_nodes
-from attncheck.core.report import Report
 from attncheck.core.results.cluster import ClusterSection, NodeFact, NodeGroup, group_silent
-from attncheck.report.blocks import Block, Fold, Heading, Items, Table
-from attncheck.report.columns import Column, Row
-from attncheck.report.sections import SectionView
-from attncheck.report.testcases import TestCase
+from attncheck.report.sections import Block, Column, Fold, Heading, Items, Report, Row, SectionView, Table, TestCase
 
 MAX_OTHERS = 10  # facts shown that are not of the attention stack; JSON holds all
 MAX_GROUPS = 5  # values shown of one fact

@@ -2,14 +2,23 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.report import Report
 from attncheck.core.results.determinism import DeterminismSection
-from attncheck.core.verdicts import Repeats, Verdict
-from attncheck.report.blocks import Bar, Block, Fold, Paragraph, make_table, text_table
-from attncheck.report.columns import Column, Row
-from attncheck.report.sections import SectionView
+from attncheck.report.sections import (
+    Bar,
+    Block,
+    Column,
+    Fold,
+    Paragraph,
+    Repeats,
+    Report,
+    Row,
+    SectionView,
+    TestCase,
+    Verdict,
+    make_table,
+    text_table,
+)
 from attncheck.report.sections.parity import format_heading, list_unmeasured, verdict_testcases
-from attncheck.report.testcases import TestCase
 
 MODES = {"default": "", "deterministic": "deterministic", "warn_only": "warn_only=True"}
 TENSORS = ("out", "dq", "dk", "dv")

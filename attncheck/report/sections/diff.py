@@ -2,11 +2,8 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.report import Report
 from attncheck.core.results.diff import ComparedSide, DiffSection, StackDifference
-from attncheck.report.blocks import Block, Bullets, Fold, Heading, Items
-from attncheck.report.sections import SectionView
-from attncheck.report.testcases import TestCase
+from attncheck.report.sections import Block, Bullets, Fold, Heading, Items, Report, SectionView, TestCase
 
 MAX_OTHERS = 10  # differences shown that nothing relates to a finding or to the stack; JSON holds all
 TITLES = {

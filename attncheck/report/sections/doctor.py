@@ -4,14 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from attncheck.core.facts import Known, value_or
 from attncheck.core.findings import Finding
-from attncheck.core.report import Report
 from attncheck.core.results.doctor import DoctorSection
-from attncheck.core.snapshot import NOT_ASKED, Snapshot
+from attncheck.core.snapshot import NOT_ASKED, Known, Snapshot, value_or
 from attncheck.doctor.knowledge import frameworks
-from attncheck.report.blocks import Block, Items
-from attncheck.report.sections import SectionView
+from attncheck.report.sections import Block, Items, Report, SectionView
 
 Mark = Literal["ok", "-", "note", "warning", "error"]
 

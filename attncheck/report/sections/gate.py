@@ -3,13 +3,9 @@
 from collections.abc import Iterator
 
 from attncheck.core.findings import Finding
-from attncheck.core.report import Report
 from attncheck.core.results.gate import GateSection, Stage
-from attncheck.core.verdicts import ANSWERS
-from attncheck.report.blocks import Block, Items, Paragraph
 from attncheck.report.finding_lines import count_by_code
-from attncheck.report.sections import SectionView
-from attncheck.report.testcases import TestCase
+from attncheck.report.sections import ANSWERS, Block, Items, Paragraph, Report, SectionView, TestCase
 
 MARKS = {"unanswered": "no answer", "left out": "not run", "not linted": "not run"}
 STATES = {"unanswered": "error", "left out": "skipped", "not linted": "skipped"}

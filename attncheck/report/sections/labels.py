@@ -3,10 +3,8 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from attncheck.core.report import Report
 from attncheck.core.results.labels import ROLE_TEXTS, LabelledLaunch, LabelsSection, Span
-from attncheck.report.blocks import Block, Bullets, Code, Fold, Heading, Paragraph, text_table
-from attncheck.report.sections import SectionView
+from attncheck.report.sections import Block, Bullets, Code, Fold, Heading, Paragraph, Report, SectionView, text_table
 
 OPEN, CLOSE = "⟦", "⟧"
 

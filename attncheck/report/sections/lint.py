@@ -9,10 +9,8 @@ from attncheck.core.io.outgoing import MASKED_LAUNCH
 from attncheck.core.job import Job, LintedLaunch
 from attncheck.core.launch import COMMAND
 from attncheck.core.plan import Plan
-from attncheck.core.report import Report
 from attncheck.core.results.lint import LintSection
-from attncheck.report.blocks import Block, Code, Fold, Items, Paragraph
-from attncheck.report.sections import SectionView
+from attncheck.report.sections import Block, Code, Fold, Items, Paragraph, Report, SectionView
 
 
 def blocks(report: Report, section: LintSection) -> Iterator[Block]:

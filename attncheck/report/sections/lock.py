@@ -3,11 +3,8 @@
 from collections.abc import Iterator
 
 from attncheck.core.lock import LOCK_FILE
-from attncheck.core.report import Report
 from attncheck.core.results.lock import LockSection, Move
-from attncheck.report.blocks import Block, Code, Fold, Items, Paragraph, text_table
-from attncheck.report.sections import SectionView
-from attncheck.report.testcases import TestCase
+from attncheck.report.sections import Block, Code, Fold, Items, Paragraph, Report, SectionView, TestCase, text_table
 
 
 def blocks(report: Report, section: LockSection) -> Iterator[Block]:

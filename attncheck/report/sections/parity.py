@@ -3,14 +3,30 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from attncheck.core.report import Report
 from attncheck.core.results.parity import ParitySection
-from attncheck.core.verdicts import FAIL_FACTOR, Answer, BackendState, MeasuredOn, Run, Verdict
 from attncheck.report import scoreboard
-from attncheck.report.blocks import Block, Fold, Items, Marks, Paragraph, Table, style_of_answer, text_table
-from attncheck.report.columns import Column, Row
-from attncheck.report.sections import SectionView
-from attncheck.report.testcases import TestCase, make_testcase
+from attncheck.report.sections import (
+    FAIL_FACTOR,
+    Answer,
+    BackendState,
+    Block,
+    Column,
+    Fold,
+    Items,
+    Marks,
+    MeasuredOn,
+    Paragraph,
+    Report,
+    Row,
+    Run,
+    SectionView,
+    Table,
+    TestCase,
+    Verdict,
+    make_testcase,
+    style_of_answer,
+    text_table,
+)
 
 COUNTED_ANSWERS: tuple[Answer, ...] = ("pass", "warn", "fail", "lost", "refused", "skipped")
 UNJUDGED = ("refused", "skipped")

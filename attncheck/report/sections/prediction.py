@@ -2,14 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from attncheck.core.report import Report
 from attncheck.core.results.prediction import Prediction, PredictionSection
 from attncheck.core.results.ring_timings import PASSES
 from attncheck.core.results.timings import PASSES_TITLES
 from attncheck.core.shares import BEYOND_POSSIBLE, format_share
-from attncheck.report.blocks import Bar, Block, Bullets, make_table
-from attncheck.report.columns import Column, Row
-from attncheck.report.sections import SectionView
+from attncheck.report.sections import Bar, Block, Bullets, Column, Report, Row, SectionView, make_table
 
 COLUMNS = (
     Column("ms", 0),

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from attncheck.core.report import Report
 from attncheck.core.results.rehearsal import RehearsalSection, RehearsedLaunch
 from attncheck.core.results.smoke import judge_result
-from attncheck.report.blocks import Block, Bullets, Code, Fold, Paragraph
-from attncheck.report.sections import SectionView
+from attncheck.report.sections import Block, Bullets, Code, Fold, Paragraph, Report, SectionView, TestCase
 from attncheck.report.sections.lint import adds_one_line
 from attncheck.report.sections.smoke import (
     AS_WRITTEN,
@@ -16,7 +14,6 @@ from attncheck.report.sections.smoke import (
     result_testcases,
     show_results,
 )
-from attncheck.report.testcases import TestCase
 
 MAX_PATHS = 5  # of files that are named in a line
 MAX_TITLE = 40  # characters of a column

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.report import Report
 from attncheck.core.results.repair import RepairSection
-from attncheck.report.blocks import Block, Bullets, Code
 from attncheck.report.finding_lines import is_joint
-from attncheck.report.sections import SectionView
+from attncheck.report.sections import Block, Bullets, Code, Report, SectionView
 
 
 def below(report: Report, section: RepairSection) -> Iterator[Block]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from attncheck.core.report import Report
 from attncheck.core.results.collectives import CollectiveResult, Communication, Route, describe_ranks
 from attncheck.core.results.error_growth import describe_growth
 from attncheck.core.results.ring import RingSection
@@ -10,12 +9,26 @@ from attncheck.core.results.ring_timings import LOCAL_FLASH, LOCAL_FLASH_FULL, P
 from attncheck.core.results.timings import PASSES_TITLES
 from attncheck.core.shares import BEYOND_POSSIBLE, format_share
 from attncheck.report import bandwidth
-from attncheck.report.blocks import Bar, Block, Bullets, Fold, Heading, Items, Paragraph, make_table, style_of_answer
-from attncheck.report.columns import Column, Row
-from attncheck.report.sections import SectionView
+from attncheck.report.sections import (
+    Bar,
+    Block,
+    Bullets,
+    Column,
+    Fold,
+    Heading,
+    Items,
+    Paragraph,
+    Report,
+    Row,
+    SectionView,
+    TestCase,
+    make_table,
+    make_testcase,
+    style_of_answer,
+    timing_answer,
+)
 from attncheck.report.sections.bench import describe_shape
 from attncheck.report.sections.parity import show_verdicts, verdict_testcases
-from attncheck.report.testcases import TestCase, make_testcase, timing_answer
 
 COLUMNS = (
     Column("iter/s", 0),

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 
 from attncheck.core.plan import Plan
-from attncheck.core.report import Report
 from attncheck.core.results.smoke import (
     CheckResult,
     PlanRun,
@@ -13,24 +12,27 @@ from attncheck.core.results.smoke import (
     judge_result,
     worst_first,
 )
-from attncheck.core.verdicts import MeasuredOn
-from attncheck.report.blocks import (
+from attncheck.report.sections import (
     Block,
     Bullets,
     Code,
+    Column,
     Curve,
     Fold,
     Heading,
     Items,
+    MeasuredOn,
     Paragraph,
+    Report,
+    Row,
+    SectionView,
+    TestCase,
     make_table,
+    make_testcase,
     style_of_answer,
     text_rows,
     text_table,
 )
-from attncheck.report.columns import Column, Row
-from attncheck.report.sections import SectionView
-from attncheck.report.testcases import TestCase, make_testcase
 
 AS_WRITTEN = "as written"
 MAX_NOTES = 12  # of a check, under -v

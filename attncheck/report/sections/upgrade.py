@@ -2,11 +2,8 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.report import Report
 from attncheck.core.results.upgrade import ChangedPackage, TrialStage, UpgradeEffect, UpgradeSection
-from attncheck.report.blocks import Block, Items, Paragraph
-from attncheck.report.sections import SectionView
-from attncheck.report.testcases import TestCase
+from attncheck.report.sections import Block, Items, Paragraph, Report, SectionView, TestCase
 
 NOT_KNOWN = "not known: "  # begins what is lost if no table knows the packages
 MARKS = {"same": "ok", "worse": "fail", "not_run": "-"}

@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from attncheck.core.devices import Topology
-from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.lock import Lock
-from attncheck.core.snapshot import NOT_ASKED, Snapshot
+from attncheck.core.snapshot import NOT_ASKED, Absent, Fact, Known, Snapshot, Topology
 from attncheck.stacks.lock.machine import describe_gpus
 from attncheck.stacks.lock.make import make_lock
 

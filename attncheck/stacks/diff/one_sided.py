@@ -4,11 +4,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from attncheck.core.facts import Absent
-from attncheck.core.findings import Finding, by_severity
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Report, by_severity
 from attncheck.core.results.diff import OneSidedFinding, SideName
-from attncheck.core.snapshot import NOT_ASKED
+from attncheck.core.snapshot import NOT_ASKED, Absent
 from attncheck.doctor import engine
 from attncheck.doctor.memory import RuleMemory
 from attncheck.doctor.needs import Need

@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from attncheck.core.environment import BuildTools, Host, Hub
-from attncheck.core.facts import Absent, Fact, Unreadable
 from attncheck.core.lock import Lock
 from attncheck.core.report import Report
 from attncheck.core.results.diff import ComparedSide
-from attncheck.core.snapshot import NOT_ASKED, Snapshot
+from attncheck.core.snapshot import NOT_ASKED, Absent, BuildTools, Fact, Host, Hub, Snapshot, Unreadable
 from attncheck.doctor.probes.payload.packages.watched import is_watched
 from attncheck.stacks.diff.facts import StackFact, list_lock_facts, list_snapshot_facts
 

@@ -3,13 +3,11 @@
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from attncheck.core.facts import Known, Unreadable
-from attncheck.core.findings import Finding, Fix
 from attncheck.core.io.errors import BadUsage
 from attncheck.core.lock import Lock
-from attncheck.core.report import Report
+from attncheck.core.report import Finding, Fix, Report
 from attncheck.core.results.lock import LockSection
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Known, Snapshot, Unreadable
 from attncheck.doctor import engine
 from attncheck.stacks.lock import judged, machine, measured, numbers, packages
 from attncheck.stacks.lock.judged import JudgedMove

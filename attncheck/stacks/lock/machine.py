@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.lock import Lock, LockedGpu
 from attncheck.core.results.lock import Move
-from attncheck.core.snapshot import NOT_ASKED
+from attncheck.core.snapshot import NOT_ASKED, Absent, Fact, Known
 from attncheck.stacks.lock import judged
 from attncheck.stacks.lock.judged import JudgedMove
 

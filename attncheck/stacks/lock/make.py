@@ -4,12 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 
 from attncheck import __version__
-from attncheck.core.devices import Device
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.lock import LOCK_SCHEMA, Lock, LockedGpu, LockedPackage
 from attncheck.core.report import Report
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Device, Distribution, Fact, Known, Snapshot
 from attncheck.doctor.probes.payload.packages.watched import is_watched
 from attncheck.stacks.lock import measured
 

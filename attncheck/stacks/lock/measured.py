@@ -4,11 +4,10 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
 from attncheck.core.lock import LockedError, LockedRepeats, LockedSpeed
-from attncheck.core.report import MeasuredSection, Report
+from attncheck.core.report import Answer, MeasuredSection, Report, Verdict
 from attncheck.core.results.bench import BenchSection
 from attncheck.core.results.determinism import DeterminismSection
 from attncheck.core.results.parity import ParitySection
-from attncheck.core.verdicts import Answer, Verdict
 
 WORST_FIRST: tuple[Answer, ...] = ("fail", "lost", "warn", "pass")
 SECTIONS: tuple[type[MeasuredSection], ...] = (ParitySection, DeterminismSection, BenchSection)

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from attncheck.core.findings import Problem
 from attncheck.core.lock import Lock, LockedError, LockedRepeats, LockedSpeed
+from attncheck.core.report import HUGE, Problem
 from attncheck.core.results.lock import Move
-from attncheck.core.verdicts import HUGE
 from attncheck.stacks.lock import judged
 from attncheck.stacks.lock.judged import JudgedMove
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.findings import Fix, Problem
 from attncheck.core.lock import Lock, LockedPackage
 from attncheck.core.results.lock import Move
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Fact, Known, Snapshot
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.torch_builds import INDEX_URL
 from attncheck.stacks.lock import judged

@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.links import UnresolvedName
-from attncheck.core.snapshot import NOT_ASKED, Snapshot
+from attncheck.core.snapshot import NOT_ASKED, Absent, Distribution, Fact, Known, Snapshot
 from attncheck.doctor.target import with_version
 from attncheck.stacks.upgrade.requests import RequestedPackage
 

@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem, is_selected
 from attncheck.core.io.errors import Unanswered
 from attncheck.core.results.upgrade import Basis
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Distribution, Known, Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.knowledge import liger, ring_flash_attn, transformers
 from attncheck.doctor.queries.packages import torch_minor_version

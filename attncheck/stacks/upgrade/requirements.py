@@ -4,10 +4,8 @@ from collections.abc import Collection, Iterator
 
 from packaging.requirements import Requirement
 
-from attncheck.core.environment import Distribution
-from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding, Problem
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Absent, Distribution, Known, Snapshot
 from attncheck.doctor import engine
 from attncheck.doctor.queries.requirements import applicable_requirements, canonical_name, is_version_allowed
 from attncheck.stacks.upgrade.requests import RequestedPackage

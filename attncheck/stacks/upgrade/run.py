@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from attncheck.core.findings import Finding, by_severity
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.report import InterruptedRun, Report
+from attncheck.core.report import Finding, InterruptedRun, Report, by_severity
 from attncheck.core.results.upgrade import Basis, ChangedPackage, UpgradeEffect, UpgradeSection
 from attncheck.core.snapshot import Snapshot
 from attncheck.stacks.diff.one_sided import make_key

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from attncheck.core.findings import Finding, Problem
 from attncheck.core.io.errors import Unanswered
-from attncheck.core.report import InterruptedRun, Report
+from attncheck.core.report import Finding, InterruptedRun, Problem, Report
 from attncheck.core.results.upgrade import TrialStage
 from attncheck.core.snapshot import Snapshot
 from attncheck.doctor import engine

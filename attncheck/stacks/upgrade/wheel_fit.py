@@ -5,10 +5,8 @@ from collections.abc import Iterator
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from attncheck.core.environment import Host, Torch
-from attncheck.core.facts import Known
 from attncheck.core.findings import Finding, Fix, Problem
-from attncheck.core.snapshot import Snapshot
+from attncheck.core.snapshot import Host, Known, Snapshot, Torch
 from attncheck.doctor import engine
 from attncheck.doctor.queries.packages import torch_cuda_major, torch_minor_version
 from attncheck.stacks.upgrade.requests import RequestedPackage

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from packaging.version import Version
 from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
 from attncheck.lint.fields.releases import list_releases
 
+FOLDER = Path(__file__).parents[3] / "attncheck" / "lint" / "frameworks"
 FRAMEWORKS = ("verl", "openrlhf", "llamafactory", "trl", "axolotl", "ms_swift")
 
 
@@ -23,10 +26,28 @@ def list_constraints(value: Any) -> Iterator[Constraints]:
         yield value
 
 
+def read_names(framework: str) -> tuple[str, ...]:
+    """Return the names in a framework's table."""
+    text = (FOLDER / framework / "constraints.toml").read_text(encoding="utf-8")
+    return tuple(dict.fromkeys(re.findall(r"^\[\[(\w+)\]\]$", text, re.MULTILINE)))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_name_is_there_and_used(framework: str) -> None:
+    module = import_module(f"attncheck.lint.frameworks.{framework}.constraints")
+    texts = [path.read_text(encoding="utf-8") for path in (FOLDER / framework).glob("*.py")]
+    used = {name for text in texts for name in re.findall(r"\bconstraints\.([A-Z]\w+)", text)}
+    assert all(hasattr(module, name) for name in used)
+    assert set(read_names(framework)) <= used
+    with pytest.raises(AttributeError, match="have no NEVER_READ"):
+        _ = module.NEVER_READ
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_ranges_run_forward_and_do_not_overlap(framework: str) -> None:
     module = import_module(f"attncheck.lint.frameworks.{framework}.constraints")
-    ranges = [constraints for value in vars(module).values() for constraints in list_constraints(value)]
+    values = [*vars(module).values(), *(getattr(module, name) for name in read_names(framework))]
+    ranges = [constraints for value in values for constraints in list_constraints(value)]
     assert len(ranges) > 10
     for constraints in ranges:
         for constraint in constraints:

@@ -15,8 +15,7 @@ Source: transformers 5.17.0 `trainer_utils.py`, `enable_full_determinism` (sets 
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.covering import sees_gpu
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import locate_variables, sees_gpu
 from attncheck.doctor.rules import Absent, Known, Problem, Problems, Rule, Snapshot
 
 DETERMINISTIC_WORKSPACES = (Known(":4096:8"), Known(":16:8"))

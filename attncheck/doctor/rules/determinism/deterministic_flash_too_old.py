@@ -11,8 +11,7 @@ Source: transformers 5.17.0 `modeling_flash_attention_utils.py` (reads the varia
 function takes it); Dao-AILab/flash-attention README, "2.4.1"; verl#2581.
 """
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import missing_dependencies
+from attncheck.doctor.fixes import install, missing_dependencies
 from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 

@@ -14,8 +14,7 @@ materializes the full scores matrix"); transformers 5.17.0, `integrations/flex_a
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.covering import sees_gpu
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import locate_variables, sees_gpu
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 NAMES = ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE")

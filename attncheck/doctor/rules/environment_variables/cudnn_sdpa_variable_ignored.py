@@ -15,8 +15,7 @@ TORCH_CUDNN_SDPA_PREFERRED); the libraries of the torch 2.13.0 CPU wheel do not 
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.covering import cuda_of_torch, need_torch, require_import
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import cuda_of_torch, locate_variables, need_torch, require_import
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need
 
 NAME = "TORCH_CUDNN_SDPA_ENABLED"

@@ -12,8 +12,7 @@ application performance and thus should only be used when debugging issues").
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.covering import require_visible_gpus, sees_gpu
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import locate_variables, require_visible_gpus, sees_gpu
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 NAME = "TORCH_DISTRIBUTED_DEBUG"

@@ -11,8 +11,7 @@ Source: transformers 5.17.0 and 5.23.0: `integrations/hub_kernels.py` reads USE_
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.hub_fallback import find_hub_fallback
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import find_hub_fallback, locate_variables
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 NAME = "USE_HUB_KERNELS"

@@ -13,8 +13,7 @@ Source: CUDA C++ Programming Guide, environment variables; transformers 5.23.0, 
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.determinism import determinism_settings
-from attncheck.doctor.queries.covering import sees_gpu
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import locate_variables, sees_gpu
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 NAME = "CUDA_LAUNCH_BLOCKING"

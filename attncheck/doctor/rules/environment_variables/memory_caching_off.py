@@ -12,8 +12,7 @@ CUDA. This can be useful for debugging").
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.covering import sees_gpu
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import locate_variables, sees_gpu
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 NAME = "PYTORCH_NO_CUDA_MEMORY_CACHING"

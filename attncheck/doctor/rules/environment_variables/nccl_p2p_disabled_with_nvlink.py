@@ -12,8 +12,7 @@ access between GPUs, using NVLink or PCI").
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.covering import require_visible_gpus
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import locate_variables, require_visible_gpus
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, value_or
 
 NAME = "NCCL_P2P_DISABLE"

@@ -12,8 +12,7 @@ Source: Triton documentation, "Debugging Triton: Using the Interpreter".
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.covering import sees_gpu
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import locate_variables, sees_gpu
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 

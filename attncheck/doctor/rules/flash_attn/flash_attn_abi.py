@@ -18,18 +18,19 @@ Source: Dao-AILab/flash-attention#723, #931, #940, #919, #836, #709, #1832, #853
 from collections.abc import Iterator
 
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
-from attncheck.doctor.queries.covering import need_torch, require_torch
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.queries import (
     availability_evidence,
+    demangle_hint,
     describe_failed_import,
     diagnose_flash_attn,
     flash_attn_extension,
     flash_attn_import_failure,
     knows_torch_symbols,
+    may_import,
+    need_torch,
     parse_missing_symbol,
+    require_torch,
 )
-from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 

@@ -13,9 +13,9 @@ Source: `NinjaBuildExtension` in setup.py of flash-attn 2.8.3; attncheck/doctor/
 up to 6.6 GiB a job and architecture); Dao-AILab/flash-attention#945, #391, #1549, #347.
 """
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import (
+from attncheck.doctor.fixes import (
     available_memory_gib,
+    install,
     max_compile_jobs,
     missing_build_tools,
     needs_source_build,

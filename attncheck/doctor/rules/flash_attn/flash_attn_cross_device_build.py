@@ -16,8 +16,7 @@ pip 26.3, TMPDIR on /dev/shm and such a rename: Errno 18; with --no-cache-dir th
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import find_published_wheel, flash_attn_fixes
+from attncheck.doctor.fixes import find_published_wheel, flash_attn_fixes, install
 from attncheck.doctor.queries.packages import diagnose_flash_attn
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, value_or
 

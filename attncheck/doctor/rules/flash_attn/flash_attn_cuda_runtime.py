@@ -14,16 +14,17 @@ Source: `get_wheel_url` in setup.py of flash-attn 2.8.3 against 2.8.3.post1; Dao
 """
 
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
-from attncheck.doctor.queries.covering import need_torch, require_torch
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.queries import (
     availability_evidence,
     describe_failed_import,
     diagnose_flash_attn,
     find_failed_import,
     flash_attn_extension,
     flash_attn_import_failure,
+    may_import,
+    need_torch,
     parse_missing_library,
+    require_torch,
     unresolved_torch_libraries,
 )
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot

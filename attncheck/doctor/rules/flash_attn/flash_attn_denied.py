@@ -17,8 +17,7 @@ Source: `is_flash_attn_2_available` in `utils/import_utils.py` of transformers 5
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_build import MINIMUM_FOR_TRANSFORMERS
-from attncheck.doctor.queries.covering import cannot_be_imported, hidden_by, require_torch
-from attncheck.doctor.queries.packages import can_import
+from attncheck.doctor.queries import can_import, cannot_be_imported, hidden_by, require_torch
 from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, Snapshot, Version, value_or
 
 

@@ -11,14 +11,14 @@ Source: PEP 3149; Python's importlib.machinery.EXTENSION_SUFFIXES.
 """
 
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
-from attncheck.doctor.queries.covering import need_torch
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.queries import (
     availability_evidence,
     describe_failed_import,
     diagnose_flash_attn,
     flash_attn_extension,
     flash_attn_import_failure,
+    may_import,
+    need_torch,
 )
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 

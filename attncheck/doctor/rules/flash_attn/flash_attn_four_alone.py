@@ -13,8 +13,7 @@ Source: flash_attn_4 4.0.0b36 wheel (RECORD); verl 0.9.1, `utils/model.py` and `
 """
 
 from attncheck.doctor.fixes.flash_attn import describe_wheel_tags, flash_attn_fixes
-from attncheck.doctor.queries.covering import need_torch
-from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.queries import may_import, need_torch
 from attncheck.doctor.rules import MissingFact, Problem, Problems, Rule, Snapshot, need
 
 

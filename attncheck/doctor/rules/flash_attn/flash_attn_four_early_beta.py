@@ -14,8 +14,7 @@ attncheck's own measurements know.
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_4_VERSION
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.queries import gpus, may_import
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version
 
 LAST_WRONG_ON_SM_120 = Version("4.0.0b12")

@@ -17,8 +17,7 @@ source distribution (`flash_attn/cute/*`); verl `docker/Dockerfile.stable.sglang
 
 from collections.abc import Iterator
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.fixes import flash_attn_fixes, install
 from attncheck.doctor.rules import Distribution, Fix, Known, Problem, Problems, Rule, Snapshot
 
 

@@ -15,10 +15,14 @@ from collections.abc import Iterator
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.covering import require_torch
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
+from attncheck.doctor.queries import (
+    can_import,
+    describe_failed_import,
+    find_failed_import,
+    may_import,
+    require_torch,
+    requirements,
+)
 from attncheck.doctor.rules import Absent, Distribution, Known, Problem, Problems, Rule, Snapshot, need
 
 

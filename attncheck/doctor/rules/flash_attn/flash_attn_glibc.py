@@ -14,14 +14,14 @@ and v2.8.3 (ubuntu-22.04).
 """
 
 from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
-from attncheck.doctor.queries.covering import need_torch
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.queries import (
     availability_evidence,
     describe_failed_import,
     diagnose_flash_attn,
     flash_attn_extension,
     flash_attn_import_failure,
+    may_import,
+    need_torch,
     parse_required_glibc,
 )
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot

@@ -18,8 +18,7 @@ from dataclasses import replace
 from attncheck.doctor.fixes.flash_attn import choose_source_version, flash_attn_fixes, required_wheel_tags
 from attncheck.doctor.knowledge.flash_attn_build import CU12_WHEEL_ONLY
 from attncheck.doctor.knowledge.flash_attn_wheels import matching_wheels
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.packages import flash_attn_works, torch_works
+from attncheck.doctor.queries import flash_attn_works, requirements, torch_works
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 

@@ -13,15 +13,15 @@ Source: the message itself; transformers 5.17.0 `utils/import_utils.py` (is_flas
 
 import re
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
-from attncheck.doctor.queries.covering import hidden_by, require_torch
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.fixes import flash_attn_fixes, install
+from attncheck.doctor.queries import (
     availability_evidence,
     changed_flash_attn_files,
     describe_failed_import,
+    hidden_by,
     is_shadowed,
+    may_import,
+    require_torch,
     unexplained_flash_attn_failures,
 )
 from attncheck.doctor.rules import Fix, ImportOutcome, Problem, Problems, Rule, Snapshot, need

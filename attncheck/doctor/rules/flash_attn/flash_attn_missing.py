@@ -18,9 +18,7 @@ from attncheck.doctor.fixes.flash_attn import (
     flash_attn_fixes,
     required_wheel_tags,
 )
-from attncheck.doctor.queries.covering import need_torch
-from attncheck.doctor.queries.hub_fallback import find_hub_fallback
-from attncheck.doctor.queries.packages import can_import
+from attncheck.doctor.queries import can_import, find_hub_fallback, need_torch
 from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, Snapshot
 
 FLASH_ATTN_PACKAGES = ("flash-attn", "flash-attn-3", "flash-attn-4")

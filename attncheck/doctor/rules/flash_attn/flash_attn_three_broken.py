@@ -17,17 +17,17 @@ from collections.abc import Iterator
 from attncheck.core.environment import Binary
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
-from attncheck.doctor.queries.covering import require_torch
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.queries import (
     can_import,
+    demangle_hint,
     describe_failed_import,
     find_failed_import,
     knows_torch_symbols,
+    may_import,
     needs_newer_glibc,
+    require_torch,
     torch_cuda_major,
 )
-from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 

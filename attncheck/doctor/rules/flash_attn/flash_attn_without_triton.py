@@ -13,10 +13,15 @@ Source: flash-attn 2.8.3, `flash_attn/ops/triton/cross_entropy.py` (`import trit
 `utils/torch_functional.py` lines 88-95; openrlhf 0.11.2, `models/utils.py` line 180.
 """
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
-from attncheck.doctor.queries.covering import hidden_by, need_torch, sees_gpu
-from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
+from attncheck.doctor.fixes import TRITON_DISTRIBUTIONS, install, required_triton
+from attncheck.doctor.queries import (
+    can_import,
+    describe_failed_import,
+    find_failed_import,
+    hidden_by,
+    need_torch,
+    sees_gpu,
+)
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 

@@ -13,8 +13,7 @@ Source: transformers 5.16.0-5.17.0, `integrations/hub_kernels.py` (_FLASH_ATTN_K
 huggingface/kernels-community#1085, #1082; huggingface/trl#6979.
 """
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
+from attncheck.doctor.fixes import install, install_flash_attn_package
 from attncheck.doctor.queries.hub_fallback import find_hub_fallback
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 

@@ -16,13 +16,14 @@ as far as the download, where since 0.15 a call without version or revision rais
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.transformers import FLASH_DISTRIBUTIONS
-from attncheck.doctor.queries.hub_fallback import (
+from attncheck.doctor.queries import (
     OFFLINE_VARIABLES,
     find_hub_fallback,
     find_requested_kernel,
     is_hub_offline,
+    locate_variables,
+    requested_implementation,
 )
-from attncheck.doctor.queries.launch import locate_variables, requested_implementation
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 

@@ -13,10 +13,14 @@ Source: wheels of transformers 4.56.0-5.23.0, `modeling_utils.py` (FLASH_ATTN_KE
 `modeling_flash_attention_utils.py`; huggingface/transformers#45399; huggingface/kernels#327.
 """
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
-from attncheck.doctor.queries.hub_fallback import HubKernel, find_hub_fallback, find_redirect, is_hub_offline
-from attncheck.doctor.queries.launch import requested_implementation
+from attncheck.doctor.fixes import install, install_flash_attn_package
+from attncheck.doctor.queries import (
+    HubKernel,
+    find_hub_fallback,
+    find_redirect,
+    is_hub_offline,
+    requested_implementation,
+)
 from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, Snapshot
 
 

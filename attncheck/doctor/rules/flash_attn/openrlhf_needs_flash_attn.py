@@ -13,9 +13,7 @@ OpenRLHF/OpenRLHF#790, #538.
 """
 
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
-from attncheck.doctor.queries.covering import finds_stray_flash_attn
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.packages import import_outcome
+from attncheck.doctor.queries import finds_stray_flash_attn, import_outcome, may_import
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 

@@ -14,8 +14,7 @@ Source: wheels of transformer-engine 1.13.0-2.20.2, `pytorch/attention/dot_produ
 `backends.py`; NVIDIA/TransformerEngine#1821, #2285; NVIDIA/Megatron-LM#3984.
 """
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import missing_dependencies
+from attncheck.doctor.fixes import install, missing_dependencies
 from attncheck.doctor.knowledge import transformer_engine
 from attncheck.doctor.queries import requirements
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version, need

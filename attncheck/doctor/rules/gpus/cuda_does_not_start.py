@@ -14,8 +14,7 @@ Source: torch 2.13.0 torch/cuda/__init__.py `is_available`; NVIDIA CUDA Runtime 
 from collections.abc import Iterator
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.covering import cuda_of_torch, hidden_by, require_import, sees_gpu
+from attncheck.doctor.queries import cuda_of_torch, gpus, hidden_by, require_import, sees_gpu
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 

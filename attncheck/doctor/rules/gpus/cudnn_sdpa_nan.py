@@ -16,9 +16,7 @@ Source: pytorch/pytorch#196678; huggingface/trl#7181; torch 2.13 aten/src/ATen/n
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.covering import cuda_of_torch, require_import
-from attncheck.doctor.queries.launch import effective_attn_implementation
+from attncheck.doctor.queries import cuda_of_torch, effective_attn_implementation, gpus, require_import
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version, need, value_or
 
 FIRST_AFFECTED, FIRST_AFTER = Version("2.11"), Version("2.14.dev0")  # seen from 2.11 to 2.13

@@ -15,8 +15,7 @@ attncheck/doctor/knowledge/cuda.py.
 """
 
 from attncheck.doctor.fixes import torch
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.covering import cuda_of_torch
+from attncheck.doctor.queries import cuda_of_torch, gpus
 from attncheck.doctor.rules import Absent, Fix, Problem, Problems, Rule, Snapshot, need
 
 

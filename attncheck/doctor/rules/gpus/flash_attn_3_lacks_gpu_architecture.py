@@ -14,8 +14,7 @@ Source: flash-attention hopper/setup.py (targets sm_80 and sm_90a); CUDA C++ Pro
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import has_code_for
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.queries import gpus, may_import
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 DISTRIBUTIONS = ("flash-attn-3", "flashattn-hopper")

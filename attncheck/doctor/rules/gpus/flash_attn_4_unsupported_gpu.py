@@ -12,8 +12,7 @@ Source: flash_attn_4 4.0.0b36 flash_attn/cute/interface.py lines 845 (forward) a
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_4_BACKWARD, FLASH_ATTN_4_FORWARD, FLASH_ATTN_4_VERSION
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.queries import gpus, may_import
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 

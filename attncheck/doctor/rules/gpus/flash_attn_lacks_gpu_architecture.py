@@ -13,11 +13,9 @@ What to do: build it again for this GPU, or select sdpa.
 Source: flash-attn 2.8.3 setup.py (`cuda_archs`, `cc_flag`); Dao-AILab/flash-attention#2168, #1785, #1763.
 """
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.fixes import flash_attn_fixes, install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_MIN_CAPABILITY, flash_attn_2_target, has_code_for
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.queries import gpus, may_import
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 MODULE = "flash_attn_2_cuda"

@@ -13,8 +13,7 @@ hiyouga/LLaMA-Factory#3508; verl-project/verl#985.
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.gpus import FLASH_ATTN_MIN_CAPABILITY
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.launch import change_settings, effective_attn_implementation, locate_settings
+from attncheck.doctor.queries import change_settings, effective_attn_implementation, gpus, locate_settings
 from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot
 
 

@@ -13,14 +13,17 @@ Source: huggingface/kernels-community at 40d4194f, build.toml of each kernel (`c
 Guide, "Architecture-specific features"; karpathy/nanochat#820.
 """
 
-from attncheck.doctor.fixes.install import set_attn_implementation
-from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.fixes import set_attn_implementation, use_other_attention
 from attncheck.doctor.knowledge.gpus import has_code_for
 from attncheck.doctor.knowledge.hub_kernels import KERNEL_TARGETS
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.hub_fallback import find_redirect, find_requested_kernel
-from attncheck.doctor.queries.launch import change_settings, requested_implementation
-from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.queries import (
+    change_settings,
+    find_redirect,
+    find_requested_kernel,
+    gpus,
+    requested_implementation,
+    requested_model,
+)
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 BROADEST = "kernels-community/flash-attn2"

@@ -12,8 +12,7 @@ Source: NVIDIA CUDA C++ Programming Guide, "CUDA Environment Variables" (CUDA_DE
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.covering import require_visible_gpus
+from attncheck.doctor.queries import gpus, require_visible_gpus
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value_or
 
 

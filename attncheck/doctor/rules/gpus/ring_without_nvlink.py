@@ -14,10 +14,8 @@ OpenRLHF/OpenRLHF#927.
 """
 
 from attncheck.core.devices import Link
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.model import disable_ring_attention
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.covering import require_visible_gpus
+from attncheck.doctor.fixes import disable_ring_attention, install
+from attncheck.doctor.queries import gpus, require_visible_gpus
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 

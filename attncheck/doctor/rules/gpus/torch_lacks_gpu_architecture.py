@@ -14,8 +14,7 @@ Source: torch 2.13.0 torch/cuda/__init__.py `_check_capability`; pytorch/pytorch
 
 from attncheck.doctor.fixes import torch
 from attncheck.doctor.knowledge.gpus import has_code_for
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.covering import cuda_of_torch, require_import
+from attncheck.doctor.queries import cuda_of_torch, gpus, require_import
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 

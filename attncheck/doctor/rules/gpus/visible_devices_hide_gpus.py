@@ -13,9 +13,7 @@ Source: NVIDIA CUDA C++ Programming Guide, "CUDA Environment Variables"; torch 2
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.covering import cuda_of_torch, sees_gpu
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import cuda_of_torch, gpus, locate_variables, sees_gpu
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 NAME = "CUDA_VISIBLE_DEVICES"

@@ -15,8 +15,7 @@ Source: transformers 4.45.2 (trainer.py does not hold `num_items_in_batch`) and 
 
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
-from attncheck.doctor.queries.launch import describe_job, locate_settings, require_job
-from attncheck.doctor.queries.models import is_older
+from attncheck.doctor.queries import describe_job, is_older, locate_settings, require_job
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 COUNTS_TOKENS = "4.46.0"

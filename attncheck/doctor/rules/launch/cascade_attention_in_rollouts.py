@@ -15,8 +15,7 @@ Source: vllm-project/vllm#22103, and PR#36318 of 2026-03-07, which makes it opt-
 
 from collections.abc import Mapping
 
-from attncheck.doctor.queries.launch import describe_job, require_job
-from attncheck.doctor.queries.models import is_at_least, is_older
+from attncheck.doctor.queries import describe_job, is_at_least, is_older, require_job
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, need, value_or
 
 SINCE, OPT_IN = "0.8.0", "0.18.0"

@@ -11,8 +11,7 @@ Source: torch 2.13.0 torch/cuda/__init__.py `is_bf16_supported` (`including_emul
 """
 
 from attncheck.doctor.knowledge.gpus import BF16_MIN_CAPABILITY
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.launch import change_settings, describe_job, locate_settings, require_job
+from attncheck.doctor.queries import change_settings, describe_job, gpus, locate_settings, require_job
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 OVERFLOW_IN_FLOAT16 = ("gemma2", "gemma3")  # ATN319

@@ -14,8 +14,7 @@ Source: verl 0.9.1 single_controller/ray/base.py (a pool's `n_gpus_per_node` mus
 openrlhf 0.11.2 cli/train_ppo_ray.py (PACK: over any nodes); torch 2.13.0 distributed/run.py.
 """
 
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.launch import count_job_gpus, describe_job, locate_variables, require_job
+from attncheck.doctor.queries import count_job_gpus, describe_job, gpus, locate_variables, require_job
 from attncheck.doctor.rules import Absent, Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot, need
 
 RAY_FRAMEWORKS = ("openrlhf", "verl")

@@ -13,19 +13,20 @@ Source: openrlhf 0.11.2 models/ring_attn_utils.py:3-4; transformers 5.17.0 model
 `_flash_attn_can_dispatch`; ring_flash_attn 0.1.8 adapters/hf_adapter.py.
 """
 
-from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
-from attncheck.doctor.fixes.install import install_packages
+from attncheck.doctor.fixes import install_flash_attn_package, install_packages
 from attncheck.doctor.knowledge import transformers
 from attncheck.doctor.knowledge.flash_attn_wheels import FLASH_ATTN_3_INDEX
-from attncheck.doctor.queries.hub_fallback import KERNEL_NAME, find_requested_kernel
-from attncheck.doctor.queries.launch import (
+from attncheck.doctor.queries import (
+    KERNEL_NAME,
+    can_import,
     change_settings,
     describe_job,
     effective_attn_implementation,
+    find_requested_kernel,
     locate_settings,
     require_job,
+    torch_cuda_major,
 )
-from attncheck.doctor.queries.packages import can_import, torch_cuda_major
 from attncheck.doctor.rules import Absent, Fix, Job, Known, Problem, Problems, Rule, Snapshot, Unreadable, need
 
 MODULES = {"flash-attn": "flash_attn", "flash-attn-3": "flash_attn_interface", "flash-attn-4": "flash_attn.cute"}

@@ -13,14 +13,14 @@ modeling_flash_attention_utils.py read the positions.
 
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
-from attncheck.doctor.queries.launch import (
+from attncheck.doctor.queries import (
     change_settings,
     describe_job,
     effective_attn_implementation,
+    is_older,
     locate_settings,
     require_job,
 )
-from attncheck.doctor.queries.models import is_older
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, need
 
 MASK_BASED = ("sdpa", "eager", "flex_attention")  # these separate documents by a mask that transformers makes

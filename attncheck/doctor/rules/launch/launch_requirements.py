@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from packaging.requirements import InvalidRequirement, Requirement
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.launch import require_job
+from attncheck.doctor.queries import require_job, requirements
 from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot, Unreadable, need
 
 

@@ -13,14 +13,14 @@ Source: transformers 5.23.0, modeling_flash_attention_utils.py (`_upad_input`, `
 trl 0.23.0, trainer/sft_trainer.py ("Packing is not supported for vision-language models").
 """
 
-from attncheck.doctor.queries.launch import (
+from attncheck.doctor.queries import (
     change_settings,
     describe_job,
+    has_vision_tower,
     locate_settings,
     may_use_flash,
     require_job,
 )
-from attncheck.doctor.queries.models import has_vision_tower
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 

@@ -18,8 +18,7 @@ takes the settings is linted (tests/lint/test_rollouts.py); their effect needs a
 
 from collections.abc import Mapping
 
-from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
-from attncheck.doctor.queries.rollouts import is_between, weighs_by_rollout
+from attncheck.doctor.queries import change_settings, describe_job, is_between, require_job, weighs_by_rollout
 from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot
 
 _VERL = {

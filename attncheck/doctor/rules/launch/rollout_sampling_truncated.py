@@ -17,8 +17,7 @@ workers/config/rollout.py; huggingface/trl#6789, #4772. The correction is linted
 from collections.abc import Mapping
 
 from attncheck.core.launch import Setting
-from attncheck.doctor.queries.launch import change_settings, describe_job, require_job
-from attncheck.doctor.queries.rollouts import is_between, weighs_by_rollout
+from attncheck.doctor.queries import change_settings, describe_job, is_between, require_job, weighs_by_rollout
 from attncheck.doctor.rules import Job, Problem, Problems, Rule, Snapshot
 
 WHOLE: Mapping[str, str] = {"top_p": "1.0", "min_p": "0.0"}  # what keeps every word; top_k by framework

@@ -14,7 +14,7 @@ Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 from attncheck.core.links import UnresolvedName
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
-from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.queries import may_import
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 PROVIDERS = ("flash_attn", "flash_attn_interface", "ring_flash_attn", "liger_kernel", "kernels")

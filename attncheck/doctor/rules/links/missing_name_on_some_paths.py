@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from attncheck.core.links import UnresolvedName
 from attncheck.doctor.fixes import links as fixes
 from attncheck.doctor.queries import links as queries
-from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.queries import may_import
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 MAX_LINES = 3  # of one pair

@@ -19,8 +19,8 @@ Source: the installed files. The method: attncheck/doctor/probes/payload/links/.
 
 from attncheck.core.links import UnresolvedName
 from attncheck.doctor.fixes import links as fixes
+from attncheck.doctor.queries import import_outcome, is_missing_name
 from attncheck.doctor.queries import links as queries
-from attncheck.doctor.queries.packages import import_outcome, is_missing_name
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 MAX_LINES = 8

@@ -13,10 +13,14 @@ Source: the import lane.
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries.covering import find_failing_package, hidden_by
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.links import package_links
-from attncheck.doctor.queries.packages import find_failed_import, find_failing_distribution
+from attncheck.doctor.queries import (
+    find_failed_import,
+    find_failing_distribution,
+    find_failing_package,
+    hidden_by,
+    may_import,
+    package_links,
+)
 from attncheck.doctor.rules import Distribution, Fix, ImportOutcome, Known, Problem, Problems, Rule, Snapshot, need
 
 MODULES = {

@@ -10,8 +10,7 @@ Source: transformers 4.42.4 to 5.23.0, models/falcon/modeling_falcon.py (`Falcon
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries.launch import may_use_flash
-from attncheck.doctor.queries.models import forces_flash_attention, refuses_implementation, requested_model
+from attncheck.doctor.queries import forces_flash_attention, may_use_flash, refuses_implementation, requested_model
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 

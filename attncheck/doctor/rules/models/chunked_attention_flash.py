@@ -13,8 +13,7 @@ attention altogether since 4.51.3.
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries.launch import may_use_flash
-from attncheck.doctor.queries.models import forces_flash_attention, refuses_implementation, requested_model
+from attncheck.doctor.queries import forces_flash_attention, may_use_flash, refuses_implementation, requested_model
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 

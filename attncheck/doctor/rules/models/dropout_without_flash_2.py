@@ -11,8 +11,7 @@ What to do: set attention_dropout to 0, so that all backends behave the same, or
 Source: transformers 5.23.0, modeling_utils.py (`_flash_attn_can_dispatch`).
 """
 
-from attncheck.doctor.queries.launch import may_use_flash
-from attncheck.doctor.queries.models import refuses_implementation, requested_model
+from attncheck.doctor.queries import may_use_flash, refuses_implementation, requested_model
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot, value_or
 
 

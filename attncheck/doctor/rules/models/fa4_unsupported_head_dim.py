@@ -11,8 +11,7 @@ Source: flash_attn_4 4.0.0b36, flash_attn/cute/interface.py (`_validate_head_dim
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries.launch import may_use
-from attncheck.doctor.queries.models import refuses_implementation, requested_model
+from attncheck.doctor.queries import may_use, refuses_implementation, requested_model
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 

@@ -10,11 +10,9 @@ What to do: install flash-attn 2.6.3 or newer, or use eager or flex_attention.
 Source: flash-attn's README (2.6: softcapping); huggingface/transformers#32103; hiyouga/LLaMA-Factory#5079.
 """
 
-from attncheck.doctor.fixes.install import install_packages
-from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.fixes import install_packages, use_other_attention
 from attncheck.doctor.knowledge.models import FLASH_SOFTCAP
-from attncheck.doctor.queries.launch import may_use
-from attncheck.doctor.queries.models import is_older, requested_model
+from attncheck.doctor.queries import is_older, may_use, requested_model
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 

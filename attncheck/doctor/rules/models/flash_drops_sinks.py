@@ -14,9 +14,7 @@ models/gpt_oss/modeling_gpt_oss.py (`_compatible_flash_implementations`); vllm-p
 
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SINKS_REDIRECTED
-from attncheck.doctor.queries.hub_fallback import find_hub_fallback
-from attncheck.doctor.queries.launch import may_use
-from attncheck.doctor.queries.models import refuses_implementation, requested_model
+from attncheck.doctor.queries import find_hub_fallback, may_use, refuses_implementation, requested_model
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need
 
 

@@ -12,10 +12,10 @@ Source: transformers 4.57.3 and 5.23.0, modeling_utils.py; class flags of models
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries.launch import may_use_flash
-from attncheck.doctor.queries.models import (
+from attncheck.doctor.queries import (
     forces_flash_attention,
     is_eager_only,
+    may_use_flash,
     refusal_reason,
     refuses_implementation,
     requested_model,

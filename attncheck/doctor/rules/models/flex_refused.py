@@ -11,8 +11,14 @@ Source: transformers 5.23.0, modeling_utils.py (`_flex_attn_can_dispatch`); clas
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries.launch import may_use, requested_implementation
-from attncheck.doctor.queries.models import is_eager_only, refusal_reason, refuses_implementation, requested_model
+from attncheck.doctor.queries import (
+    is_eager_only,
+    may_use,
+    refusal_reason,
+    refuses_implementation,
+    requested_implementation,
+    requested_model,
+)
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 

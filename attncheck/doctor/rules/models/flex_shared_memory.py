@@ -15,8 +15,7 @@ warning.
 
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SMALL_SHARED_MEMORY
-from attncheck.doctor.queries.launch import requested_implementation
-from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.queries import requested_implementation, requested_model
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, value_or
 
 

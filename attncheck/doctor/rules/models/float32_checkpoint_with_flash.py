@@ -12,8 +12,7 @@ Source: flash-attn 2.8.3, csrc/flash_attn/flash_api.cpp; transformers 5.23.0, mo
 huggingface/transformers#26066.
 """
 
-from attncheck.doctor.queries.launch import may_use_flash
-from attncheck.doctor.queries.models import refuses_implementation, requested_model
+from attncheck.doctor.queries import may_use_flash, refuses_implementation, requested_model
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
 
 

@@ -11,8 +11,7 @@ What to do: train in bfloat16 on sm_80 or newer, or in float32.
 Source: hiyouga/LLaMA-Factory#7755; unslothai/unsloth#2925.
 """
 
-from attncheck.doctor.queries.launch import change_settings
-from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.queries import change_settings, requested_model
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
 
 MODEL_PREFIXES = ("gemma2", "gemma3")

@@ -12,11 +12,9 @@ Source: flash-attn 2.8.3, README ("head dim 256 backward now works on consumer G
 flash-attn 2.5.5"); Dao-AILab/flash-attention#328.
 """
 
-from attncheck.doctor.fixes.install import install_packages
-from attncheck.doctor.fixes.model import use_other_attention
+from attncheck.doctor.fixes import install_packages, use_other_attention
 from attncheck.doctor.knowledge.models import SMALL_SHARED_MEMORY, WIDE_BACKWARD_ON_CONSUMER_GPUS
-from attncheck.doctor.queries.launch import may_use
-from attncheck.doctor.queries.models import is_older, refuses_implementation, requested_model
+from attncheck.doctor.queries import is_older, may_use, refuses_implementation, requested_model
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, value_or
 
 

@@ -12,9 +12,7 @@ Source: liger_kernel 0.5.10 to 0.8.5, transformers/monkey_patch.py; linkedin/Lig
 """
 
 from attncheck.doctor.knowledge.liger import lacks_kernels_for
-from attncheck.doctor.queries.covering import require_import
-from attncheck.doctor.queries.launch import change_settings
-from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.queries import change_settings, requested_model, require_import
 from attncheck.doctor.rules import Absent, Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 

@@ -15,8 +15,7 @@ torch.float32" if it is None); ring_flash_attn 0.1.8, adapters/hf_adapter.py; un
 (tests/doctor/test_quantised.py).
 """
 
-from attncheck.doctor.queries.launch import may_use_flash
-from attncheck.doctor.queries.models import refuses_implementation, requested_model
+from attncheck.doctor.queries import may_use_flash, refuses_implementation, requested_model
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 CALL = 'BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16)'

@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from attncheck.core.links import UnresolvedName
 from attncheck.doctor.fixes.links import change_imports, older_transformers
 from attncheck.doctor.knowledge.removed_names import REMOVED_FROM_TRANSFORMERS, find_removal
-from attncheck.doctor.queries.links import describe_link, name_with_version
-from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.queries import describe_link, name_with_version, requested_model
 from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, Version, need
 
 

@@ -16,8 +16,7 @@ Source: the installed files; LLaMA-Factory#8048, #7597; huggingface/transformers
 
 from attncheck.core.links import UnresolvedName
 from attncheck.doctor.fixes.links import change_imports, older_transformers
-from attncheck.doctor.queries.links import describe_link, name_with_version
-from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.queries import describe_link, name_with_version, requested_model
 from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, value_or
 
 # What training calls of a model: the constructor and the forward of each of its modules.

@@ -14,8 +14,7 @@ huggingface/transformers#32309.
 
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.models import SDPA_REFUSES_SOFTCAP
-from attncheck.doctor.queries.launch import may_use
-from attncheck.doctor.queries.models import requested_model, transformers_answer
+from attncheck.doctor.queries import may_use, requested_model, transformers_answer
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 
 

@@ -19,8 +19,15 @@ memory-efficient one takes both, and in bfloat16 up to 256 flash and cuDNN take 
 
 from attncheck.doctor.fixes.model import change_transformers
 from attncheck.doctor.knowledge.models import SDPA_GQA_UNGUARDED
-from attncheck.doctor.queries.launch import change_settings, locate_settings, may_use
-from attncheck.doctor.queries.models import is_at_least, is_older, refuses_implementation, requested_model
+from attncheck.doctor.queries import (
+    change_settings,
+    is_at_least,
+    is_older,
+    locate_settings,
+    may_use,
+    refuses_implementation,
+    requested_model,
+)
 from attncheck.doctor.rules import Known, Model, Problem, Problems, Rule, Snapshot, need
 
 

@@ -13,8 +13,7 @@ huggingface/transformers#43352.
 """
 
 from attncheck.doctor.fixes.model import use_other_attention
-from attncheck.doctor.queries.launch import may_use
-from attncheck.doctor.queries.models import is_eager_only, refusal_reason, refuses_implementation, requested_model
+from attncheck.doctor.queries import is_eager_only, may_use, refusal_reason, refuses_implementation, requested_model
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot
 
 

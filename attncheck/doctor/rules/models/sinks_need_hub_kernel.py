@@ -18,10 +18,15 @@ unslothai/unsloth#3346, #4867.
 
 from attncheck.doctor.fixes.model import use_other_attention
 from attncheck.doctor.knowledge.gpus import has_code_for
-from attncheck.doctor.queries import gpus
-from attncheck.doctor.queries.hub_fallback import find_kernel_targets, find_redirect, is_hub_offline
-from attncheck.doctor.queries.launch import may_use, requested_implementation
-from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.queries import (
+    find_kernel_targets,
+    find_redirect,
+    gpus,
+    is_hub_offline,
+    may_use,
+    requested_implementation,
+    requested_model,
+)
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 

@@ -19,11 +19,15 @@ import re
 from collections.abc import Iterator
 
 from attncheck.core.plan import Plan
-from attncheck.doctor.fixes.install import set_attn_implementation
-from attncheck.doctor.fixes.model import change_transformers
+from attncheck.doctor.fixes import change_transformers, set_attn_implementation
 from attncheck.doctor.knowledge.wrong_models import LAST_READ, WRONG_MODELS, WrongModel
-from attncheck.doctor.queries.launch import change_settings, locate_settings, requested_implementation
-from attncheck.doctor.queries.models import refuses_implementation, requested_model
+from attncheck.doctor.queries import (
+    change_settings,
+    locate_settings,
+    refuses_implementation,
+    requested_implementation,
+    requested_model,
+)
 from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, Version, need, value_or
 
 

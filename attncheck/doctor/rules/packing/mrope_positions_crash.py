@@ -20,8 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from attncheck.doctor.fixes.model import change_transformers, use_other_attention
 from attncheck.doctor.knowledge.padding import TEXT_POSITIONS_APART
-from attncheck.doctor.queries.launch import may_use
-from attncheck.doctor.queries.models import is_older, refuses_implementation, requested_model
+from attncheck.doctor.queries import is_older, may_use, refuses_implementation, requested_model
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 

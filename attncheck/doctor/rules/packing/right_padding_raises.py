@@ -16,8 +16,7 @@ huggingface/open-r1#599; huggingface/trl#3034.
 from packaging.version import InvalidVersion, Version
 
 from attncheck.doctor.knowledge.padding import right_padding_raises
-from attncheck.doctor.queries.launch import may_use
-from attncheck.doctor.queries.models import requested_model
+from attncheck.doctor.queries import may_use, requested_model
 from attncheck.doctor.rules import Fix, Job, Known, Model, Problem, Problems, Rule, Snapshot, need, value_or
 
 TRL_WITHOUT_CACHE = Version("0.22.0")  # trainer/grpo_trainer.py: model_inputs["use_cache"] = False; 0.21.0 has it not

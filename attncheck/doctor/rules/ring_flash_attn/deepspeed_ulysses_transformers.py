@@ -13,8 +13,7 @@ Source: DeepSpeed (2026-08), `deepspeed/runtime/sequence_parallel/ulysses_sp.py`
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import DEEPSPEED_ULYSSES_TRANSFORMERS
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.launch import locate_variables
+from attncheck.doctor.queries import locate_variables, requirements
 from attncheck.doctor.rules import Problem, Problems, Rule, Snapshot, Version, need, value_or
 
 

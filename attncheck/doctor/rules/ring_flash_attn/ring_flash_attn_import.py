@@ -22,9 +22,7 @@ from attncheck.core.links import UnresolvedName
 from attncheck.core.plan import RING_NAMES
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import ring_flash_attn
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.links import package_links
-from attncheck.doctor.queries.packages import import_outcome
+from attncheck.doctor.queries import import_outcome, package_links, requirements
 from attncheck.doctor.rules import Fix, ImportOutcome, Known, Problem, Problems, Rule, Snapshot, Version, need
 
 MODULE = "transformers.modeling_flash_attention_utils"

@@ -15,11 +15,9 @@ axolotl `utils/schemas/validation.py`.
 
 from collections.abc import Iterator
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
+from attncheck.doctor.fixes import install, install_flash_attn_package
 from attncheck.doctor.knowledge import ring_flash_attn
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.packages import is_cpu_build
+from attncheck.doctor.queries import is_cpu_build, requirements
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version
 
 

@@ -13,9 +13,7 @@ flash_attn_4 4.0.0b36, which holds `flash_attn/cute` only.
 """
 
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package
-from attncheck.doctor.queries.covering import finds_stray_flash_attn
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.packages import import_outcome
+from attncheck.doctor.queries import finds_stray_flash_attn, import_outcome, may_import
 from attncheck.doctor.rules import MissingFact, Problem, Problems, Rule, Snapshot, need
 
 

@@ -16,8 +16,7 @@ Dao-AILab/flash-attention#469.
 from collections import defaultdict
 from collections.abc import Iterator
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.fixes import flash_attn_fixes, install
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.rules import Distribution, Fix, Problem, Problems, Rule, Snapshot
 

@@ -15,18 +15,20 @@ Source: ELF symbol tables of the installed files; vllm-project/vllm and instruct
 
 from attncheck.core.environment import Binary, Distribution
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.covering import hidden_by, need_torch, require_torch
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.queries import (
     FLASH_EXTENSION,
     can_import,
+    demangle_hint,
     describe_failed_import,
     find_failed_import,
+    hidden_by,
     is_cpu_build,
     knows_torch_symbols,
+    need_torch,
     parse_missing_symbol,
+    require_torch,
+    requirements,
 )
-from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 REPORTED_ELSEWHERE = ("", "torch", "flash-attn", "flash-attn-3", "torchvision", "torchaudio", "xformers")

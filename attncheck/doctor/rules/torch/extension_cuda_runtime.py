@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from attncheck.core.environment import Binary
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.torch_builds import CUDA_TAGS_BY_TORCH, INDEX_URL
-from attncheck.doctor.queries.covering import need_torch
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.queries import (
     can_import,
     describe_failed_import,
     find_failed_import,
     is_cpu_build,
+    need_torch,
     parse_missing_library,
     torch_minor_version,
     unresolved_torch_libraries,

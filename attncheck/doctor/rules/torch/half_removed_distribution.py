@@ -12,9 +12,7 @@ What to do: install the package again, or delete the folder if the package is no
 Source: packaging.python.org, "Recording installed projects"; transformers 5.17.0 `utils/import_utils.py`.
 """
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
-from attncheck.doctor.fixes.torch import reinstall_torch
+from attncheck.doctor.fixes import flash_attn_fixes, install, reinstall_torch
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 

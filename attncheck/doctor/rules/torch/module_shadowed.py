@@ -14,8 +14,7 @@ Source: Python's import system (docs.python.org/3/reference/import.html, "Path e
 Dao-AILab/flash-attention#469.
 """
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import reinstall_torch
+from attncheck.doctor.fixes import install, reinstall_torch
 from attncheck.doctor.queries.packages import describe_failed_import, find_failed_import
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 

@@ -15,8 +15,7 @@ Source: Dao-AILab/flash-attention#469, #723; NVlabs/Long-RL#16; instructlab/trai
 
 from collections.abc import Iterator
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import flash_attn_fixes
+from attncheck.doctor.fixes import flash_attn_fixes, install
 from attncheck.doctor.queries.packages import changed_flash_attn_files, diagnose_flash_attn
 from attncheck.doctor.rules import Distribution, Fix, MissingFact, Problem, Problems, Rule, Snapshot
 

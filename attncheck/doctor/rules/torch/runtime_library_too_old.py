@@ -17,13 +17,13 @@ ecmwf/WeatherGenerator#1988. LD_PRELOAD was run against an extension that the lo
 
 from collections.abc import Iterator
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.flash_attn import avoid_flash_attn, build_flash_attn
-from attncheck.doctor.queries.packages import can_import, describe_failed_import
-from attncheck.doctor.queries.runtime_libraries import (
+from attncheck.doctor.fixes import avoid_flash_attn, build_flash_attn, install
+from attncheck.doctor.queries import (
     FIRST_GCC,
     RuntimeGap,
+    can_import,
     copies_of,
+    describe_failed_import,
     find_newer_copy,
     find_runtime_gap,
     is_of_the_system,

@@ -16,19 +16,18 @@ torchaudio 2.8.0 (2.8.0), 2.10.0 (2.10.0), 2.11.0 (no torch named); xformers 0.0
 from collections.abc import Iterator
 
 from attncheck.core.environment import Binary, Distribution
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import choose_companion_version
+from attncheck.doctor.fixes import choose_companion_version, install
 from attncheck.doctor.knowledge.torch_builds import INDEX_URL
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.covering import hidden_by
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.queries import (
     can_import,
+    demangle_hint,
     describe_failed_import,
     find_failed_import,
+    hidden_by,
     is_cpu_build,
     knows_torch_symbols,
+    requirements,
 )
-from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, Version
 
 COMPANIONS = ("torchvision", "torchaudio", "xformers")

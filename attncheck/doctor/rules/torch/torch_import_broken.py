@@ -15,16 +15,15 @@ torch 2.13.0 (`_load_global_deps`, `_preload_cuda_deps`).
 
 from collections.abc import Iterator
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import reinstall_torch
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.fixes import install, reinstall_torch
+from attncheck.doctor.queries import (
+    demangle_hint,
     describe_failed_import,
     find_failed_import,
     find_failing_distribution,
     parse_missing_library,
     parse_missing_symbol,
 )
-from attncheck.doctor.queries.symbols import demangle_hint
 from attncheck.doctor.rules import Fix, ImportOutcome, Known, Problem, Problems, Rule, Snapshot
 
 

@@ -14,10 +14,8 @@ Python 3.12). Run: triton 3.2.0 in an environment without setuptools raises, and
 
 from collections.abc import Iterator
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
-from attncheck.doctor.queries.covering import hidden_by
-from attncheck.doctor.queries.packages import describe_failed_import, find_failed_import, is_shadowed, missing_module
+from attncheck.doctor.fixes import TRITON_DISTRIBUTIONS, install, required_triton
+from attncheck.doctor.queries import describe_failed_import, find_failed_import, hidden_by, is_shadowed, missing_module
 from attncheck.doctor.rules import Fix, ImportOutcome, Known, Problem, Problems, Rule, Snapshot
 
 USERS = ("liger-kernel", "verl", "openrlhf", "unsloth")

@@ -10,10 +10,8 @@ What to do: install the triton version that torch requires.
 Source: METADATA of the installed torch (each release names one triton exactly: torch 2.11.0 names 3.6.0).
 """
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS, required_triton
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.covering import need_torch
+from attncheck.doctor.fixes import TRITON_DISTRIBUTIONS, install, required_triton
+from attncheck.doctor.queries import need_torch, requirements
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.torch_builds import INDEX_URL
-from attncheck.doctor.queries.covering import need_torch
-from attncheck.doctor.queries.packages import is_cpu_build
+from attncheck.doctor.queries import is_cpu_build, need_torch
 from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot, need
 
 MODULE = "xformers._C"

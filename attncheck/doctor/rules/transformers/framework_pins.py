@@ -20,8 +20,7 @@ from packaging.requirements import Requirement
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS, WATCHED_DISTRIBUTIONS
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.queries import may_import, requirements
 from attncheck.doctor.rules import Distribution, Known, MissingFact, Problem, Problems, Rule, Snapshot
 
 TORCH_REPORTED_ELSEWHERE = ("vllm", "torchvision", "torchaudio", "xformers")

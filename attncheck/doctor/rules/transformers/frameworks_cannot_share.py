@@ -12,8 +12,7 @@ Source: METADATA of openrlhf 0.11.2 and verl 0.9.1.
 """
 
 from attncheck.doctor.knowledge.frameworks import RELEVANT_DISTRIBUTIONS, WATCHED_DISTRIBUTIONS
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.launch import may_import
+from attncheck.doctor.queries import may_import, requirements
 from attncheck.doctor.rules import Fix, Problem, Problems, Rule, Snapshot
 
 

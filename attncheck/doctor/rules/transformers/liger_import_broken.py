@@ -15,13 +15,17 @@ Source: the import lane's own observation.
 from collections.abc import Iterator
 
 from attncheck.core.environment import Distribution
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import required_triton
+from attncheck.doctor.fixes import install, required_triton
 from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.transformers import entry_for_version
-from attncheck.doctor.queries import links, requirements
-from attncheck.doctor.queries.covering import find_failing_package, require_dependencies
-from attncheck.doctor.queries.packages import is_missing_name, missing_module
+from attncheck.doctor.queries import (
+    find_failing_package,
+    is_missing_name,
+    links,
+    missing_module,
+    require_dependencies,
+    requirements,
+)
 from attncheck.doctor.rules import Fix, ImportOutcome, Known, MissingFact, Problem, Problems, Rule, Snapshot, need
 from attncheck.doctor.rules.transformers.liger_without_triton import TRITON_DISTRIBUTIONS
 

@@ -16,8 +16,7 @@ hiyouga/LLaMA-Factory#9387; linkedin/Liger-Kernel#827.
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge import liger
 from attncheck.doctor.knowledge.transformers import entry_for_version
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.models import has_vision_tower
+from attncheck.doctor.queries import has_vision_tower, requirements
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 
 MODULE = "liger_kernel.transformers"

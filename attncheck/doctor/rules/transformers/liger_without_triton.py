@@ -11,9 +11,7 @@ Source: liger_kernel 0.8.5 METADATA (`triton>=2.3.1`) and `liger_kernel/ops/*.py
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.covering import sees_gpu
-from attncheck.doctor.queries.packages import find_failed_import, missing_module
+from attncheck.doctor.queries import find_failed_import, missing_module, requirements, sees_gpu
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 TRITON_DISTRIBUTIONS = (

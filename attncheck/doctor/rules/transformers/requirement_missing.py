@@ -17,12 +17,9 @@ Source: flash_attn 2.8.3, METADATA (torch, einops) and `bert_padding.py`; transf
 
 from packaging.requirements import Requirement
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import TRITON_DISTRIBUTIONS
+from attncheck.doctor.fixes import TRITON_DISTRIBUTIONS, install
 from attncheck.doctor.knowledge.frameworks import WATCHED_DISTRIBUTIONS
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.launch import may_import
-from attncheck.doctor.queries.packages import can_import, describe_failed_import, find_failed_import
+from attncheck.doctor.queries import can_import, describe_failed_import, find_failed_import, may_import, requirements
 from attncheck.doctor.rules import Distribution, Known, Problem, Problems, Rule, Snapshot, Unreadable
 
 REPORTED_ELSEWHERE = ("torch", "flash-attn", *TRITON_DISTRIBUTIONS)

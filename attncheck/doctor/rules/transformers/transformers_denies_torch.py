@@ -14,8 +14,7 @@ the first four); transformers 5.17.0 does not read them. A torch that is too old
 
 from attncheck.doctor.fixes import install
 from attncheck.doctor.knowledge.transformers import TRUE_VALUES
-from attncheck.doctor.queries.covering import need_torch
-from attncheck.doctor.queries.packages import can_import
+from attncheck.doctor.queries import can_import, need_torch
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, Version, need
 from attncheck.doctor.rules.transformers import transformers_needs_newer_torch
 

@@ -17,17 +17,18 @@ functioning of this module, but found Y"); the import lane's own observation.
 
 import re
 
-from attncheck.doctor.fixes import install
-from attncheck.doctor.fixes.torch import reinstall_from_own_index
+from attncheck.doctor.fixes import install, reinstall_from_own_index
 from attncheck.doctor.knowledge.transformers import COMPATIBLE_KERNELS, KERNELS_ERROR, entry_for_version
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.covering import hidden_by, require_dependencies, require_torch
-from attncheck.doctor.queries.packages import (
+from attncheck.doctor.queries import (
     can_import,
     find_failed_import,
     find_failing_distribution,
+    hidden_by,
     is_shadowed,
     missing_module,
+    require_dependencies,
+    require_torch,
+    requirements,
 )
 from attncheck.doctor.rules import (
     Distribution,

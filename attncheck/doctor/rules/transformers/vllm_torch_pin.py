@@ -13,8 +13,7 @@ Source: vllm's METADATA as installed (`torch==…`); instructlab/training#494; m
 """
 
 from attncheck.doctor.fixes import install
-from attncheck.doctor.queries import requirements
-from attncheck.doctor.queries.covering import need_torch
+from attncheck.doctor.queries import need_torch, requirements
 from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot, need
 
 COMPILED_PACKAGES = (

@@ -9,19 +9,30 @@ precision of training (utils/config/__init__.py:136, `resolve_dtype`).
 from collections.abc import Mapping
 from functools import partial
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.job import Job, Key, UnknownSetting
-from attncheck.core.launch import Edit, Launch, SourceLocation
-from attncheck.core.plan import RING_NAMES, CrossEntropy, Packing, Plan, Precision
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import (
+from attncheck.lint.fields import (
+    NULL_WORDS,
+    RING_NAMES,
+    Absent,
+    CrossEntropy,
+    Edit,
+    Fact,
+    Job,
+    Key,
+    Known,
+    Launch,
+    Packing,
+    Plan,
+    Precision,
+    Snapshot,
+    SourceLocation,
+    UnknownSetting,
     find_change_release,
     find_closest_name,
+    is_true,
     list_releases,
     read_fields,
     read_requirements,
 )
-from attncheck.lint.fields.written import NULL_WORDS, is_true
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.behaviour import find_problems, uses_flash_4

@@ -6,11 +6,8 @@ against the world, head counts, GPUs, missing packages) is judged by rules.
 
 from collections.abc import Callable, Iterator
 
-from attncheck.core.job import DROP, SettingProblem
 from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
-from attncheck.lint.fields.constraints import Constraints
-from attncheck.lint.fields.releases import read_requirements
-from attncheck.lint.fields.written import get_nested, is_true
+from attncheck.lint.fields import DROP, SettingProblem, get_nested, is_true, read_requirements
 from attncheck.lint.frameworks.axolotl import constraints, naming
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.naming import setting_problem
@@ -40,26 +37,43 @@ def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     message = f"sample_packing with {implementation} keeps the attention mask: "
     message += f"packed documents attend to each other{reason}"
     fields = ("attn_implementation", *settings.attention_flags, "sample_packing")
-    sets = {"attn_implementation": target}
-    yield from setting_problem(settings, "wrong", message, constraints.PACKING_LEAKS, *fields, sets=sets)
+    yield from setting_problem(
+        settings, "wrong", message, constraints.PACKING_LEAKS, *fields, sets={"attn_implementation": target}
+    )
 
 
 def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """Sample packing with reinforcement or preference learning; batch flattening with packing or without varlen."""
     rl = settings.get("rl")
     if settings.packed and rl:
-        ranges, message = constraints.PACKING_WITH_RL, f"sample_packing with rl: {rl}"
-        yield from setting_problem(settings, "refuses", message, ranges, "sample_packing", sets={"packing": "off"})
+        yield from setting_problem(
+            settings,
+            "refuses",
+            f"sample_packing with rl: {rl}",
+            constraints.PACKING_WITH_RL,
+            "sample_packing",
+            sets={"packing": "off"},
+        )
     flattening = get_nested(settings.parsed_values, "batch_flattening")
     if flattening is True and settings.packed:
-        ranges, message = constraints.FLATTENING_WITH_PACKING, "batch_flattening with sample_packing"
-        sets = {"batch_flattening": DROP}
-        yield from setting_problem(settings, "refuses", message, ranges, "batch_flattening", sets=sets)
+        yield from setting_problem(
+            settings,
+            "refuses",
+            "batch_flattening with sample_packing",
+            constraints.FLATTENING_WITH_PACKING,
+            "batch_flattening",
+            sets={"batch_flattening": DROP},
+        )
     elif flattening is True and not _takes_cu_seqlens(settings):
         implementation = settings.implementation or "no implementation"
-        message = f"batch_flattening with {implementation}: it needs one that supports cu_seqlens"
-        ranges, sets = constraints.FLATTENING_WITHOUT_FLASH, {"attn_implementation": "flash_attention_2"}
-        yield from setting_problem(settings, "refuses", message, ranges, "batch_flattening", sets=sets)
+        yield from setting_problem(
+            settings,
+            "refuses",
+            f"batch_flattening with {implementation}: it needs one that supports cu_seqlens",
+            constraints.FLATTENING_WITHOUT_FLASH,
+            "batch_flattening",
+            sets={"attn_implementation": "flash_attention_2"},
+        )
 
 
 def _takes_cu_seqlens(settings: AxolotlSettings) -> bool:
@@ -87,22 +101,37 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
         if settings.implementation == "flash_attention_2":
             message = f"{name} {settings.ring_size} requires flash_attention: true; attn_implementation is ignored"
         refused, sets = constraints.RING_WITHOUT_FLASH, {"attn_implementation": "flash_attention_2"}
-        located_at = ("attn_implementation", *settings.attention_flags, *fields)
-        yield from setting_problem(settings, "refuses", message, refused, *located_at, sets=sets)
+        yield from setting_problem(
+            settings,
+            "refuses",
+            message,
+            refused,
+            "attn_implementation",
+            *settings.attention_flags,
+            *fields,
+            sets=sets,
+        )
     rows = settings.get_int("micro_batch_size")
     if rows > 1:
         message = (
             f"{name} {settings.ring_size} with micro_batch_size {rows}: the llama3 ring supports only one packed row"
         )
-        ranges: Constraints = (*constraints.RING_ROWS, *(constraints.RING_PACKED_ROWS if settings.packed else ()))
-        located_at = ("micro_batch_size", *fields)
-        yield from setting_problem(settings, "refuses", message, ranges, *located_at, sets={"batch": "1"})
+        yield from setting_problem(
+            settings,
+            "refuses",
+            message,
+            (*constraints.RING_ROWS, *(constraints.RING_PACKED_ROWS if settings.packed else ())),
+            "micro_batch_size",
+            *fields,
+            sets={"batch": "1"},
+        )
     yield from _ring_function_problems(settings)
     if not settings.get("rl"):
         size, advice = settings.ring_size, f"{name}: 1, if a row fits on one GPU"
         message = f"{name} {size}: gradients are {size} times too small, and no slice learns the token after its end"
-        ranges = constraints.RING_GRADIENTS
-        yield from setting_problem(settings, "wrong", message, ranges, *fields, advice=advice, mild=True)
+        yield from setting_problem(
+            settings, "wrong", message, constraints.RING_GRADIENTS, *fields, advice=advice, mild=True
+        )
     yield from _ring_refused_by_trainer(settings, name)
 
 
@@ -111,16 +140,14 @@ def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[S
     if not settings.has_version("transformers", TRAINER_REFUSES_FLASH_SINCE):
         return
     required = [line for line in read_requirements("axolotl", settings.version) if line.startswith("transformers")]
-    message = (
-        f"{name} {settings.ring_size} under transformers {TRAINER_REFUSES_FLASH_SINCE} or newer: "
-        "its trainer refuses context parallelism with flash attention"
-    )
     yield from setting_problem(
         settings,
         "refuses",
-        message,
+        f"{name} {settings.ring_size} under transformers {TRAINER_REFUSES_FLASH_SINCE} or newer: "
+        "its trainer refuses context parallelism with flash attention",
         constraints.RING_REFUSED_BY_TRAINER,
-        *("context_parallel_size", "sequence_parallel_degree"),
+        "context_parallel_size",
+        "sequence_parallel_degree",
         installs=tuple(required),
         advice="or axolotl 0.13.1 or newer, which removes the trainer's check (not tried here)",
     )
@@ -128,16 +155,24 @@ def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[S
 
 def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     if settings.ring_function not in ("varlen_llama3", "batch_ring"):
-        message = f"ring_attn_func {settings.ring_function!r} is neither varlen_llama3 nor batch_ring"
-        ranges, sets = constraints.UNKNOWN_RING_FUNCTION, {"ring_attn_func": DROP}
-        yield from setting_problem(settings, "refuses", message, ranges, "ring_attn_func", sets=sets)
-    elif settings.packed and settings.ring_function == "batch_ring":
-        message = (
-            "ring_attn_func batch_ring with sample_packing: it ignores document borders, so "
-            "documents attend to each other"
+        yield from setting_problem(
+            settings,
+            "refuses",
+            f"ring_attn_func {settings.ring_function!r} is neither varlen_llama3 nor batch_ring",
+            constraints.UNKNOWN_RING_FUNCTION,
+            "ring_attn_func",
+            sets={"ring_attn_func": DROP},
         )
-        ranges, sets = constraints.BATCH_RING_PACKED, {"ring_attn_func": "varlen_llama3"}
-        yield from setting_problem(settings, "wrong", message, ranges, "ring_attn_func", sets=sets)
+    elif settings.packed and settings.ring_function == "batch_ring":
+        yield from setting_problem(
+            settings,
+            "wrong",
+            "ring_attn_func batch_ring with sample_packing: it ignores document borders, so "
+            "documents attend to each other",
+            constraints.BATCH_RING_PACKED,
+            "ring_attn_func",
+            sets={"ring_attn_func": "varlen_llama3"},
+        )
 
 
 def liger_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
@@ -158,8 +193,9 @@ def liger_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     if size > 1 and settings.has_plugin("liger"):
         for name, ranges in constraints.LIGER_TENSOR_PARALLEL.items():
             if name in liger_fields:
-                message = f"{name} with tensor_parallel_size {size}"
-                yield from setting_problem(settings, "refuses", message, ranges, name, sets={name: "false"})
+                yield from setting_problem(
+                    settings, "refuses", f"{name} with tensor_parallel_size {size}", ranges, name, sets={name: "false"}
+                )
 
 
 def cross_entropy_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
@@ -168,24 +204,37 @@ def cross_entropy_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]
         return
     is_cut = get_nested(settings.parsed_values, "cut_cross_entropy")
     if is_cut and not (settings.is_on("bf16") or settings.is_on("fp16")):
-        ranges, message = constraints.CUT_CROSS_ENTROPY_PRECISION, "cut_cross_entropy without bf16 or fp16"
         yield from setting_problem(
-            settings, "refuses", message, ranges, "cut_cross_entropy", sets={"precision": "bf16"}
+            settings,
+            "refuses",
+            "cut_cross_entropy without bf16 or fp16",
+            constraints.CUT_CROSS_ENTROPY_PRECISION,
+            "cut_cross_entropy",
+            sets={"precision": "bf16"},
         )
     if settings.is_on("chunked_cross_entropy"):
-        ranges = constraints.CHUNKED_CROSS_ENTROPY
-        message = "chunked_cross_entropy with the cut cross-entropy plugin"
-        sets = {"chunked_cross_entropy": DROP}
-        yield from setting_problem(settings, "refuses", message, ranges, "chunked_cross_entropy", sets=sets)
+        yield from setting_problem(
+            settings,
+            "refuses",
+            "chunked_cross_entropy with the cut cross-entropy plugin",
+            constraints.CHUNKED_CROSS_ENTROPY,
+            "chunked_cross_entropy",
+            sets={"chunked_cross_entropy": DROP},
+        )
 
 
 def tensor_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """Tensor parallelism with an 8-bit optimiser."""
     optimizer, size = settings.get("optimizer"), settings.get_int("tensor_parallel_size")
     if size > 1 and optimizer in EIGHT_BIT_OPTIMIZERS:
-        ranges, message = constraints.TENSOR_PARALLEL_8_BIT, f"tensor_parallel_size {size} with {optimizer}"
-        sets = {"optimizer": "adamw_torch_fused"}
-        yield from setting_problem(settings, "refuses", message, ranges, "optimizer", sets=sets)
+        yield from setting_problem(
+            settings,
+            "refuses",
+            f"tensor_parallel_size {size} with {optimizer}",
+            constraints.TENSOR_PARALLEL_8_BIT,
+            "optimizer",
+            sets={"optimizer": "adamw_torch_fused"},
+        )
 
 
 def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
@@ -197,20 +246,28 @@ def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     sets = {"attn_implementation": "flash_attention_2" if lowest >= (8, 0) else "sdpa"}
     fields = ("attn_implementation", *settings.attention_flags)
     if settings.implementation == "fp8" and lowest < (9, 0):
-        ranges, message = constraints.FP8_GPUS, f"attn_implementation fp8 on {text}"
-        yield from setting_problem(settings, "refuses", message, ranges, *fields, sets=sets)
+        yield from setting_problem(
+            settings, "refuses", f"attn_implementation fp8 on {text}", constraints.FP8_GPUS, *fields, sets=sets
+        )
     if settings.implementation == "sage" and not capabilities <= set(axolotl.SAGE_CAPABILITIES):
-        ranges, message = constraints.SAGE_GPUS, f"sage attention on {text}"
-        yield from setting_problem(settings, "refuses", message, ranges, *fields, sets=sets)
+        yield from setting_problem(
+            settings, "refuses", f"sage attention on {text}", constraints.SAGE_GPUS, *fields, sets=sets
+        )
     if (
         settings.packed
         and settings.implementation == "sdpa"
         and lowest < (9, 0)
         and (settings.is_on("bf16") or settings.is_on("bfloat16"))
     ):
-        ranges = constraints.PACKED_SDPA_IN_BF16
-        message = f"sample_packing with sdpa in bfloat16 on {text}: axolotl warns of a loss of 0.0"
-        yield from setting_problem(settings, "wrong", message, ranges, *fields, sets=sets, mild=True)
+        yield from setting_problem(
+            settings,
+            "wrong",
+            f"sample_packing with sdpa in bfloat16 on {text}: axolotl warns of a loss of 0.0",
+            constraints.PACKED_SDPA_IN_BF16,
+            *fields,
+            sets=sets,
+            mild=True,
+        )
 
 
 def flash_4_replaces(settings: AxolotlSettings) -> Iterator[SettingProblem]:
@@ -219,8 +276,15 @@ def flash_4_replaces(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         message = f"{settings.implementation} becomes FlashAttention 4: flash-attn-4 is installed, and the GPU has it"
         ranges = constraints.FLASH_4_REPLACES
         fields = ("attn_implementation", *settings.attention_flags)
-        advice = "pip uninstall flash-attn-4, to keep FlashAttention 2"
-        yield from setting_problem(settings, "replaces", message, ranges, *fields, advice=advice, mild=True)
+        yield from setting_problem(
+            settings,
+            "replaces",
+            message,
+            ranges,
+            *fields,
+            advice="pip uninstall flash-attn-4, to keep FlashAttention 2",
+            mild=True,
+        )
 
 
 def uses_flash_4(settings: AxolotlSettings) -> bool:
@@ -247,9 +311,14 @@ def recurrent_layers_leak(settings: AxolotlSettings) -> Iterator[SettingProblem]
         and "linear_attention" in model.layer_types
         and (patched_since is None or not settings.is_at_least(patched_since))
     ):
-        message = f"sample_packing mixes documents in the {recurrent_count} recurrent layers of {model.model_type}"
-        ranges = constraints.RECURRENT_LAYERS
-        yield from setting_problem(settings, "wrong", message, ranges, "sample_packing", sets={"packing": "off"})
+        yield from setting_problem(
+            settings,
+            "wrong",
+            f"sample_packing mixes documents in the {recurrent_count} recurrent layers of {model.model_type}",
+            constraints.RECURRENT_LAYERS,
+            "sample_packing",
+            sets={"packing": "off"},
+        )
 
 
 BEHAVIOURS: tuple[Callable[[AxolotlSettings], Iterator[SettingProblem]], ...] = (

@@ -2,11 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Edit, Launch
-from attncheck.lint.fields.edits import Changes, OptionFormatter, changes_to_edits
-from attncheck.lint.fields.releases import read_fields
-from attncheck.lint.fields.written import switch_to_bool, to_int
+from attncheck.lint.fields import (
+    DROP,
+    Changes,
+    Edit,
+    Job,
+    Launch,
+    OptionFormatter,
+    changes_to_edits,
+    read_fields,
+    switch_to_bool,
+    to_int,
+)
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.values import AxolotlSettings, read_settings
 

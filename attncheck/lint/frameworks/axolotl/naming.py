@@ -6,10 +6,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from attncheck.core.job import DROP, Consequence, SettingProblem
-from attncheck.lint.fields.constraints import Constraints, find_constraint
-from attncheck.lint.fields.releases import read_fields
-from attncheck.lint.fields.written import get_nested, is_true, parse_value
+from attncheck.lint.fields import (
+    DROP,
+    Consequence,
+    Constraints,
+    SettingProblem,
+    find_constraint,
+    get_nested,
+    is_true,
+    parse_value,
+    read_fields,
+)
 from attncheck.lint.frameworks.axolotl import constraints
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.values import AxolotlSettings
@@ -26,8 +33,7 @@ def setting_problem(
     """Yield a problem if one of `ranges` holds, located at the first of `fields` that the launch sets."""
     constraint = find_constraint(ranges, settings.version)
     if constraint is not None:
-        location = settings.find_location(*fields)
-        yield SettingProblem(consequence, message, (constraint.evidence,), location, **options)
+        yield SettingProblem(consequence, message, (constraint.evidence,), settings.find_location(*fields), **options)
 
 
 def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingProblem]:
@@ -74,14 +80,16 @@ def unknown_implementation(settings: AxolotlSettings) -> Iterator[SettingProblem
     if name in axolotl.CANONICAL_IMPLEMENTATIONS or "/" in name:
         return
     sets = {"attn_implementation": axolotl.SHORT_NAMES[name]} if name in axolotl.SHORT_NAMES else {}
-    ranges = constraints.UNKNOWN_IMPLEMENTATION
-    advice = (
-        ""
-        if sets
-        else f"one of {', '.join(sorted(axolotl.CANONICAL_IMPLEMENTATIONS))}, or a Hub kernel with a '/' in it"
-    )
     yield from setting_problem(
-        settings, "refuses", f"attn_implementation {name!r}", ranges, "attn_implementation", sets=sets, advice=advice
+        settings,
+        "refuses",
+        f"attn_implementation {name!r}",
+        constraints.UNKNOWN_IMPLEMENTATION,
+        "attn_implementation",
+        sets=sets,
+        advice=""
+        if sets
+        else f"one of {', '.join(sorted(axolotl.CANONICAL_IMPLEMENTATIONS))}, or a Hub kernel with a '/' in it",
     )
 
 
@@ -99,10 +107,17 @@ def several_booleans(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         " and ".join(names),
         {"attn_implementation": settings.implementation, **dict.fromkeys(refused_flags, DROP)},
     )
-    ranges, message = constraints.SEVERAL_BOOLEANS, f"of {flags}, {settings.implementation} wins"
-    yield from setting_problem(settings, "replaces", message, ranges, *names, sets=sets)
-    ranges, message = constraints.SEVERAL_BOOLEANS_REFUSED, f"{flags} at once"
-    yield from setting_problem(settings, "refuses", message, ranges, *names, sets=sets)
+    yield from setting_problem(
+        settings,
+        "replaces",
+        f"of {flags}, {settings.implementation} wins",
+        constraints.SEVERAL_BOOLEANS,
+        *names,
+        sets=sets,
+    )
+    yield from setting_problem(
+        settings, "refuses", f"{flags} at once", constraints.SEVERAL_BOOLEANS_REFUSED, *names, sets=sets
+    )
 
 
 def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
@@ -138,8 +153,9 @@ def removed_settings(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """From 0.17 on shifted-sparse attention and flash-attn's RMS norm are names that raise."""
     for name in ("s2_attention", "flash_attn_rms_norm"):
         if is_true(get_nested(settings.parsed_values, name)):
-            ranges = constraints.REMOVED
-            yield from setting_problem(settings, "refuses", f"{name}: true", ranges, name, sets={name: DROP})
+            yield from setting_problem(
+                settings, "refuses", f"{name}: true", constraints.REMOVED, name, sets={name: DROP}
+            )
     if settings.packed and settings.is_on("s2_attention"):
         yield from setting_problem(
             settings,
@@ -160,9 +176,15 @@ def missing_plugins(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         if folder and not settings.has_plugin(folder) and settings.parsed_values[name] not in (None, False):
             ignored.setdefault(folder, []).append(name)
     for folder, names in ignored.items():
-        message = f"{', '.join(names)}: no effect without axolotl.integrations.{folder} in plugins"
-        advice, ranges = f"add the plugin of axolotl.integrations.{folder} to plugins", constraints.MISSING_PLUGIN
-        yield from setting_problem(settings, "ignores", message, ranges, *names, advice=advice, mild=True)
+        yield from setting_problem(
+            settings,
+            "ignores",
+            f"{', '.join(names)}: no effect without axolotl.integrations.{folder} in plugins",
+            constraints.MISSING_PLUGIN,
+            *names,
+            advice=f"add the plugin of axolotl.integrations.{folder} to plugins",
+            mild=True,
+        )
 
 
 def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:

@@ -6,14 +6,7 @@ since 0.17, booleans before; `context_parallel_size` since 0.12. `bf16: true` al
 flash_attention_2 and micro_batch_size 1 (utils/schemas/validation.py:1803).
 """
 
-from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import (
-    VersionCheck,
-    format_bool,
-    format_exports,
-    packing_remarks,
-    unsupported_remarks,
-)
+from attncheck.lint.fields import Plan, VersionCheck, format_bool, format_exports, packing_remarks, unsupported_remarks
 
 IMPLEMENTATION_FLAGS = {
     "flash_attention_2": "flash_attention",

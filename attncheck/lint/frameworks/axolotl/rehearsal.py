@@ -10,22 +10,27 @@ import json
 import re
 from collections.abc import Mapping
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.rehearsing import (
+from attncheck.lint.fields import (
     CPU_BFLOAT16,
+    DROP,
     GPU_OPTIMIZERS,
     LEARNING_RATE,
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
     WITHOUT_CUDA,
+    DataForm,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Objective,
+    Targets,
     cut_attention,
     get_setting,
+    is_at_least,
     is_on,
     list_left_out,
 )
-from attncheck.lint.fields.releases import is_at_least
 
 QUIET = {"AXOLOTL_DO_NOT_TRACK": "1", "DO_NOT_TRACK": "1"}  # telemetry/manager.py
 # Several processes on a CPU: accelerate makes one world of them if it is told so (accelerate 1.13.0 state.py).

@@ -7,13 +7,19 @@ from typing import Any
 
 from packaging.version import Version
 
-from attncheck.core.facts import Known
-from attncheck.core.launch import Launch, Setting
-from attncheck.core.snapshot import Snapshot
 from attncheck.lint import arguments
-from attncheck.lint.fields.given import LaunchSettings
-from attncheck.lint.fields.releases import read_fields
-from attncheck.lint.fields.written import get_nested, is_true, parse_value, to_int
+from attncheck.lint.fields import (
+    Known,
+    Launch,
+    LaunchSettings,
+    Setting,
+    Snapshot,
+    get_nested,
+    is_true,
+    parse_value,
+    read_fields,
+    to_int,
+)
 from attncheck.lint.frameworks.axolotl import tables as axolotl
 
 

@@ -10,12 +10,21 @@ flash_attention_2 is in the code (verl/workers/fsdp_workers.py:201 of v0.3.0, 21
 
 from collections.abc import Mapping
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.job import Job, Key
-from attncheck.core.launch import COMMAND, Edit, Launch, SourceLocation
-from attncheck.core.plan import Plan, Precision
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.written import switch_to_bool
+from attncheck.lint.fields import (
+    COMMAND,
+    Absent,
+    Edit,
+    Fact,
+    Job,
+    Key,
+    Known,
+    Launch,
+    Plan,
+    Precision,
+    Snapshot,
+    SourceLocation,
+    switch_to_bool,
+)
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.easyr1.plan import format_plan
 from attncheck.lint.frameworks.easyr1.problems import find_problems

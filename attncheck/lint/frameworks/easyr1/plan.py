@@ -3,14 +3,7 @@
 Names as at b44b311 (verl/workers/actor/config.py:65-134); flash_attention_2 is in the code.
 """
 
-from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import (
-    VersionCheck,
-    format_bool,
-    format_exports,
-    packing_remarks,
-    unsupported_remarks,
-)
+from attncheck.lint.fields import Plan, VersionCheck, format_bool, format_exports, packing_remarks, unsupported_remarks
 
 ACTOR = "worker.actor"
 WEIGHT_DTYPES = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "autocast": "fp32"}

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.job import SettingProblem
+from attncheck.lint.fields import Fact, Known, SettingProblem
 from attncheck.lint.frameworks.easyr1.settings import ACTOR, EasyR1Settings, find_ulysses_key
 
 WORKERS = "EasyR1 b44b311 verl/workers"
@@ -23,8 +22,12 @@ def _micro_batch_does_not_divide(settings: EasyR1Settings, world_size: Fact[int]
     if rows is None or batch is None or (rows and rows % batch == 0):
         return
     text = "global batch size per device must be divisible by the micro batch size."
-    message = f"{rows} rows of a step on each device are not divisible by {key}={batch}"
-    yield SettingProblem("refuses", message, (f"{WORKERS}/fsdp_workers.py:147-151: {text}",), settings.locate(key))
+    yield SettingProblem(
+        "refuses",
+        f"{rows} rows of a step on each device are not divisible by {key}={batch}",
+        (f"{WORKERS}/fsdp_workers.py:147-151: {text}",),
+        settings.locate(key),
+    )
 
 
 def _rollout_does_not_divide(settings: EasyR1Settings, world_size: Fact[int]) -> Iterator[SettingProblem]:
@@ -45,8 +48,13 @@ def _rollout_is_too_short(settings: EasyR1Settings) -> Iterator[SettingProblem]:
         return
     message = f"{key}={tokens} is less than a prompt and its answer, {prompt} + {response} tokens"
     text = "max_num_batched_tokens should be greater than prompt_length + response_length."
-    evidence = (f"{WORKERS}/rollout/vllm_rollout_spmd.py:113: {text}",)
-    yield SettingProblem("refuses", message, evidence, settings.locate(key), {key: str(prompt + response)})
+    yield SettingProblem(
+        "refuses",
+        message,
+        (f"{WORKERS}/rollout/vllm_rollout_spmd.py:113: {text}",),
+        settings.locate(key),
+        {key: str(prompt + response)},
+    )
 
 
 def _ulysses_without_padding_free(settings: EasyR1Settings) -> Iterator[SettingProblem]:
@@ -54,6 +62,10 @@ def _ulysses_without_padding_free(settings: EasyR1Settings) -> Iterator[SettingP
     size = settings.get_int(key) or 1
     if size < 2 or not settings.is_written(switch) or settings.is_on(switch) or not settings.by_key[switch].known:
         return
-    message = f"{key}={size} without padding_free: each rank of a group computes all its rows in full"
-    evidence = (f"{WORKERS}/actor/dp_actor.py:88-117: rows are spread across ranks only with padding_free",)
-    yield SettingProblem("ignores", message, evidence, settings.locate(key), {"packing": "on"})
+    yield SettingProblem(
+        "ignores",
+        f"{key}={size} without padding_free: each rank of a group computes all its rows in full",
+        (f"{WORKERS}/actor/dp_actor.py:88-117: rows are spread across ranks only with padding_free",),
+        settings.locate(key),
+        {"packing": "on"},
+    )

@@ -8,11 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.launch import NOWHERE, Edit, Launch, Setting, SourceLocation
 from attncheck.lint.arguments import parse_overrides
-from attncheck.lint.fields.edits import Changes, changes_to_edits
-from attncheck.lint.fields.written import is_true, parse_value, to_int
+from attncheck.lint.fields import (
+    NOWHERE,
+    Changes,
+    Edit,
+    Fact,
+    Known,
+    Launch,
+    Setting,
+    SourceLocation,
+    changes_to_edits,
+    is_true,
+    parse_value,
+    to_int,
+)
 
 MODULE = "verl.trainer.main"
 ACTOR = "worker.actor"

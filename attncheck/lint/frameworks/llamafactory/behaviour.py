@@ -7,20 +7,27 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from attncheck.core.facts import Absent, Known
-from attncheck.core.job import Consequence, SettingProblem
-from attncheck.core.launch import Launch, SourceLocation
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import (
     MASKS_ARE_BOOL,
     NEAT_PACKING_BY_POSITIONS,
     NEAT_PACKING_REFUSED_MODELS,
 )
 from attncheck.lint.deepspeed_config import read_zero_stage
+from attncheck.lint.fields import (
+    Absent,
+    Consequence,
+    Constraint,
+    Constraints,
+    Known,
+    Launch,
+    ParsedSettings,
+    SettingProblem,
+    Snapshot,
+    SourceLocation,
+    find_constraint,
+    is_at_least,
+)
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
-from attncheck.lint.fields.releases import is_at_least
-from attncheck.lint.fields.values import ParsedSettings
 from attncheck.lint.frameworks.llamafactory import constraints, tables
 
 GPT_OSS_KERNEL_SINCE = "0.9.4"  # gpt_oss is given a hub kernel from here on (0.9.4 model/model_utils/attention.py)
@@ -121,10 +128,14 @@ def unserved_flash_3(reading: LaunchReading) -> Iterator[SettingProblem]:
     """`fa3` is a choice since 0.9.4, but no implementation serves it."""
     constraint = reading.find_constraint(constraints.FLASH_3)
     if constraint and reading.flash_attn == "fa3" and reading.model_type != "gpt_oss":
-        text = "flash_attn: fa3 raises NotImplementedError: Unknown attention type"
-        sets = {"attn_implementation": "flash_attention_2"}
-        location = reading.find_location("flash_attn")
-        yield SettingProblem("refuses", text, (constraint.evidence,), location, sets, "use fa2")
+        yield SettingProblem(
+            "refuses",
+            "flash_attn: fa3 raises NotImplementedError: Unknown attention type",
+            (constraint.evidence,),
+            reading.find_location("flash_attn"),
+            {"attn_implementation": "flash_attention_2"},
+            "use fa2",
+        )
 
 
 def missing_flash_attn(reading: LaunchReading) -> Iterator[SettingProblem]:
@@ -192,9 +203,14 @@ def neat_packing_outside_sft(reading: LaunchReading) -> Iterator[SettingProblem]
     """Neat packing in another stage than sft."""
     constraint = reading.find_constraint(constraints.NEAT_PACKING_OUTSIDE_SFT)
     if constraint and reading.settings.is_on("neat_packing") and reading.stage != "sft":
-        text = f"neat_packing in stage {reading.stage}: ValueError: `neat_packing` cannot be set as True except SFT."
-        location, sets = reading.find_location("neat_packing"), {"neat_packing": "false"}
-        yield SettingProblem("refuses", text, (constraint.evidence,), location, sets, "leave it out")
+        yield SettingProblem(
+            "refuses",
+            f"neat_packing in stage {reading.stage}: ValueError: `neat_packing` cannot be set as True except SFT.",
+            (constraint.evidence,),
+            reading.find_location("neat_packing"),
+            {"neat_packing": "false"},
+            "leave it out",
+        )
 
 
 def neat_packing_of_many_rows(reading: LaunchReading) -> Iterator[SettingProblem]:
@@ -217,10 +233,14 @@ def neat_packing_refused_models(reading: LaunchReading) -> Iterator[SettingProbl
     constraint = reading.find_constraint(constraints.NEAT_PACKING_REFUSED)
     is_refused = reading.model_type in NEAT_PACKING_REFUSED_MODELS and reading.implementation == "flash_attention_2"
     if constraint and reading.neat_packing and is_refused:
-        sets = {"neat_packing": "false", "packing": "false"}
-        text = f"neat_packing under fa2 is refused for {reading.model_type}: ValueError"
-        location = reading.find_location("neat_packing")
-        yield SettingProblem("refuses", text, (constraint.evidence,), location, sets, "do not pack")
+        yield SettingProblem(
+            "refuses",
+            f"neat_packing under fa2 is refused for {reading.model_type}: ValueError",
+            (constraint.evidence,),
+            reading.find_location("neat_packing"),
+            {"neat_packing": "false", "packing": "false"},
+            "do not pack",
+        )
 
 
 def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
@@ -314,10 +334,9 @@ def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
     is_zero_3 = stage == 3 if stage is not None else re.search(r"z(ero)?[_-]?(stage)?[_-]?3", file) is not None
     constraint = reading.find_constraint(constraints.PURE_BF16_WITH_ZERO_3)
     if constraint and reading.settings.is_on("pure_bf16") and is_zero_3:
-        text = f"pure_bf16 with DeepSpeed ZeRO-3 ({file}): ValueError"
         yield SettingProblem(
             "refuses",
-            text,
+            f"pure_bf16 with DeepSpeed ZeRO-3 ({file}): ValueError",
             (constraint.evidence,),
             reading.find_location("pure_bf16"),
             {"pure_bf16": "false", "bf16": "true"},
@@ -369,9 +388,14 @@ def missing_do_train(reading: LaunchReading) -> Iterator[SettingProblem]:
     has_other_task = any(reading.settings.is_on(name) for name in ("do_eval", "do_predict"))
     is_idle = not reading.settings.is_on("do_train") and not has_other_task
     if constraint and is_idle and reading.settings.has_any("stage", "dataset"):
-        text = "do_train is not set: the model is loaded, but not trained"
-        location, sets = reading.find_location("do_train", "stage"), {"do_train": "true"}
-        yield SettingProblem("no_step", text, (constraint.evidence,), location, sets, "do_train: true")
+        yield SettingProblem(
+            "no_step",
+            "do_train is not set: the model is loaded, but not trained",
+            (constraint.evidence,),
+            reading.find_location("do_train", "stage"),
+            {"do_train": "true"},
+            "do_train: true",
+        )
 
 
 BEHAVIOURS: tuple[Callable[[LaunchReading], Iterator[SettingProblem]], ...] = (

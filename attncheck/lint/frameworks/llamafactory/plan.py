@@ -6,14 +6,7 @@ position_ids under fa2, by a 4-D mask otherwise (data/collator.py:524); `packing
 trainable weights are cast to float32 (model/adapter.py:316).
 """
 
-from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import (
-    VersionCheck,
-    format_bool,
-    format_exports,
-    packing_remarks,
-    unsupported_remarks,
-)
+from attncheck.lint.fields import Plan, VersionCheck, format_bool, format_exports, packing_remarks, unsupported_remarks
 
 FLASH_ATTN_VALUES = {"": "auto", "eager": "disabled", "sdpa": "sdpa", "flash_attention_2": "fa2"}
 PRECISION_FIELDS = {"bf16": "pure_bf16", "autocast": "bf16"}

@@ -11,20 +11,26 @@ launcher.py: torchrun starts NPROC_PER_NODE processes, by default one for each G
 
 import json
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.preferring import list_other_references, make_objective, read_preference
-from attncheck.lint.fields.rehearsing import (
+from attncheck.lint.fields import (
+    DROP,
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     WHOLE_ROWS,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Objective,
+    Targets,
     cut_attention,
     cut_training_arguments,
     get_setting,
     is_on,
     list_left_out,
+    list_other_references,
+    make_objective,
+    read_preference,
 )
 
 REQUESTED_FLASH = {"fa2": "flash_attention_2", "fa3": "flash_attention_3"}  # values of flash_attn
@@ -112,5 +118,4 @@ def _read_pairs(job: Job) -> Objective | str:
     preference = read_preference(loss, (beta, 0.1), (get_setting(job, "dpo_label_smoothing"), 0.0))
     if isinstance(preference, str):
         return preference
-    source = f"llamafactory {job.version} train/dpo/trainer.py: the mean over a batch's pairs"
-    return make_objective(preference, source)
+    return make_objective(preference, f"llamafactory {job.version} train/dpo/trainer.py: the mean over a batch's pairs")

@@ -6,9 +6,7 @@ Source: lint/names/llamafactory.json; renames read in the wheels 0.9.0 to 0.9.5.
 from collections.abc import Mapping
 from functools import cache
 
-from attncheck.core.launch import Launch
-from attncheck.lint.fields import training_arguments
-from attncheck.lint.fields.names import ParserOptions, build_parser_options
+from attncheck.lint.fields import Launch, ParserOptions, build_parser_options, training_arguments
 
 DATACLASSES = ("ModelArguments", "DataArguments", "TrainingArguments", "FinetuningArguments", "GeneratingArguments")
 TRAINER_DATACLASSES = ("TrainingArguments", "Seq2SeqTrainingArguments")

@@ -9,12 +9,21 @@ demands of the settings was read in the tags core_v0.6.0 to core_v0.19.0 (megatr
 import shlex
 from collections.abc import Mapping
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.job import Job, Key
-from attncheck.core.launch import COMMAND, Edit, Launch, SourceLocation
-from attncheck.core.plan import Plan, Precision
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.edits import Changes, changes_to_edits
+from attncheck.lint.fields import (
+    COMMAND,
+    Changes,
+    Edit,
+    Fact,
+    Job,
+    Key,
+    Known,
+    Launch,
+    Plan,
+    Precision,
+    Snapshot,
+    SourceLocation,
+    changes_to_edits,
+)
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.megatron.options import MegatronOptions, is_own_launch, parse_launch_options
 from attncheck.lint.frameworks.megatron.plan import format_plan

@@ -1,7 +1,6 @@
 """Writes a plan for Megatron-LM: options of `pretrain_gpt.py`, as in core_v0.15.0 megatron/training/arguments.py."""
 
-from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import VersionCheck, format_exports, packing_remarks, unsupported_remarks
+from attncheck.lint.fields import Plan, VersionCheck, format_exports, packing_remarks, unsupported_remarks
 
 PRECISION_SWITCHES = {"bf16": ["--bf16"], "autocast": ["--bf16"], "fp16": ["--fp16"], "fp32": []}
 

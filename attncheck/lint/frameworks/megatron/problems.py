@@ -6,10 +6,7 @@ Read in the tags core_v0.6.0 to core_v0.19.0; lines are those of core_v0.15.0 if
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.job import Consequence, SettingProblem
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import Consequence, Fact, Known, SettingProblem, Snapshot, is_at_least
 from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronOptions
 
 ARGUMENTS = "megatron/training/arguments.py"
@@ -64,9 +61,13 @@ def _sizes_do_not_divide(options: MegatronOptions, world_size: Fact[int]) -> Ite
     if world_size.value % (options.model_parallel_size // stages):
         return
     sizes = " x ".join(str(options.get_int(name) or 1) for name in MODEL_PARALLEL_OPTIONS)
-    message = f"tensor x pipeline x context parallel {sizes} does not divide {world_size.value} processes"
-    source = f"0.15.0 {ARGUMENTS}:372: world size is not divisible by total_model_size"
-    yield _problem(options, "refuses", message, source, "pipeline-model-parallel-size")
+    yield _problem(
+        options,
+        "refuses",
+        f"tensor x pipeline x context parallel {sizes} does not divide {world_size.value} processes",
+        f"0.15.0 {ARGUMENTS}:372: world size is not divisible by total_model_size",
+        "pipeline-model-parallel-size",
+    )
 
 
 def _heads_do_not_divide(options: MegatronOptions) -> Iterator[SettingProblem]:
@@ -90,17 +91,25 @@ def _length_does_not_divide(options: MegatronOptions) -> Iterator[SettingProblem
         return
     message = f"--seq-length {length} is not a multiple of {2 * ranks}, twice --context-parallel-size {ranks}"
     source = f"0.15.0 {ARGUMENTS}:844: seq-length should be a multiple of 2 * context-parallel-size"
-    problem = _problem(options, "refuses", message, source, "seq-length")
-    yield replace(problem, sets={"max_length": str(max(1, length // (2 * ranks)) * 2 * ranks)})
+    yield replace(
+        _problem(options, "refuses", message, source, "seq-length"),
+        sets={"max_length": str(max(1, length // (2 * ranks)) * 2 * ranks)},
+    )
 
 
 def _context_parallel_without_engine(options: MegatronOptions) -> Iterator[SettingProblem]:
     ranks = options.get_int("context-parallel-size") or 1
     if ranks < 2 or not options.is_local:
         return
-    message = f"--context-parallel-size {ranks} with Megatron's own attention: only Transformer Engine supports it"
-    source = "0.19.0 megatron/core/transformer/dot_product_attention.py:59: only supported by TEDotProductAttention"
-    yield _problem(options, "refuses", message, source, "transformer-impl", "spec", "context-parallel-size")
+    yield _problem(
+        options,
+        "refuses",
+        f"--context-parallel-size {ranks} with Megatron's own attention: only Transformer Engine supports it",
+        "0.19.0 megatron/core/transformer/dot_product_attention.py:59: only supported by TEDotProductAttention",
+        "transformer-impl",
+        "spec",
+        "context-parallel-size",
+    )
 
 
 def _variables_against_backend(options: MegatronOptions) -> Iterator[SettingProblem]:
@@ -122,16 +131,27 @@ def _variables_against_backend(options: MegatronOptions) -> Iterator[SettingProb
     source = "0.11.0 megatron/core/models/common/language_module/language_module.py:39: set to …, but expected …"
     flags = "".join(environ.get(name, "1") for name in TE_SWITCHES)
     chosen = next((name for name, switches in BACKEND_SWITCHES.items() if switches == flags and name != "local"), "")
-    advice = f"unset them and write --attention-backend {chosen}" if chosen else "unset them"
-    yield _problem(options, "refuses", message, source, "attention-backend", advice=advice)
+    yield _problem(
+        options,
+        "refuses",
+        message,
+        source,
+        "attention-backend",
+        advice=f"unset them and write --attention-backend {chosen}" if chosen else "unset them",
+    )
 
 
 def _deterministic_mode(options: MegatronOptions, version: str) -> Iterator[SettingProblem]:
     is_newer = is_at_least(version, DETERMINISM_MODULE_SINCE)
     if options.is_on("use-flash-attn") and not is_newer:
-        source = f"0.15.0 {ARGUMENTS}:1074: Flash attention can not be used in deterministic mode."
-        message = "--use-flash-attn with --deterministic-mode"
-        yield _problem(options, "refuses", message, source, "use-flash-attn", advice="leave --use-flash-attn out")
+        yield _problem(
+            options,
+            "refuses",
+            "--use-flash-attn with --deterministic-mode",
+            f"0.15.0 {ARGUMENTS}:1074: Flash attention can not be used in deterministic mode.",
+            "use-flash-attn",
+            advice="leave --use-flash-attn out",
+        )
     if options.is_on("cross-entropy-loss-fusion") and is_at_least(version, FUSION_REFUSED_SINCE):
         source = f"0.15.0 {ARGUMENTS}:1075: Cross Entropy Fusion is currently not deterministic."
         message, name = "--cross-entropy-loss-fusion with --deterministic-mode", "cross-entropy-loss-fusion"
@@ -157,12 +177,22 @@ def _deterministic_variables(options: MegatronOptions, is_newer: bool) -> Iterat
             wrong += [f"{name}={text}"] * any(token.strip() not in values for token in tokens)
     source = "0.19.0 megatron/training/determinism.py" if is_newer else f"0.15.0 {ARGUMENTS}:1078-1081"
     if wrong:
-        message = f"{', '.join(wrong)} with --deterministic-mode, which does not allow this value"
-        yield _problem(options, "refuses", message, source, "deterministic-mode")
+        yield _problem(
+            options,
+            "refuses",
+            f"{', '.join(wrong)} with --deterministic-mode, which does not allow this value",
+            source,
+            "deterministic-mode",
+        )
     if missing:
-        message = f"--deterministic-mode, but the launch does not set {', '.join(m.split('=')[0] for m in missing)}"
-        advice = "export " + " ".join(missing)
-        yield _problem(options, "refuses", message, source, "deterministic-mode", advice=advice)
+        yield _problem(
+            options,
+            "refuses",
+            f"--deterministic-mode, but the launch does not set {', '.join(m.split('=')[0] for m in missing)}",
+            source,
+            "deterministic-mode",
+            advice="export " + " ".join(missing),
+        )
 
 
 def _device_connections(options: MegatronOptions, snapshot: Snapshot) -> Iterator[SettingProblem]:
@@ -177,9 +207,14 @@ def _device_connections(options: MegatronOptions, snapshot: Snapshot) -> Iterato
     is_older = any(isinstance(fact, Known) and fact.value[0] < BLACKWELL for fact in capabilities)
     if max(sizes) < 2 or text == "1" or "$" in text or is_exempt or not is_older:
         return
-    message = f"{name}={text} with tensor or context parallelism, which requires 1 on this GPU"
-    source = f"0.15.0 {ARGUMENTS}:959: require setting the environment variable {name} to 1"
-    yield _problem(options, "refuses", message, source, "tensor-model-parallel-size", advice=f"export {name}=1")
+    yield _problem(
+        options,
+        "refuses",
+        f"{name}={text} with tensor or context parallelism, which requires 1 on this GPU",
+        f"0.15.0 {ARGUMENTS}:959: require setting the environment variable {name} to 1",
+        "tensor-model-parallel-size",
+        advice=f"export {name}=1",
+    )
 
 
 def _mask_is_not_read(options: MegatronOptions) -> Iterator[SettingProblem]:
@@ -188,10 +223,12 @@ def _mask_is_not_read(options: MegatronOptions) -> Iterator[SettingProblem]:
         return
     if options.is_written("spec", "yaml-cfg"):
         return
-    message = "--reset-attention-mask under Transformer Engine: packed documents attend to each other anyway"
-    source = (
+    yield _problem(
+        options,
+        "ignores",
+        "--reset-attention-mask under Transformer Engine: packed documents attend to each other anyway",
         "0.15.0 megatron/core/models/gpt/gpt_layer_specs.py:145 (attn_mask_type causal); transformer-engine 2.5.0 "
-        "dot_product_attention.py: attention_mask should be None for causal masks"
+        "dot_product_attention.py: attention_mask should be None for causal masks",
+        "reset-attention-mask",
+        advice="use --transformer-impl local, which reads the mask, or remove the option",
     )
-    advice = "use --transformer-impl local, which reads the mask, or remove the option"
-    yield _problem(options, "ignores", message, source, "reset-attention-mask", advice=advice)

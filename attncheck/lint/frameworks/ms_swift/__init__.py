@@ -12,17 +12,27 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from attncheck.core.facts import Absent, Fact, Known, Unreadable, value_or
-from attncheck.core.job import Job, Key, UnknownSetting
-from attncheck.core.launch import Edit, Launch, Setting, SourceLocation
-from attncheck.core.plan import Plan, Precision
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import (
+from attncheck.lint.fields import (
+    Absent,
+    Edit,
+    Fact,
+    Job,
+    Key,
+    Known,
+    Launch,
+    Plan,
+    Precision,
+    Setting,
+    Snapshot,
+    SourceLocation,
+    UnknownSetting,
+    Unreadable,
     find_change_release,
     find_closest_name,
     is_at_least,
     list_releases,
     read_requirements,
+    value_or,
 )
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift

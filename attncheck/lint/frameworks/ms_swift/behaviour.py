@@ -11,10 +11,15 @@ from typing import Any
 from packaging.version import Version
 
 from attncheck.core.arithmetic import largest_divisor
-from attncheck.core.facts import Absent, Known
-from attncheck.core.job import Consequence, SettingProblem
-from attncheck.lint.fields.constraints import Constraints, find_constraint
-from attncheck.lint.fields.releases import read_requirements
+from attncheck.lint.fields import (
+    Absent,
+    Consequence,
+    Constraints,
+    Known,
+    SettingProblem,
+    find_constraint,
+    read_requirements,
+)
 from attncheck.lint.frameworks.ms_swift import constraints
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings
@@ -35,8 +40,7 @@ def _setting_problem(
     """Yield a problem if one of `ranges` holds, located at the first of `fields` that the launch sets."""
     constraint = find_constraint(ranges, settings.version)
     if constraint is not None:
-        location = settings.find_location(*fields)
-        yield SettingProblem(consequence, message, (constraint.evidence,), location, **options)
+        yield SettingProblem(consequence, message, (constraint.evidence,), settings.find_location(*fields), **options)
 
 
 def _packing_field(settings: MsSwiftSettings) -> str:
@@ -50,9 +54,16 @@ def packing_without_flash(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         return
     if implementation in ms_swift.packing_implementations(settings.version):
         return
-    message = f"{field} with attn_impl {implementation or 'not written'}: it requires a flash implementation by name"
-    ranges, sets = constraints.PACKING_WITHOUT_FLASH, {"attn_implementation": "flash_attention_2"}
-    yield from _setting_problem(settings, "refuses", message, ranges, "attn_impl", "packing", "padding_free", sets=sets)
+    yield from _setting_problem(
+        settings,
+        "refuses",
+        f"{field} with attn_impl {implementation or 'not written'}: it requires a flash implementation by name",
+        constraints.PACKING_WITHOUT_FLASH,
+        "attn_impl",
+        "packing",
+        "padding_free",
+        sets={"attn_implementation": "flash_attention_2"},
+    )
 
 
 def _is_unresolved(settings: MsSwiftSettings, name: str) -> bool:
@@ -71,10 +82,13 @@ def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem
         message, sets = f"rlhf_type {rlhf_type} with {field}", {"packing": "off"}
         yield from _setting_problem(settings, "refuses", message, constraints.PACKING_OF_RLHF, field, sets=sets)
     if settings.sequence_parallel_size > 1 and rlhf_type not in ms_swift.SEQUENCE_PARALLEL_TYPES:
-        ranges = constraints.SEQUENCE_PARALLEL_OF_RLHF
-        message = f"rlhf_type {rlhf_type} with sequence_parallel_size {settings.sequence_parallel_size}"
         yield from _setting_problem(
-            settings, "refuses", message, ranges, "sequence_parallel_size", sets={"ring_size": "1"}
+            settings,
+            "refuses",
+            f"rlhf_type {rlhf_type} with sequence_parallel_size {settings.sequence_parallel_size}",
+            constraints.SEQUENCE_PARALLEL_OF_RLHF,
+            "sequence_parallel_size",
+            sets={"ring_size": "1"},
         )
     if rlhf_type == "grpo" and settings.is_on("use_liger_kernel"):
         for is_on, name, sets in (
@@ -82,8 +96,14 @@ def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem
             (settings.packed, field, {"packing": "off"}),
         ):
             if is_on:
-                ranges, message = constraints.LIGER_OF_GRPO, f"GRPO with Liger's loss and {name}"
-                yield from _setting_problem(settings, "refuses", message, ranges, name, sets=sets)
+                yield from _setting_problem(
+                    settings,
+                    "refuses",
+                    f"GRPO with Liger's loss and {name}",
+                    constraints.LIGER_OF_GRPO,
+                    name,
+                    sets=sets,
+                )
 
 
 def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
@@ -96,28 +116,44 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     is_recurrent = "linear_attention" in settings.model.layer_types
     is_qwen3_5 = is_recurrent and settings.model.model_type.startswith("qwen3_5")
     if is_qwen3_5 and settings.is_at_least(ms_swift.QWEN3_5_SEQUENCE_PARALLEL_SINCE):
-        ranges: Constraints = constraints.QWEN3_5_DERIVED_RING
         yield from _setting_problem(
             settings,
             "refuses",
             f"{effect}, which Qwen3.5's recurrent layers refuse",
-            ranges,
+            constraints.QWEN3_5_DERIVED_RING,
             *fields,
             sets=sets_ulysses,
         )
         return
     if not settings.packed:
-        ranges, message = constraints.RING_WITHOUT_PACKING, f"{effect}, which requires padding_free"
-        yield from _setting_problem(settings, "refuses", message, ranges, *fields, sets=sets_ulysses)
+        yield from _setting_problem(
+            settings,
+            "refuses",
+            f"{effect}, which requires padding_free",
+            constraints.RING_WITHOUT_PACKING,
+            *fields,
+            sets=sets_ulysses,
+        )
     elif settings.implementation == "sdpa":
-        ranges, message = constraints.RING_OF_SDPA, f"{effect}, which sdpa does not support"
-        sets = {"attn_implementation": "flash_attention_2"}
-        yield from _setting_problem(settings, "refuses", message, ranges, "attn_impl", *fields, sets=sets)
+        yield from _setting_problem(
+            settings,
+            "refuses",
+            f"{effect}, which sdpa does not support",
+            constraints.RING_OF_SDPA,
+            "attn_impl",
+            *fields,
+            sets={"attn_implementation": "flash_attention_2"},
+        )
     if isinstance(settings.model.sliding_window, Known):
         window = settings.model.sliding_window.value
-        ranges = constraints.RING_WITH_WINDOW
-        message = f"{effect}, which gets the model's window {window} as a number: TypeError"
-        yield from _setting_problem(settings, "refuses", message, ranges, *fields, sets=sets_ulysses)
+        yield from _setting_problem(
+            settings,
+            "refuses",
+            f"{effect}, which gets the model's window {window} as a number: TypeError",
+            constraints.RING_WITH_WINDOW,
+            *fields,
+            sets=sets_ulysses,
+        )
 
 
 def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
@@ -139,19 +175,27 @@ def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """Sequence parallelism with rows that are padded on the left."""
     is_left = settings.get("padding_side") == "left" and not settings.packed
     if settings.sequence_parallel_size > 1 and is_left:
-        ranges = constraints.LEFT_PADDING_OF_ROWS if settings.rows > 1 else constraints.LEFT_PADDING
-        message = f"padding_side left with sequence_parallel_size {settings.sequence_parallel_size}"
         yield from _setting_problem(
-            settings, "refuses", message, ranges, "padding_side", sets={"padding_side": "right"}
+            settings,
+            "refuses",
+            f"padding_side left with sequence_parallel_size {settings.sequence_parallel_size}",
+            constraints.LEFT_PADDING_OF_ROWS if settings.rows > 1 else constraints.LEFT_PADDING,
+            "padding_side",
+            sets={"padding_side": "right"},
         )
 
 
 def packing_with_lazy_tokenize(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """Packing, which reads all documents before the first step, with lazy_tokenize."""
     if settings.is_on("packing") and settings.is_on("lazy_tokenize"):
-        ranges, sets = constraints.LAZY_PACKING, {"lazy_tokenize": "false"}
-        message = "packing with lazy_tokenize"
-        yield from _setting_problem(settings, "refuses", message, ranges, "lazy_tokenize", sets=sets)
+        yield from _setting_problem(
+            settings,
+            "refuses",
+            "packing with lazy_tokenize",
+            constraints.LAZY_PACKING,
+            "lazy_tokenize",
+            sets={"lazy_tokenize": "false"},
+        )
 
 
 def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
@@ -171,13 +215,24 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         )
         is_missing = isinstance(package, Absent)
         if is_missing and settings.packed:
-            ranges, advice = constraints.LINEAR_ATTENTION_MISSING, "pip install flash-linear-attention"
-            message = f"{_packing_field(settings)} with {model_type}: flash-linear-attention is not installed"
-            yield from _setting_problem(settings, "refuses", message, ranges, *fields, advice=advice)
+            yield from _setting_problem(
+                settings,
+                "refuses",
+                f"{_packing_field(settings)} with {model_type}: flash-linear-attention is not installed",
+                constraints.LINEAR_ATTENTION_MISSING,
+                *fields,
+                advice="pip install flash-linear-attention",
+            )
         return
     cause = _packing_field(settings) if settings.packed else f"sequence_parallel_size {size}"
-    message = f"{cause} with {model_type}: recurrent state leaks from one document or shard into the next"
-    yield from _setting_problem(settings, "wrong", message, constraints.RECURRENT_LAYERS, *fields, sets=sets)
+    yield from _setting_problem(
+        settings,
+        "wrong",
+        f"{cause} with {model_type}: recurrent state leaks from one document or shard into the next",
+        constraints.RECURRENT_LAYERS,
+        *fields,
+        sets=sets,
+    )
 
 
 def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
@@ -187,14 +242,11 @@ def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator
     is_new = isinstance(version, Known) and version.value >= Version(FLASH_NAME_GONE_SINCE)
     if not settings.packed or model_type not in PATCHED_VISION_MODELS or not is_new:
         return
-    message = (
-        f"{_packing_field(settings)} with {model_type} under transformers {FLASH_NAME_GONE_SINCE} or newer: "
-        f"module 'transformers.models.{model_type}.modeling_{model_type}' has no attribute '_flash_attention_forward'"
-    )
     yield from _setting_problem(
         settings,
         "refuses",
-        message,
+        f"{_packing_field(settings)} with {model_type} under transformers {FLASH_NAME_GONE_SINCE} or newer: "
+        f"module 'transformers.models.{model_type}.modeling_{model_type}' has no attribute '_flash_attention_forward'",
         constraints.VISION_PACKING_PATCH,
         "packing",
         "padding_free",
@@ -229,11 +281,10 @@ def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Ite
 def rlhf_without_sequence_parallel(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """Before 3.4.1, when sequence parallelism was xtuner's, no kind of preference learning took it."""
     if settings.verb == "rlhf" and settings.sequence_parallel_size > 1:
-        message = f"sequence_parallel_size {settings.sequence_parallel_size} with {settings.trainer}"
         yield from _setting_problem(
             settings,
             "refuses",
-            message,
+            f"sequence_parallel_size {settings.sequence_parallel_size} with {settings.trainer}",
             constraints.RLHF_SEQUENCE_PARALLEL,
             "sequence_parallel_size",
             sets={"ring_size": "1"},
@@ -252,12 +303,17 @@ def misplaced_config_file(settings: MsSwiftSettings) -> Iterator[SettingProblem]
     )
     if first_argument is not None:
         command = f"swift {settings.verb} {setting.value}"
-        message = f"--config is not an option since {removed}: the file is the first argument, {command}"
-        evidence, advice = (first_argument.evidence,), f"{command} …"
-        yield SettingProblem("refuses", message, evidence, setting.location, advice=advice)
+        yield SettingProblem(
+            "refuses",
+            f"--config is not an option since {removed}: the file is the first argument, {command}",
+            (first_argument.evidence,),
+            setting.location,
+            advice=f"{command} …",
+        )
     elif not_yet is not None:
-        message = f"--config is not an option before {first}"
-        yield SettingProblem("refuses", message, (not_yet.evidence,), setting.location)
+        yield SettingProblem(
+            "refuses", f"--config is not an option before {first}", (not_yet.evidence,), setting.location
+        )
 
 
 BEHAVIOURS: tuple[Callable[[MsSwiftSettings], Iterator[SettingProblem]], ...] = (

@@ -3,10 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Edit, Launch
-from attncheck.lint.fields.edits import Changes, changes_to_edits
-from attncheck.lint.fields.written import switch_to_bool, to_int
+from attncheck.lint.fields import DROP, Changes, Edit, Job, Launch, changes_to_edits, switch_to_bool, to_int
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.values import MsSwiftSettings, read_settings
 

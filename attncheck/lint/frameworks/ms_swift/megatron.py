@@ -8,13 +8,22 @@ Megatron that is installed.
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.job import Job, SettingProblem
-from attncheck.core.launch import Launch, Setting, SourceLocation
-from attncheck.core.plan import Plan, Precision
 from attncheck.lint.arguments import parse_options
-from attncheck.lint.fields.releases import is_at_least
-from attncheck.lint.fields.written import is_true, parse_value, to_int
+from attncheck.lint.fields import (
+    Fact,
+    Job,
+    Known,
+    Launch,
+    Plan,
+    Precision,
+    Setting,
+    SettingProblem,
+    SourceLocation,
+    is_at_least,
+    is_true,
+    parse_value,
+    to_int,
+)
 
 PADDING_FREE_SINCE = "3.7.0"  # megatron/argument/megatron_args.py:80, on by default
 SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")

@@ -6,9 +6,9 @@ cut by Ulysses over gcd(kv heads, size) ranks and by a zigzag ring over the rest
 flash_attention_2 and sdpa alone.
 """
 
-from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import (
+from attncheck.lint.fields import (
     WEIGHT_DTYPES,
+    Plan,
     VersionCheck,
     format_bool,
     format_exports,

@@ -10,12 +10,18 @@ up; the losses of `swift rlhf` are not known here.
 
 from collections.abc import Mapping
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import UNDOCUMENTED, DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.rehearsing import (
+from attncheck.lint.fields import (
+    DROP,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
+    UNDOCUMENTED,
+    DataForm,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Objective,
+    Targets,
     cut_attention,
     cut_training_arguments,
     get_setting,

@@ -6,12 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from attncheck.core.facts import value_or
-from attncheck.core.launch import Launch, Setting
-from attncheck.core.snapshot import Snapshot
 from attncheck.lint import arguments
-from attncheck.lint.fields.given import LaunchSettings
-from attncheck.lint.fields.written import parse_value
+from attncheck.lint.fields import Launch, LaunchSettings, Setting, Snapshot, parse_value, value_or
 from attncheck.lint.frameworks.ms_swift import tables as ms_swift
 from attncheck.lint.frameworks.ms_swift.renames import translate_name, translate_setting
 

@@ -10,13 +10,23 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from attncheck.core.facts import Absent, Fact
-from attncheck.core.job import Job, Key
-from attncheck.core.launch import COMMAND, Edit, Launch, SourceLocation
-from attncheck.core.plan import Packing, Plan, Precision
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.edits import Changes, changes_to_edits
-from attncheck.lint.fields.written import switch_to_bool
+from attncheck.lint.fields import (
+    COMMAND,
+    Absent,
+    Changes,
+    Edit,
+    Fact,
+    Job,
+    Key,
+    Launch,
+    Packing,
+    Plan,
+    Precision,
+    Snapshot,
+    SourceLocation,
+    changes_to_edits,
+    switch_to_bool,
+)
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.nemo_rl.plan import format_plan
 from attncheck.lint.frameworks.nemo_rl.problems import find_problems

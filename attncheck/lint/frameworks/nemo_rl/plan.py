@@ -1,13 +1,6 @@
 """Writes a plan for NeMo-RL: overrides of `examples/run_sft.py`, as in v0.7.0 examples/configs/sft.yaml."""
 
-from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import (
-    VersionCheck,
-    format_bool,
-    format_exports,
-    packing_remarks,
-    unsupported_remarks,
-)
+from attncheck.lint.fields import Plan, VersionCheck, format_bool, format_exports, packing_remarks, unsupported_remarks
 
 PRECISIONS = {"bf16": "bfloat16", "autocast": "bfloat16", "fp16": "float16", "fp32": "float32"}
 

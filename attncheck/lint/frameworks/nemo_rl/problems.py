@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.job import SettingProblem
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import Fact, Known, SettingProblem, is_at_least
 from attncheck.lint.frameworks.nemo_rl.settings import NemoSettings
 
 PACKING, DYNAMIC = "policy.sequence_packing.enabled", "policy.dynamic_batching.enabled"
@@ -31,33 +29,57 @@ def find_problems(
 
 
 def _problem(settings: NemoSettings, message: str, source: str, *names: str, advice: str = "") -> SettingProblem:
-    evidence = (f"nemo-rl 0.7.0 {source}",)
-    return SettingProblem("refuses", message, evidence, settings.locate(*names), advice=advice)
+    return SettingProblem("refuses", message, (f"nemo-rl 0.7.0 {source}",), settings.locate(*names), advice=advice)
 
 
 def _check_backends(settings: NemoSettings, version: str) -> Iterator[SettingProblem]:
     names = ("policy.megatron_cfg.enabled", "policy.dtensor_cfg.enabled")
     on = [settings.is_on(name) for name in names]
     if all(on) and is_at_least(version, BOTH_BACKENDS_SINCE):
-        message = "policy.megatron_cfg and policy.dtensor_cfg are both enabled: ValueError"
-        yield _problem(settings, message, f"{POLICY}:95", *names, advice=f"set {names[1]}=false")
+        yield _problem(
+            settings,
+            "policy.megatron_cfg and policy.dtensor_cfg are both enabled: ValueError",
+            f"{POLICY}:95",
+            *names,
+            advice=f"set {names[1]}=false",
+        )
     elif not any(on) and all(settings.is_written(name) for name in names):
-        message = "neither policy.megatron_cfg nor policy.dtensor_cfg is enabled: ValueError"
-        yield _problem(settings, message, f"{POLICY}:130", *names, advice=f"set {names[1]}=true")
+        yield _problem(
+            settings,
+            "neither policy.megatron_cfg nor policy.dtensor_cfg is enabled: ValueError",
+            f"{POLICY}:130",
+            *names,
+            advice=f"set {names[1]}=true",
+        )
 
 
 def _check_packing(settings: NemoSettings, trainer: str) -> Iterator[SettingProblem]:
     packs, is_dynamic = settings.is_on(PACKING), settings.is_on(DYNAMIC)
     if packs and is_dynamic:
-        message = f"{PACKING} with {DYNAMIC}: AssertionError"
-        yield _problem(settings, message, f"{POLICY}:296", DYNAMIC, advice=f"set {DYNAMIC}=false")
+        yield _problem(
+            settings,
+            f"{PACKING} with {DYNAMIC}: AssertionError",
+            f"{POLICY}:296",
+            DYNAMIC,
+            advice=f"set {DYNAMIC}=false",
+        )
     if trainer == "dpo" and (packs or is_dynamic):
         name = PACKING if packs else DYNAMIC
-        message = f"{name} with DPO: AssertionError"
-        yield _problem(settings, message, "nemo_rl/algorithms/dpo.py:148-152", name, advice=f"set {name}=false")
+        yield _problem(
+            settings,
+            f"{name} with DPO: AssertionError",
+            "nemo_rl/algorithms/dpo.py:148-152",
+            name,
+            advice=f"set {name}=false",
+        )
     if is_dynamic and settings.pipeline_parallel > 1:
-        message = f"{DYNAMIC} with {settings.pipeline_parallel} pipeline stages: AssertionError"
-        yield _problem(settings, message, f"{POLICY}:284", DYNAMIC, advice=f"set {DYNAMIC}=false")
+        yield _problem(
+            settings,
+            f"{DYNAMIC} with {settings.pipeline_parallel} pipeline stages: AssertionError",
+            f"{POLICY}:284",
+            DYNAMIC,
+            advice=f"set {DYNAMIC}=false",
+        )
 
 
 def _check_context_parallel(settings: NemoSettings) -> Iterator[SettingProblem]:
@@ -65,19 +87,33 @@ def _check_context_parallel(settings: NemoSettings) -> Iterator[SettingProblem]:
     if ranks < 2:
         return
     if settings.is_megatron and not settings.is_on(PACKING):
-        message = f"{name}={ranks} without sequence packing: AssertionError"
-        yield _problem(settings, message, "nemo_rl/models/megatron/setup.py:634", name, advice=f"set {PACKING}=true")
+        yield _problem(
+            settings,
+            f"{name}={ranks} without sequence packing: AssertionError",
+            "nemo_rl/models/megatron/setup.py:634",
+            name,
+            advice=f"set {PACKING}=true",
+        )
     elif not settings.is_megatron and settings.is_on(PACKING):
-        message = f"{name}={ranks} with sequence packing: ValueError"
-        source = "nemo_rl/models/automodel/setup.py:386: Context parallel is not supported for sequence packing"
-        yield _problem(settings, message, source, name, advice=f"set {PACKING}=false, or train on Megatron")
+        yield _problem(
+            settings,
+            f"{name}={ranks} with sequence packing: ValueError",
+            "nemo_rl/models/automodel/setup.py:386: Context parallel is not supported for sequence packing",
+            name,
+            advice=f"set {PACKING}=false, or train on Megatron",
+        )
 
 
 def _check_sizes(settings: NemoSettings, world_size: Fact[int]) -> Iterator[SettingProblem]:
     size = settings.tensor_parallel * settings.context_parallel * settings.pipeline_parallel
     if isinstance(world_size, Known) and world_size.value % size:
-        message = f"{world_size.value} GPUs are not a multiple of PP * CP * TP = {size}: ValueError"
-        yield _problem(settings, message, f"{POLICY}:208", "cluster.gpus_per_node", "cluster.num_nodes")
+        yield _problem(
+            settings,
+            f"{world_size.value} GPUs are not a multiple of PP * CP * TP = {size}: ValueError",
+            f"{POLICY}:208",
+            "cluster.gpus_per_node",
+            "cluster.num_nodes",
+        )
 
 
 def _check_tensor_parallel(settings: NemoSettings) -> Iterator[SettingProblem]:
@@ -88,5 +124,10 @@ def _check_tensor_parallel(settings: NemoSettings) -> Iterator[SettingProblem]:
     is_exempt = is_exempt or settings.is_on("loss_fn.force_on_policy_ratio")
     if settings.tensor_parallel >= LARGE_TENSOR_PARALLEL and train and scoring and train != scoring and not is_exempt:
         message = f"tensor parallel {settings.tensor_parallel} with {names[0]} {train} and {names[1]} {scoring}"
-        source = f"{POLICY}:186: known batch-variant accuracy issue with TP>=4"
-        yield _problem(settings, f"{message}: AssertionError", source, *names[::-1], advice=f"set {names[1]}={train}")
+        yield _problem(
+            settings,
+            f"{message}: AssertionError",
+            f"{POLICY}:186: known batch-variant accuracy issue with TP>=4",
+            *names[::-1],
+            advice=f"set {names[1]}={train}",
+        )

@@ -5,10 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.launch import Launch, Setting, SourceLocation
 from attncheck.lint.arguments import parse_overrides
-from attncheck.lint.fields.written import is_true, parse_value, to_int
+from attncheck.lint.fields import Absent, Fact, Known, Launch, Setting, SourceLocation, is_true, parse_value, to_int
 
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
 MAX_HOPS = 8

@@ -9,13 +9,25 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.job import DROP, Job, Key, UnknownSetting
-from attncheck.core.launch import Edit, Launch, SourceLocation
 from attncheck.core.model import Model
-from attncheck.core.plan import PRECISIONS, RING_NAMES, CrossEntropy, Plan
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.releases import list_releases
+from attncheck.lint.fields import (
+    DROP,
+    PRECISIONS,
+    RING_NAMES,
+    Absent,
+    CrossEntropy,
+    Edit,
+    Fact,
+    Job,
+    Key,
+    Known,
+    Launch,
+    Plan,
+    Snapshot,
+    SourceLocation,
+    UnknownSetting,
+    list_releases,
+)
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.openrlhf import forks, names
 from attncheck.lint.frameworks.openrlhf.behaviour import find_setting_problems

@@ -69,9 +69,12 @@ def missing_trainer(values: Values) -> Iterator[SettingProblem]:
     file = names.TRAINER_FILES.get(values.trainer, values.trainer)
     message = f"openrlhf {values.version} has no cli/train_{file}.py: "
     message += f"{last} is the last release with it" if is_removed else f"{first} is the first release with it"
-    advice = f'pip install "openrlhf=={last if is_removed else first}"'
     yield SettingProblem(
-        "refuses", message, (f"wheels of openrlhf {first} to {last}",), values.command_location, advice=advice
+        "refuses",
+        message,
+        (f"wheels of openrlhf {first} to {last}",),
+        values.command_location,
+        advice=f'pip install "openrlhf=={last if is_removed else first}"',
     )
 
 
@@ -82,21 +85,22 @@ def size_below_one(values: Values) -> Iterator[SettingProblem]:
     for name in (*common_names, *(ppo_names if values.trainer == "ppo" else ())):
         size = values.number(name) if values.is_written(name) else None
         if size is not None and size < 1:
-            ranges = constraints.SAMPLES_BELOW_ONE if name in ppo_names else constraints.SIZE_BELOW_ONE
-            message = f"{values.option(name)} {size}"
-            yield from values.setting_problem("refuses", message, ranges, name, advice="at least 1")
+            yield from values.setting_problem(
+                "refuses",
+                f"{values.option(name)} {size}",
+                constraints.SAMPLES_BELOW_ONE if name in ppo_names else constraints.SIZE_BELOW_ONE,
+                name,
+                advice="at least 1",
+            )
 
 
 def reward_model_without_ring(values: Values) -> Iterator[SettingProblem]:
     """The reward model's trainer does not tell the model of the ring whose attention was put into it."""
     if values.trainer == "rm" and values.ring_size > 1:
-        message = (
-            f"{values.option('ds.ring_attn_size')} {values.ring_size} does not reach the reward model, whose first "
-            "ends in KeyError: 'cu_seqlens_q'"
-        )
         yield from values.setting_problem(
             "refuses",
-            message,
+            f"{values.option('ds.ring_attn_size')} {values.ring_size} does not reach the reward model, whose first "
+            "ends in KeyError: 'cu_seqlens_q'",
             constraints.REWARD_MODEL_WITHOUT_RING,
             "ds.ring_attn_size",
             installs=("openrlhf>=0.9.2,<0.10",),
@@ -112,18 +116,29 @@ def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
     packing = values.option("ds.packing_samples")
     sets = {"packing": "on"}
     if values.trainer != "ppo":
-        ranges = constraints.RING_WITHOUT_PACKING.get(values.trainer, ())
         yield from values.setting_problem(
-            "refuses", f"{ring} without {packing}", ranges, "ds.ring_attn_size", sets=sets
+            "refuses",
+            f"{ring} without {packing}",
+            constraints.RING_WITHOUT_PACKING.get(values.trainer, ()),
+            "ds.ring_attn_size",
+            sets=sets,
         )
         return
-    ranges, located_at = constraints.RING_TURNS_PACKING_ON, "ds.ring_attn_size"
     yield from values.setting_problem(
-        "replaces", f"{ring} turns {packing} on", ranges, located_at, sets=sets, mild=True
+        "replaces",
+        f"{ring} turns {packing} on",
+        constraints.RING_TURNS_PACKING_ON,
+        "ds.ring_attn_size",
+        sets=sets,
+        mild=True,
     )
-    message = f"{ring} without {packing}: the ring does not know where rows begin"
-    ranges = constraints.PPO_RING_WITHOUT_PACKING
-    yield from values.setting_problem("refuses", message, ranges, "ds.ring_attn_size", sets=sets)
+    yield from values.setting_problem(
+        "refuses",
+        f"{ring} without {packing}: the ring does not know where rows begin",
+        constraints.PPO_RING_WITHOUT_PACKING,
+        "ds.ring_attn_size",
+        sets=sets,
+    )
 
 
 def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProblem]:
@@ -134,9 +149,15 @@ def implementation_replaced_by_packing(values: Values) -> Iterator[SettingProble
     ranges = constraints.IMPLEMENTATION_REPLACED.get(values.trainer, ())
     message = f"packing replaces attn_implementation {implementation} by {LLAMA3_HOOK}"
     is_explicit = values.is_written("ds.attn_implementation")
-    sets = {"attn_implementation": LLAMA3_HOOK}
-    located_at = ("ds.attn_implementation", "ds.packing_samples")
-    yield from values.setting_problem("replaces", message, ranges, *located_at, sets=sets, mild=not is_explicit)
+    yield from values.setting_problem(
+        "replaces",
+        message,
+        ranges,
+        "ds.attn_implementation",
+        "ds.packing_samples",
+        sets={"attn_implementation": LLAMA3_HOOK},
+        mild=not is_explicit,
+    )
 
 
 def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
@@ -150,9 +171,14 @@ def packing_of_one_row(values: Values) -> Iterator[SettingProblem]:
         and values.number(name) == 1
     ):
         size = f"{values.option(name)} 1"
-        message = f"packing with {size} has no effect: each row is one sample without padding"
-        ranges = constraints.PACKING_OF_ONE_ROW
-        yield from values.setting_problem("ignores", message, ranges, "ds.packing_samples", name, mild=True)
+        yield from values.setting_problem(
+            "ignores",
+            f"packing with {size} has no effect: each row is one sample without padding",
+            constraints.PACKING_OF_ONE_ROW,
+            "ds.packing_samples",
+            name,
+            mild=True,
+        )
 
 
 def packing_of_recurrent_layers(values: Values) -> Iterator[SettingProblem]:
@@ -164,26 +190,41 @@ def packing_of_recurrent_layers(values: Values) -> Iterator[SettingProblem]:
         message += "because OpenRLHF passes only position_ids to them"
         sets = {"packing": "off", **({"ring_size": "1"} if values.ring_size > 1 else {})}
         sets |= drop_dynamic_batches(values)
-        located_at = ("ds.packing_samples", "ds.ring_attn_size", "train.dynamic_batch_enable")
-        yield from values.setting_problem("wrong", message, constraints.RECURRENT_PACKING, *located_at, sets=sets)
+        yield from values.setting_problem(
+            "wrong",
+            message,
+            constraints.RECURRENT_PACKING,
+            "ds.packing_samples",
+            "ds.ring_attn_size",
+            "train.dynamic_batch_enable",
+            sets=sets,
+        )
 
 
 def liger_on_vision_model(values: Values) -> Iterator[SettingProblem]:
     """Liger on a model with a vision_config, refused since 0.10.0."""
     has_vision = values.model is not None and any(tower.name == "vision_config" for tower in values.model.towers)
     if has_vision and values.is_on("ds.use_liger_kernel"):
-        message = f"{values.option('ds.use_liger_kernel')} on a model with a vision_config, even with text data"
-        ranges = constraints.LIGER_ON_VISION
-        yield from values.setting_problem("refuses", message, ranges, "ds.use_liger_kernel", sets={"liger": "off"})
+        yield from values.setting_problem(
+            "refuses",
+            f"{values.option('ds.use_liger_kernel')} on a model with a vision_config, even with text data",
+            constraints.LIGER_ON_VISION,
+            "ds.use_liger_kernel",
+            sets={"liger": "off"},
+        )
 
 
 def four_bit_weights_without_bf16(values: Values) -> Iterator[SettingProblem]:
     """4-bit weights with another dtype than bf16, the only one that they compute in."""
     dtype = values.text("ds.param_dtype")
     if values.is_on("ds.load_in_4bit") and dtype is not None and dtype != "bf16":
-        message = f"{values.option('ds.load_in_4bit')} without bf16"
-        ranges = constraints.FOUR_BIT_WITHOUT_BF16
-        yield from values.setting_problem("refuses", message, ranges, "ds.load_in_4bit", sets={"precision": "bf16"})
+        yield from values.setting_problem(
+            "refuses",
+            f"{values.option('ds.load_in_4bit')} without bf16",
+            constraints.FOUR_BIT_WITHOUT_BF16,
+            "ds.load_in_4bit",
+            sets={"precision": "bf16"},
+        )
 
 
 def tensor_parallel_requirements(values: Values) -> Iterator[SettingProblem]:
@@ -193,14 +234,22 @@ def tensor_parallel_requirements(values: Values) -> Iterator[SettingProblem]:
     option = f"{values.option('ds.tensor_parallel_size')} {values.tensor_parallel}"
     dtype = values.text("ds.param_dtype")
     if dtype is not None and dtype != "bf16":
-        ranges, sets = constraints.TENSOR_PARALLEL_PRECISION, {"precision": "bf16"}
-        message = f"{option} without bf16"
-        yield from values.setting_problem("refuses", message, ranges, "ds.tensor_parallel_size", sets=sets)
+        yield from values.setting_problem(
+            "refuses",
+            f"{option} without bf16",
+            constraints.TENSOR_PARALLEL_PRECISION,
+            "ds.tensor_parallel_size",
+            sets={"precision": "bf16"},
+        )
     deepspeed = values.installed_version("deepspeed")
     if deepspeed and deepspeed < "0.16.4":
-        ranges, advice = constraints.TENSOR_PARALLEL_DEEPSPEED, 'pip install "deepspeed>=0.16.4"'
-        message = f"{option} with deepspeed {deepspeed}"
-        yield from values.setting_problem("refuses", message, ranges, "ds.tensor_parallel_size", advice=advice)
+        yield from values.setting_problem(
+            "refuses",
+            f"{option} with deepspeed {deepspeed}",
+            constraints.TENSOR_PARALLEL_DEEPSPEED,
+            "ds.tensor_parallel_size",
+            advice='pip install "deepspeed>=0.16.4"',
+        )
 
 
 def indivisible_batches(values: Values) -> Iterator[SettingProblem]:
@@ -234,10 +283,14 @@ def _check_batch(
     quote = "Gradient accumulation steps: 0 has to be greater"
     if steps:
         quote = f"{rows} != {micro_batch} * {steps} * {world_size}"
-    ranges = tuple(replace(constraint, quote=quote) for constraint in constraints.INDIVISIBLE_BATCH)
-    sets = _suggest_batch(values, rows, micro_batch, world_size)
-    located_at = ("train.batch_size", "train.micro_batch_size")
-    yield from values.setting_problem("refuses", message, ranges, *located_at, sets=sets)
+    yield from values.setting_problem(
+        "refuses",
+        message,
+        tuple(replace(constraint, quote=quote) for constraint in constraints.INDIVISIBLE_BATCH),
+        "train.batch_size",
+        "train.micro_batch_size",
+        sets=_suggest_batch(values, rows, micro_batch, world_size),
+    )
 
 
 def _suggest_batch(values: Values, rows: int, micro_batch: int, world_size: int) -> dict[str, str]:
@@ -274,8 +327,9 @@ def determinism_without_effect(values: Values) -> Iterator[SettingProblem]:
         switch = values.option("train.full_determinism_enable")
         message = f"{switch} sets deterministic_g, which transformers {transformers} does not read; "
         message += "FLASH_ATTENTION_DETERMINISTIC, set next to it, works"
-        ranges = constraints.DETERMINISTIC_G
-        yield from values.setting_problem("ignores", message, ranges, "train.full_determinism_enable", mild=True)
+        yield from values.setting_problem(
+            "ignores", message, constraints.DETERMINISTIC_G, "train.full_determinism_enable", mild=True
+        )
 
 
 def muon_with_old_deepspeed(values: Values) -> Iterator[SettingProblem]:
@@ -284,25 +338,43 @@ def muon_with_old_deepspeed(values: Values) -> Iterator[SettingProblem]:
     is_old = bool(deepspeed) and not is_known_at_least(deepspeed, "0.18.9")
     for name in ("optim", "actor.optim", "critic.optim"):
         if values.is_written(name) and values.text(name) == "muon" and is_old:
-            ranges, advice = constraints.MUON_DEEPSPEED, 'pip install "deepspeed>=0.18.9"'
-            message = f"{values.option(name)} muon with deepspeed {deepspeed}"
-            yield from values.setting_problem("refuses", message, ranges, name, advice=advice)
+            yield from values.setting_problem(
+                "refuses",
+                f"{values.option(name)} muon with deepspeed {deepspeed}",
+                constraints.MUON_DEEPSPEED,
+                name,
+                advice='pip install "deepspeed>=0.18.9"',
+            )
             return
 
 
 def multiturn_without_chat_template(values: Values) -> Iterator[SettingProblem]:
     """SFT on conversations without the chat template that it asserts."""
     if values.trainer == "sft" and values.is_on("data.multiturn") and not values.is_on("data.apply_chat_template"):
-        ranges = constraints.MULTITURN
-        message = f"{values.option('data.multiturn')} without {values.option('data.apply_chat_template')}"
-        sets = {values.option("data.apply_chat_template"): "on"}
-        yield from values.setting_problem("refuses", message, ranges, "data.multiturn", sets=sets)
+        yield from values.setting_problem(
+            "refuses",
+            f"{values.option('data.multiturn')} without {values.option('data.apply_chat_template')}",
+            constraints.MULTITURN,
+            "data.multiturn",
+            sets={values.option("data.apply_chat_template"): "on"},
+        )
 
 
 SUPERVISED_CHECKS: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
-    *(missing_trainer, refused_value, size_below_one, ring_without_packing, implementation_replaced_by_packing),
+    missing_trainer,
+    refused_value,
+    size_below_one,
+    ring_without_packing,
+    implementation_replaced_by_packing,
     reward_model_without_ring,
-    *(packing_of_one_row, packing_of_recurrent_layers, liger_on_vision_model, four_bit_weights_without_bf16),
-    *(tensor_parallel_requirements, indivisible_batches, too_few_samples, determinism_without_effect),
-    *(muon_with_old_deepspeed, multiturn_without_chat_template),
+    packing_of_one_row,
+    packing_of_recurrent_layers,
+    liger_on_vision_model,
+    four_bit_weights_without_bf16,
+    tensor_parallel_requirements,
+    indivisible_batches,
+    too_few_samples,
+    determinism_without_effect,
+    muon_with_old_deepspeed,
+    multiturn_without_chat_template,
 )

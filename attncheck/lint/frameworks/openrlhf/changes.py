@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from attncheck.core.job import DROP
-from attncheck.core.launch import NOWHERE, Edit, Launch, SourceLocation, Span
+from attncheck.lint.fields import DROP, NOWHERE, Edit, Launch, SourceLocation, Span
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.openrlhf import names, tables
 from attncheck.lint.frameworks.openrlhf.names import AllOptions, NamedValues

@@ -7,11 +7,8 @@ and holds no other's, it is that trainer, in names of its own; else only what ev
 import re
 from dataclasses import replace
 
-from attncheck.core.facts import Absent, Known
-from attncheck.core.job import Job
-from attncheck.core.launch import Launch, Setting, SourceLocation
-from attncheck.core.plan import Plan
 from attncheck.lint import arguments
+from attncheck.lint.fields import Absent, Job, Known, Launch, Plan, Setting, SourceLocation
 from attncheck.lint.frameworks.openrlhf import names
 
 TRAINER_MODULE = re.compile(r"(?:.*/)?openrlhf[./]cli[./]train_(\w+?)(?:\.py)?|(?:.*/)?train_(ppo_ray)\.py")

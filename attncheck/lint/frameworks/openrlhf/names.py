@@ -13,8 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from attncheck.lint.fields import releases
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import is_at_least, releases
 from attncheck.lint.frameworks.openrlhf import tables
 from attncheck.lint.names import load_table
 

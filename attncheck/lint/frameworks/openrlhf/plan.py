@@ -5,8 +5,8 @@ Names as in its wheels (cli/train_sft.py): dotted since 0.10.2, flat before, all
 0.9.2, before that `--bf16` (0.8.9.post1, 0.9.1, 0.10.1.post2, 0.10.2, 0.11.2).
 """
 
-from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import (
+from attncheck.lint.fields import (
+    Plan,
     VersionCheck,
     format_exports,
     format_switch,

@@ -10,11 +10,23 @@ models/loss.py:10 (`aggregate_loss`: over the tokens or the responses of the ste
 
 from collections.abc import Mapping
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import JobCut, Materials, Normalisation, Objective, PolicyGradient
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_number, is_on
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import (
+    DROP,
+    LEARNING_RATE,
+    WITHOUT_CUDA,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Normalisation,
+    Objective,
+    PolicyGradient,
+    cut_attention,
+    get_setting,
+    is_at_least,
+    is_number,
+    is_on,
+)
 
 SINCE = "0.11.2"  # the release whose actor was read
 PROGRAM = "openrlhf.cli.train_ppo_ray"
@@ -117,5 +129,9 @@ def _define_objective(job: Job) -> Objective:
     """Return what the actor's update optimises at its first step."""
     loss, aggregation = get_setting(job, "actor.policy_loss_type") or "ppo", _read_aggregation(job)
     temperature = float(get_setting(job, "rollout.temperature") or "1.0")
-    source = f"openrlhf {job.version} models/loss.py: {loss}, {aggregation}, over the step of all ranks"
-    return Objective("assistant", (AGGREGATIONS[aggregation],), source, PolicyGradient(temperature=temperature))
+    return Objective(
+        "assistant",
+        (AGGREGATIONS[aggregation],),
+        f"openrlhf {job.version} models/loss.py: {loss}, {aggregation}, over the step of all ranks",
+        PolicyGradient(temperature=temperature),
+    )

@@ -5,8 +5,7 @@
 
 from collections.abc import Callable, Iterator
 
-from attncheck.core.job import DROP, Consequence, SettingProblem
-from attncheck.lint.fields.constraints import Constraints
+from attncheck.lint.fields import DROP, Consequence, Constraints, SettingProblem
 from attncheck.lint.frameworks.openrlhf import constraints
 from attncheck.lint.frameworks.openrlhf.values import Values, is_known_at_least
 
@@ -22,15 +21,26 @@ def missing_vllm_engines(values: Values) -> Iterator[SettingProblem]:
     sets = {option: str(values.number("actor.num_gpus_per_node") or 1)} if values.is_on("train.colocate_all") else {}
     advice = "" if sets else f"give {option}"
     if values.packed:
-        ranges = constraints.PACKING_WITHOUT_VLLM
-        located_at = ("vllm.num_engines", "ds.packing_samples", "train.dynamic_batch_enable", "ds.ring_attn_size")
         yield from values.setting_problem(
-            "refuses", f"packing without {option}", ranges, *located_at, sets=sets, advice=advice
+            "refuses",
+            f"packing without {option}",
+            constraints.PACKING_WITHOUT_VLLM,
+            "vllm.num_engines",
+            "ds.packing_samples",
+            "train.dynamic_batch_enable",
+            "ds.ring_attn_size",
+            sets=sets,
+            advice=advice,
         )
     else:
-        ranges = constraints.NOTHING_GENERATES
-        message = f"no {option}: nothing generates rollouts"
-        yield from values.setting_problem("refuses", message, ranges, "vllm.num_engines", sets=sets, advice=advice)
+        yield from values.setting_problem(
+            "refuses",
+            f"no {option}: nothing generates rollouts",
+            constraints.NOTHING_GENERATES,
+            "vllm.num_engines",
+            sets=sets,
+            advice=advice,
+        )
 
 
 def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
@@ -41,9 +51,8 @@ def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
     if not values.is_on("ds.packing_samples"):
         ranges = constraints.DYNAMIC_TURNS_PACKING_ON
         message = f"{option} turns {values.option('ds.packing_samples')} on"
-        sets = {"packing": "on"}
         yield from values.setting_problem(
-            "replaces", message, ranges, "train.dynamic_batch_enable", sets=sets, mild=True
+            "replaces", message, ranges, "train.dynamic_batch_enable", sets={"packing": "on"}, mild=True
         )
     prompts, answers, global_batch = (
         values.number(name) for name in ("rollout.batch_size", "rollout.n_samples_per_prompt", GLOBAL_BATCH)
@@ -51,9 +60,12 @@ def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
     if prompts and answers and global_batch and prompts * answers < global_batch:
         message = f"{values.option('rollout.batch_size')} {prompts} × {answers} answers is less than "
         message += f"{values.option(GLOBAL_BATCH)} {global_batch}: no step is ever taken"
-        ranges = constraints.DYNAMIC_WITHOUT_STEP
         yield from values.setting_problem(
-            "no_step", message, ranges, GLOBAL_BATCH, sets={"global_batch": str(prompts * answers)}
+            "no_step",
+            message,
+            constraints.DYNAMIC_WITHOUT_STEP,
+            GLOBAL_BATCH,
+            sets={"global_batch": str(prompts * answers)},
         )
     budget, max_length = values.number("train.max_tokens_per_gpu"), values.number("data.max_len")
     ranks_per_row = values.ring_size * values.tensor_parallel
@@ -61,9 +73,13 @@ def dynamic_batch_problems(values: Values) -> Iterator[SettingProblem]:
         budget_option = values.option("train.max_tokens_per_gpu")
         message = f"a row may have {max_length} tokens, over {budget_option} {budget} × {ranks_per_row}: "
         message += "such a row gets its own micro batch, and no check of memory"
-        ranges = constraints.DYNAMIC_ROW_OVER_BUDGET
         yield from values.setting_problem(
-            "ignores", message, ranges, "train.max_tokens_per_gpu", "data.max_len", mild=True
+            "ignores",
+            message,
+            constraints.DYNAMIC_ROW_OVER_BUDGET,
+            "train.max_tokens_per_gpu",
+            "data.max_len",
+            mild=True,
         )
 
 
@@ -77,24 +93,37 @@ def image_problems(values: Values) -> Iterator[SettingProblem]:
     if not images or images <= 0:
         return
     if values.has_critic:
-        message = f"{values.option(name)} {images} with a critic (estimator gae)"
-        ranges = constraints.IMAGES_WITH_CRITIC
-        advice = f"{values.option('algo.advantage.estimator')} reinforce_baseline, and more than one answer to a prompt"
-        yield from values.setting_problem("refuses", message, ranges, "algo.advantage.estimator", name, advice=advice)
+        yield from values.setting_problem(
+            "refuses",
+            f"{values.option(name)} {images} with a critic (estimator gae)",
+            constraints.IMAGES_WITH_CRITIC,
+            "algo.advantage.estimator",
+            name,
+            advice=(
+                f"{values.option('algo.advantage.estimator')} reinforce_baseline, and more than one answer to a prompt"
+            ),
+        )
     without_packing = {**({"ring_size": "1"} if values.ring_size > 1 else {}), **drop_dynamic_batches(values)}
     if values.is_on("ds.packing_samples"):
-        message = f"{values.option(name)} {images} with {values.option('ds.packing_samples')}"
-        ranges = constraints.IMAGES_WITH_PACKING
-        sets = {"packing": "off", **without_packing}
-        yield from values.setting_problem("refuses", message, ranges, "ds.packing_samples", sets=sets)
+        yield from values.setting_problem(
+            "refuses",
+            f"{values.option(name)} {images} with {values.option('ds.packing_samples')}",
+            constraints.IMAGES_WITH_PACKING,
+            "ds.packing_samples",
+            sets={"packing": "off", **without_packing},
+        )
     elif values.packed:
         cause = values.option("train.dynamic_batch_enable")
         if values.ring_size > 1:
             cause = f"{values.option('ds.ring_attn_size')} {values.ring_size}"
-        message = f"{cause} enables packing after the check that refuses packing with images"
-        ranges = constraints.IMAGES_BEFORE_PACKING
-        located_at = ("ds.ring_attn_size", "train.dynamic_batch_enable")
-        yield from values.setting_problem("wrong", message, ranges, *located_at, sets=without_packing)
+        yield from values.setting_problem(
+            "wrong",
+            f"{cause} enables packing after the check that refuses packing with images",
+            constraints.IMAGES_BEFORE_PACKING,
+            "ds.ring_attn_size",
+            "train.dynamic_batch_enable",
+            sets=without_packing,
+        )
 
 
 def drop_dynamic_batches(values: Values) -> dict[str, str]:
@@ -112,9 +141,15 @@ def unequal_colocated_models(values: Values) -> Iterator[SettingProblem]:
         tensor_parallel = values.number("vllm.tensor_parallel_size") or 1
         engines = str(actor_gpus // tensor_parallel)
         sets = {values.option("vllm.num_engines"): engines} if actor_gpus % tensor_parallel == 0 else {}
-        advice = "" if sets else "set engines × their tensor parallel size to the actor's GPUs"
-        located_at = ("vllm.num_engines", "train.colocate_all")
-        yield from values.setting_problem("refuses", message, ranges, *located_at, sets=sets, advice=advice)
+        yield from values.setting_problem(
+            "refuses",
+            message,
+            ranges,
+            "vllm.num_engines",
+            "train.colocate_all",
+            sets=sets,
+            advice="" if sets else "set engines × their tensor parallel size to the actor's GPUs",
+        )
     shares_all = colocate_all and values.is_at_least(constraints.COLOCATE_ALL_SINCE)
     if (shares_all or values.is_on("train.colocate_actor_ref")) and values.has_reference:
         yield from _check_same_size(values, "actor", "ref", constraints.COLOCATED_ACTOR)
@@ -132,8 +167,13 @@ def _check_same_size(values: Values, first: str, second: str, ranges: Constraint
     message += f"{second_nodes} of {second_gpus}"
     sets = {values.option(f"{second}.num_nodes"): str(nodes)}
     sets[values.option(f"{second}.num_gpus_per_node")] = str(gpus)
-    located_at = (f"{second}.num_gpus_per_node", f"{second}.num_nodes", f"{first}.num_gpus_per_node")
-    yield from values.setting_problem("refuses", message, ranges, *located_at, sets=sets)
+    yield from values.setting_problem(
+        "refuses",
+        message,
+        ranges,
+        *(f"{second}.num_gpus_per_node", f"{second}.num_nodes", f"{first}.num_gpus_per_node"),
+        sets=sets,
+    )
 
 
 def baseline_over_one_answer(values: Values) -> Iterator[SettingProblem]:
@@ -147,8 +187,9 @@ def baseline_over_one_answer(values: Values) -> Iterator[SettingProblem]:
     ranges = constraints.BASELINE[estimator] if is_asserted else constraints.ADVANTAGE_OF_ZERO
     located_at = ("rollout.n_samples_per_prompt", "algo.advantage.estimator")
     consequence: Consequence = "refuses" if is_asserted else "wrong"
-    advice = f"{option} 8, or another estimator"
-    yield from values.setting_problem(consequence, message, ranges, *located_at, advice=advice)
+    yield from values.setting_problem(
+        consequence, message, ranges, *located_at, advice=f"{option} 8, or another estimator"
+    )
 
 
 def too_few_sample_batches(values: Values) -> Iterator[SettingProblem]:
@@ -167,9 +208,15 @@ def too_few_sample_batches(values: Values) -> Iterator[SettingProblem]:
     )
     ranges = constraints.SAMPLE_BATCHES
     sets = {option: str(answers * prompts // groups)} if answers * prompts >= groups else {}
-    advice = "" if sets else f"a larger {values.option('rollout.batch_size')}"
-    located_at = ("rollout.micro_batch_size", "rollout.batch_size")
-    yield from values.setting_problem("refuses", message, ranges, *located_at, sets=sets, advice=advice)
+    yield from values.setting_problem(
+        "refuses",
+        message,
+        ranges,
+        "rollout.micro_batch_size",
+        "rollout.batch_size",
+        sets=sets,
+        advice="" if sets else f"a larger {values.option('rollout.batch_size')}",
+    )
 
 
 def sleep_and_async_problems(values: Values) -> Iterator[SettingProblem]:
@@ -178,31 +225,48 @@ def sleep_and_async_problems(values: Values) -> Iterator[SettingProblem]:
     sleep, partial_rollout = values.option("vllm.enable_sleep"), values.option("train.partial_rollout_enable")
     async_option = values.option("train.async_enable")
     if values.is_on("vllm.enable_sleep") and not colocate_all:
-        ranges = constraints.SLEEP_WITHOUT_COLOCATION
-        message = f"{sleep} without {values.option('train.colocate_all')}"
         yield from values.setting_problem(
-            "ignores", message, ranges, "vllm.enable_sleep", sets={sleep: DROP}, mild=True
+            "ignores",
+            f"{sleep} without {values.option('train.colocate_all')}",
+            constraints.SLEEP_WITHOUT_COLOCATION,
+            "vllm.enable_sleep",
+            sets={sleep: DROP},
+            mild=True,
         )
     elif values.is_on("vllm.enable_sleep") and is_async:
-        ranges = constraints.SLEEP_WITH_ASYNC
-        message = f"{sleep} with {async_option}"
-        yield from values.setting_problem("refuses", message, ranges, "vllm.enable_sleep", sets={sleep: DROP})
+        yield from values.setting_problem(
+            "refuses",
+            f"{sleep} with {async_option}",
+            constraints.SLEEP_WITH_ASYNC,
+            "vllm.enable_sleep",
+            sets={sleep: DROP},
+        )
     if colocate_all and is_async:
-        ranges = constraints.COLOCATION_WITH_ASYNC
-        message = f"{values.option('train.colocate_all')} with {async_option}: vLLM gets separate GPUs"
-        yield from values.setting_problem("replaces", message, ranges, "train.colocate_all", mild=True)
+        yield from values.setting_problem(
+            "replaces",
+            f"{values.option('train.colocate_all')} with {async_option}: vLLM gets separate GPUs",
+            constraints.COLOCATION_WITH_ASYNC,
+            "train.colocate_all",
+            mild=True,
+        )
     if values.is_on("train.partial_rollout_enable") and not is_async:
-        ranges = constraints.PARTIAL_WITHOUT_ASYNC
-        message = f"{partial_rollout} without {async_option}"
-        sets = {async_option: "on"}
-        yield from values.setting_problem("refuses", message, ranges, "train.partial_rollout_enable", sets=sets)
+        yield from values.setting_problem(
+            "refuses",
+            f"{partial_rollout} without {async_option}",
+            constraints.PARTIAL_WITHOUT_ASYNC,
+            "train.partial_rollout_enable",
+            sets={async_option: "on"},
+        )
     zero_stage, deepspeed = values.number("ds.zero_stage"), values.installed_version("deepspeed")
     is_old = bool(deepspeed) and not is_known_at_least(deepspeed, "0.17.6")
     if values.is_on("ds.enable_sleep") and zero_stage != 3 and is_old and not values.is_on("ds.adam_offload"):
-        ranges = constraints.SLEEP_OF_DEEPSPEED
-        message = f"{values.option('ds.enable_sleep')} with ZeRO stage {zero_stage} and deepspeed {deepspeed}"
-        advice = 'pip install "deepspeed>0.17.5"'
-        yield from values.setting_problem("refuses", message, ranges, "ds.enable_sleep", advice=advice)
+        yield from values.setting_problem(
+            "refuses",
+            f"{values.option('ds.enable_sleep')} with ZeRO stage {zero_stage} and deepspeed {deepspeed}",
+            constraints.SLEEP_OF_DEEPSPEED,
+            "ds.enable_sleep",
+            advice='pip install "deepspeed>0.17.5"',
+        )
 
 
 def precision_unlike_vllm(values: Values) -> Iterator[SettingProblem]:
@@ -211,8 +275,9 @@ def precision_unlike_vllm(values: Values) -> Iterator[SettingProblem]:
     if is_known and values.precision != "bf16" and values.vllm_gpus != 0:
         message = f"{values.precision} alongside vLLM, whose weights are always bfloat16: "
         message += "the first transfer of weights fails"
-        ranges = constraints.PRECISION_UNLIKE_VLLM
-        yield from values.setting_problem("refuses", message, ranges, "ds.param_dtype", sets={"precision": "bf16"})
+        yield from values.setting_problem(
+            "refuses", message, constraints.PRECISION_UNLIKE_VLLM, "ds.param_dtype", sets={"precision": "bf16"}
+        )
 
 
 def vllm_too_old(values: Values) -> Iterator[SettingProblem]:
@@ -221,14 +286,17 @@ def vllm_too_old(values: Values) -> Iterator[SettingProblem]:
     if not vllm or values.vllm_gpus == 0:
         return
     if not is_known_at_least(vllm, "0.8.5.post1"):
-        ranges = constraints.VLLM_TOO_OLD
-        yield from values.setting_problem("refuses", f"vllm {vllm}", ranges, advice='pip install "vllm>0.8.5"')
+        yield from values.setting_problem(
+            "refuses", f"vllm {vllm}", constraints.VLLM_TOO_OLD, advice='pip install "vllm>0.8.5"'
+        )
     corrects = values.text("algo.advantage.is_correction_level") in ("token", "seq")
     if corrects and not is_known_at_least(vllm, "0.10.0.post1"):
-        ranges = constraints.VLLM_TOO_OLD_FOR_CORRECTION
-        message = f"correction of importance sampling with vllm {vllm}"
         yield from values.setting_problem(
-            "refuses", message, ranges, CORRECTION_LEVEL, advice='pip install "vllm>0.10.0"'
+            "refuses",
+            f"correction of importance sampling with vllm {vllm}",
+            constraints.VLLM_TOO_OLD_FOR_CORRECTION,
+            CORRECTION_LEVEL,
+            advice='pip install "vllm>0.10.0"',
         )
 
 
@@ -240,24 +308,32 @@ def invalid_correction(values: Values) -> Iterator[SettingProblem]:
     fields = ("level", "mode", "gating")
     level, mode, gating = (values.text(f"algo.advantage.is_correction_{field}") for field in fields)
     if mode == "clip" and (level == "seq" or gating not in ("ratio", None)):
-        ranges = constraints.CLIP_OF_SEQUENCES
-        message = f"is_correction_mode clip with level {level} and gating {gating}"
-        sets = {values.option("algo.advantage.is_correction_mode"): "mask"}
-        yield from values.setting_problem("refuses", message, ranges, "algo.advantage.is_correction_mode", sets=sets)
-    if len(values.settings.get("algo.advantage.is_correction_threshold", ((), None))[0]) > 2:
-        ranges = constraints.THREE_THRESHOLDS
-        message = "is_correction_threshold with more than two numbers"
         yield from values.setting_problem(
-            "refuses", message, ranges, "algo.advantage.is_correction_threshold", advice="LOW HIGH"
+            "refuses",
+            f"is_correction_mode clip with level {level} and gating {gating}",
+            constraints.CLIP_OF_SEQUENCES,
+            "algo.advantage.is_correction_mode",
+            sets={values.option("algo.advantage.is_correction_mode"): "mask"},
+        )
+    if len(values.settings.get("algo.advantage.is_correction_threshold", ((), None))[0]) > 2:
+        yield from values.setting_problem(
+            "refuses",
+            "is_correction_threshold with more than two numbers",
+            constraints.THREE_THRESHOLDS,
+            "algo.advantage.is_correction_threshold",
+            advice="LOW HIGH",
         )
     bounds = (values.text("algo.advantage.is_correction_threshold") or "").strip("[]").replace(",", " ").split()
     lower_bound = bounds[0] if len(bounds) == 2 else "0"
     if gating in ("binary_kl", "tv") and level in ("token", "seq") and lower_bound.strip("0.") != "":
-        ranges = constraints.LOWER_BOUND_OF_DIVERGENCE
-        message = f"is_correction_gating {gating} with a lower bound of {lower_bound}"
-        advice = "--algo.advantage.is_correction_threshold with one number"
-        located_at = ("algo.advantage.is_correction_threshold", "algo.advantage.is_correction_gating")
-        yield from values.setting_problem("refuses", message, ranges, *located_at, advice=advice)
+        yield from values.setting_problem(
+            "refuses",
+            f"is_correction_gating {gating} with a lower bound of {lower_bound}",
+            constraints.LOWER_BOUND_OF_DIVERGENCE,
+            "algo.advantage.is_correction_threshold",
+            "algo.advantage.is_correction_gating",
+            advice="--algo.advantage.is_correction_threshold with one number",
+        )
 
 
 def critic_without_reward_model(values: Values) -> Iterator[SettingProblem]:
@@ -266,9 +342,13 @@ def critic_without_reward_model(values: Values) -> Iterator[SettingProblem]:
     if values.has_critic and not has_reward_model and not values.has_remote_reward:
         ranges = constraints.CRITIC_WITHOUT_REWARD_MODEL
         reward_model, reward_url = values.option("reward.model_name_or_path"), values.option("reward.remote_url")
-        message = f"neither {reward_model} nor {reward_url}, and a critic"
-        advice = "name a reward model, a remote reward or a function"
-        yield from values.setting_problem("refuses", message, ranges, "algo.advantage.estimator", advice=advice)
+        yield from values.setting_problem(
+            "refuses",
+            f"neither {reward_model} nor {reward_url}, and a critic",
+            ranges,
+            "algo.advantage.estimator",
+            advice="name a reward model, a remote reward or a function",
+        )
 
 
 def evaluation_and_filtering_problems(values: Values) -> Iterator[SettingProblem]:
@@ -301,7 +381,16 @@ def evaluation_and_filtering_problems(values: Values) -> Iterator[SettingProblem
 
 
 REINFORCEMENT_CHECKS: tuple[Callable[[Values], Iterator[SettingProblem]], ...] = (
-    *(missing_vllm_engines, dynamic_batch_problems, image_problems, unequal_colocated_models),
-    *(baseline_over_one_answer, too_few_sample_batches, sleep_and_async_problems, precision_unlike_vllm),
-    *(vllm_too_old, invalid_correction, critic_without_reward_model, evaluation_and_filtering_problems),
+    missing_vllm_engines,
+    dynamic_batch_problems,
+    image_problems,
+    unequal_colocated_models,
+    baseline_over_one_answer,
+    too_few_sample_batches,
+    sleep_and_async_problems,
+    precision_unlike_vllm,
+    vllm_too_old,
+    invalid_correction,
+    critic_without_reward_model,
+    evaluation_and_filtering_problems,
 )

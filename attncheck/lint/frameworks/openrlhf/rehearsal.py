@@ -8,16 +8,24 @@ of the whole step, across ranks too; 0.10 and before, over those of a batch). Of
 `apply_chat_template`), models/loss.py `DPOLoss` (the mean over a batch's pairs, of sums; `ipo_enable`: IPO of sums).
 """
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.preferring import (
+from attncheck.lint.fields import (
+    DROP,
+    WITHOUT_CUDA,
+    DataForm,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Objective,
+    Targets,
     choose_learning_rate,
+    cut_attention,
+    get_setting,
+    is_on,
     list_other_references,
     make_objective,
     read_preference,
 )
-from attncheck.lint.fields.rehearsing import WITHOUT_CUDA, cut_attention, get_setting, is_on
 from attncheck.lint.frameworks.openrlhf.policy_rehearsal import GPU_SETTINGS, cut_policy
 
 LEFT_OUT = (
@@ -40,29 +48,28 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     written = [name for name in GPU_SETTINGS if is_on(job, name.replace("-", "_"))]
     left_out = () if materials.uses_gpu else written
     rows = materials.batch * materials.accumulation * ranks // materials.ring_size
-    sets = {
-        **dict.fromkeys((*LEFT_OUT, *left_out), DROP),
-        **attention.sets,
-        **data,
-        "model.model_name_or_path": materials.model,
-        "data.dataset": materials.data_file,
-        "data.max_samples": str(rows * materials.steps),
-        "data.max_len": str(materials.max_length),
-        "data.dataloader_num_workers": "0",
-        "train.max_epochs": "1",
-        "train.micro_batch_size": str(materials.batch),
-        "train.batch_size": str(rows),
-        "adam.lr": choose_learning_rate(objective),
-        "lr_scheduler": "constant",
-        "lr_warmup_ratio": DROP,
-        "ckpt.output_dir": materials.output,
-        "ckpt.path": f"{materials.output}/checkpoints",
-        "ckpt.save_steps": "-1",
-        "logger.logging_steps": "1",
-        "eval.steps": "-1",
-    }
     return JobCut(
-        sets,
+        {
+            **dict.fromkeys((*LEFT_OUT, *left_out), DROP),
+            **attention.sets,
+            **data,
+            "model.model_name_or_path": materials.model,
+            "data.dataset": materials.data_file,
+            "data.max_samples": str(rows * materials.steps),
+            "data.max_len": str(materials.max_length),
+            "data.dataloader_num_workers": "0",
+            "train.max_epochs": "1",
+            "train.micro_batch_size": str(materials.batch),
+            "train.batch_size": str(rows),
+            "adam.lr": choose_learning_rate(objective),
+            "lr_scheduler": "constant",
+            "lr_warmup_ratio": DROP,
+            "ckpt.output_dir": materials.output,
+            "ckpt.path": f"{materials.output}/checkpoints",
+            "ckpt.save_steps": "-1",
+            "logger.logging_steps": "1",
+            "eval.steps": "-1",
+        },
         form,
         objective,
         environ={} if materials.uses_gpu else WITHOUT_CUDA,

@@ -10,14 +10,22 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from attncheck.core.facts import Known, value_or
-from attncheck.core.job import Consequence, SettingProblem
-from attncheck.core.launch import Launch, Setting, SourceLocation, Word
 from attncheck.core.model import Model
-from attncheck.core.snapshot import Snapshot
 from attncheck.lint.arguments import is_option, parse_options
-from attncheck.lint.fields.constraints import Constraints, find_constraint
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import (
+    Consequence,
+    Constraints,
+    Known,
+    Launch,
+    Setting,
+    SettingProblem,
+    Snapshot,
+    SourceLocation,
+    Word,
+    find_constraint,
+    is_at_least,
+    value_or,
+)
 from attncheck.lint.frameworks.openrlhf import names, tables
 
 LLAMA3_HOOK = "flash_attention_2"  # the implementation that the ring replaces
@@ -191,8 +199,7 @@ class Values:
         """Yield a problem if one of `constraints` holds, located at the first of `located_at` that is written."""
         constraint = find_constraint(constraints, self.version)
         if constraint is not None:
-            location = self.locate(*located_at)
-            yield SettingProblem(consequence, message, (constraint.evidence,), location, **fields)
+            yield SettingProblem(consequence, message, (constraint.evidence,), self.locate(*located_at), **fields)
 
     def installed_version(self, name: str) -> str:
         """Return the installed version of a distribution, "" if it is not known."""

@@ -10,12 +10,21 @@ fsdp_utils/arguments.py: flash_attention_2 by default). Names that no parser kno
 import shlex
 from collections.abc import Mapping
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.job import Job, Key
-from attncheck.core.launch import COMMAND, Edit, Launch, SourceLocation
-from attncheck.core.plan import Plan
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.edits import Changes, changes_to_edits
+from attncheck.lint.fields import (
+    COMMAND,
+    Absent,
+    Changes,
+    Edit,
+    Fact,
+    Job,
+    Key,
+    Known,
+    Launch,
+    Plan,
+    Snapshot,
+    SourceLocation,
+    changes_to_edits,
+)
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.megatron.options import MegatronOptions, parse_launch_options
 from attncheck.lint.frameworks.slime.plan import format_plan

@@ -1,7 +1,6 @@
 """Writes a plan for slime: options of its `train.py`, v0.3.1 slime/utils/arguments.py over Megatron's."""
 
-from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import VersionCheck, format_exports, packing_remarks, unsupported_remarks
+from attncheck.lint.fields import Plan, VersionCheck, format_exports, packing_remarks, unsupported_remarks
 
 
 def format_plan(plan: Plan, is_at_least: VersionCheck) -> list[str]:

@@ -5,9 +5,7 @@ Read in the tags v0.1.0 to v0.3.1; lines of slime/utils/arguments.py are those o
 
 from collections.abc import Callable, Iterator
 
-from attncheck.core.facts import Fact, Known
-from attncheck.core.job import Consequence, SettingProblem
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import Consequence, Fact, Known, SettingProblem, is_at_least
 from attncheck.lint.frameworks.megatron.options import MODEL_PARALLEL_OPTIONS, MegatronOptions
 from attncheck.lint.frameworks.megatron.problems import find_size_problems
 
@@ -27,8 +25,14 @@ def find_problems(options: MegatronOptions, version: str, world_size: Fact[int])
     if is_at_least(version, EVALUATION_SINCE):
         yield from _check_intervals(options)
     if is_at_least(version, IMPORTANCE_SINCE) and options.is_on("use-rollout-logprobs") and options.is_on("use-tis"):
-        message = "--use-rollout-logprobs with --use-tis: AssertionError"
-        yield _problem(options, "refuses", message, "1796", "use-tis", advice="leave one of the two out")
+        yield _problem(
+            options,
+            "refuses",
+            "--use-rollout-logprobs with --use-tis: AssertionError",
+            "1796",
+            "use-tis",
+            advice="leave one of the two out",
+        )
     if is_at_least(version, GATHERED_SINCE):
         yield from _check_gathered(options)
     if is_at_least(version, PADDED[0]) and not is_at_least(version, PADDED[1]):
@@ -38,8 +42,7 @@ def find_problems(options: MegatronOptions, version: str, world_size: Fact[int])
 def _problem(
     options: MegatronOptions, consequence: Consequence, message: str, line: str, *names: str, advice: str = ""
 ) -> SettingProblem:
-    location = options.locate(*names)
-    return SettingProblem(consequence, message, (f"{ARGUMENTS}:{line}",), location, advice=advice)
+    return SettingProblem(consequence, message, (f"{ARGUMENTS}:{line}",), options.locate(*names), advice=advice)
 
 
 def _get_number(options: MegatronOptions, name: str) -> float:
@@ -54,24 +57,46 @@ def _check_dynamic_batch(options: MegatronOptions) -> Iterator[SettingProblem]:
     if not options.is_on("use-dynamic-batch-size"):
         return
     if not options.is_written("max-tokens-per-gpu"):
-        message = "--use-dynamic-batch-size without --max-tokens-per-gpu: AssertionError"
-        yield _problem(options, "refuses", message, "1809", advice="--max-tokens-per-gpu 9216")
+        yield _problem(
+            options,
+            "refuses",
+            "--use-dynamic-batch-size without --max-tokens-per-gpu: AssertionError",
+            "1809",
+            advice="--max-tokens-per-gpu 9216",
+        )
     elif options.is_written("micro-batch-size"):
-        message = "--micro-batch-size has no effect with --use-dynamic-batch-size: --max-tokens-per-gpu decides"
-        yield _problem(options, "ignores", message, "1808", "micro-batch-size", advice="leave it out")
+        yield _problem(
+            options,
+            "ignores",
+            "--micro-batch-size has no effect with --use-dynamic-batch-size: --max-tokens-per-gpu decides",
+            "1808",
+            "micro-batch-size",
+            advice="leave it out",
+        )
 
 
 def _check_penalties(options: MegatronOptions) -> Iterator[SettingProblem]:
     if _get_number(options, "kl-coef") and _get_number(options, "kl-loss-coef"):
-        message = "--kl-coef and --kl-loss-coef are both above 0: AssertionError"
-        yield _problem(options, "refuses", message, "1787", "kl-coef", advice="set one of them to 0")
+        yield _problem(
+            options,
+            "refuses",
+            "--kl-coef and --kl-loss-coef are both above 0: AssertionError",
+            "1787",
+            "kl-coef",
+            advice="set one of them to 0",
+        )
 
 
 def _check_normalisation(options: MegatronOptions) -> Iterator[SettingProblem]:
     estimator = options.get_text("advantage-estimator")
     if estimator.startswith("reinforce_plus_plus") and not options.is_on("normalize-advantages"):
-        message = f"--advantage-estimator {estimator} without --normalize-advantages: AssertionError"
-        yield _problem(options, "refuses", message, "1790", advice="--normalize-advantages")
+        yield _problem(
+            options,
+            "refuses",
+            f"--advantage-estimator {estimator} without --normalize-advantages: AssertionError",
+            "1790",
+            advice="--normalize-advantages",
+        )
 
 
 def _check_steps(options: MegatronOptions) -> Iterator[SettingProblem]:
@@ -81,27 +106,48 @@ def _check_steps(options: MegatronOptions) -> Iterator[SettingProblem]:
         return
     samples = samples or 1
     if steps and written and prompts * samples // steps != written:
-        message = (
+        yield _problem(
+            options,
+            "refuses",
             f"--global-batch-size {written} is not {prompts} prompts x {samples} samples / {steps} steps = "
-            f"{prompts * samples // steps}: AssertionError"
+            f"{prompts * samples // steps}: AssertionError",
+            "1911",
+            "global-batch-size",
+            advice="leave --global-batch-size out",
         )
-        yield _problem(options, "refuses", message, "1911", "global-batch-size", advice="leave --global-batch-size out")
 
 
 def _check_length_of_training(options: MegatronOptions) -> Iterator[SettingProblem]:
     names = ("num-rollout", "num-epoch", "debug-rollout-only", "load-debug-rollout-data", "custom-config-path")
     if not options.is_written(*names):
-        message = "neither --num-rollout nor --num-epoch: AssertionError"
-        yield _problem(options, "refuses", message, "1940", advice="--num-rollout 1000, or --num-epoch 1")
+        yield _problem(
+            options,
+            "refuses",
+            "neither --num-rollout nor --num-epoch: AssertionError",
+            "1940",
+            advice="--num-rollout 1000, or --num-epoch 1",
+        )
 
 
 def _check_intervals(options: MegatronOptions) -> Iterator[SettingProblem]:
     if options.is_written("eval-interval") and not options.is_written("eval-prompt-data", "eval-config"):
-        message = "--eval-interval without --eval-prompt-data: AssertionError"
-        yield _problem(options, "refuses", message, "1782", "eval-interval", advice="--eval-prompt-data NAME FILE")
+        yield _problem(
+            options,
+            "refuses",
+            "--eval-interval without --eval-prompt-data: AssertionError",
+            "1782",
+            "eval-interval",
+            advice="--eval-prompt-data NAME FILE",
+        )
     if options.is_written("save-interval") and not options.is_written("save"):
-        message = "--save-interval without --save: AssertionError"
-        yield _problem(options, "refuses", message, "1785", "save-interval", advice="--save FOLDER")
+        yield _problem(
+            options,
+            "refuses",
+            "--save-interval without --save: AssertionError",
+            "1785",
+            "save-interval",
+            advice="--save FOLDER",
+        )
 
 
 def _check_gathered(options: MegatronOptions) -> Iterator[SettingProblem]:
@@ -124,8 +170,13 @@ def _check_padded(options: MegatronOptions) -> Iterator[SettingProblem]:
     if options.get_text("qkv-format") == "bshd" and options.is_on("use-dynamic-batch-size"):
         message = "--qkv-format bshd with --use-dynamic-batch-size: AssertionError"
         source = "slime 0.2.2 slime/utils/arguments.py:1709: Please specify --micro-batch-size instead"
-        advice = "leave --use-dynamic-batch-size out, or take --qkv-format thd"
-        yield SettingProblem("refuses", message, (source,), options.locate("qkv-format"), advice=advice)
+        yield SettingProblem(
+            "refuses",
+            message,
+            (source,),
+            options.locate("qkv-format"),
+            advice="leave --use-dynamic-batch-size out, or take --qkv-format thd",
+        )
 
 
 def _check_batch_over_ranks(options: MegatronOptions, world_size: Fact[int]) -> Iterator[SettingProblem]:

@@ -11,19 +11,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
 
-from attncheck.core.facts import Known
-from attncheck.core.job import DROP, Job, Key
-from attncheck.core.launch import Edit, Launch, SourceLocation
-from attncheck.core.plan import Plan
-from attncheck.core.snapshot import Snapshot
+from attncheck.lint.fields import (
+    DROP,
+    PACKING_SWITCHES,
+    RENAMES,
+    Edit,
+    Job,
+    Key,
+    Known,
+    Launch,
+    Option,
+    ParsedSettings,
+    ParserOptions,
+    Plan,
+    Snapshot,
+    SourceLocation,
+    build_parser_options,
+    drop_switches,
+    edit_settings,
+    find_refused_settings,
+    find_unknown_settings,
+    list_releases,
+    parse_settings,
+)
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.changes import edit_settings
-from attncheck.lint.fields.names import Option, ParserOptions, build_parser_options
-from attncheck.lint.fields.rehearsing import drop_switches
-from attncheck.lint.fields.releases import list_releases
-from attncheck.lint.fields.script_options import PACKING_SWITCHES
-from attncheck.lint.fields.training_arguments import RENAMES
-from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.files.python import TRAINING_ARGUMENTS, read_settings_class
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.transformers.plan import format_plan

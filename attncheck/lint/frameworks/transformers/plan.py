@@ -7,10 +7,11 @@ ring-flash-attn 0.1.8's adapters/hf_adapter.py, Ulysses accelerate 1.15.0's para
 which the Trainer knows since 5.0 (trainer.py; not in 4.57.6).
 """
 
-from attncheck.core.plan import NO_CUDNN_SDPA, Plan
-from attncheck.lint.fields.plan_writing import (
+from attncheck.lint.fields import (
+    NO_CUDNN_SDPA,
     SHIM_SCRIPTS,
     WEIGHT_DTYPES,
+    Plan,
     VersionCheck,
     collect_environ,
     unsupported_remarks,

@@ -5,23 +5,24 @@ collator labels; the loss is the mean over `num_items_in_batch` (transformers 5.
 `average_tokens_across_devices`; 4.46 and later, if the fault of dividing by batches was fixed).
 """
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import JobCut, Materials, Objective
-from attncheck.lint.fields.rehearsing import (
+from attncheck.lint.fields import (
+    DROP,
+    PACKING_SWITCHES,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     WHOLE_ROWS,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Objective,
     cut_attention,
     cut_training_arguments,
+    find_data_option,
     find_switches,
     get_option,
     keep_taken,
     list_left_out,
-)
-from attncheck.lint.fields.script_options import (
-    PACKING_SWITCHES,
-    find_data_option,
     list_stand_ins,
     point_to_materials,
     stand_in,

@@ -11,15 +11,28 @@ import json
 from collections.abc import Mapping
 from functools import partial
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.job import Job, Key
-from attncheck.core.launch import Edit, Launch, SourceLocation
-from attncheck.core.plan import Packing, Plan, Precision
-from attncheck.core.snapshot import Snapshot
+from attncheck.lint.fields import (
+    Absent,
+    Edit,
+    Fact,
+    Job,
+    Key,
+    Known,
+    Launch,
+    Packing,
+    ParsedSettings,
+    Plan,
+    Precision,
+    Snapshot,
+    SourceLocation,
+    edit_settings,
+    find_refused_settings,
+    find_unknown_settings,
+    list_releases,
+    parse_settings,
+    read_requirements,
+)
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.changes import edit_settings
-from attncheck.lint.fields.releases import list_releases, read_requirements
-from attncheck.lint.fields.values import ParsedSettings, find_refused_settings, find_unknown_settings, parse_settings
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.frameworks.trl import tables
 from attncheck.lint.frameworks.trl.behaviour import POSITIONS_ALWAYS_SINCE, LaunchReading, find_problems

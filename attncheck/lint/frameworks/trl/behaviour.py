@@ -6,15 +6,22 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from attncheck.core.facts import Absent, Known, value_or
-from attncheck.core.job import SettingProblem
-from attncheck.core.launch import Launch, SourceLocation
-from attncheck.core.snapshot import Snapshot
 from attncheck.doctor.knowledge.padding import PACKED_WITHOUT_FLASH
+from attncheck.lint.fields import (
+    Absent,
+    Constraint,
+    Constraints,
+    Known,
+    Launch,
+    ParsedSettings,
+    SettingProblem,
+    Snapshot,
+    SourceLocation,
+    find_constraint,
+    is_at_least,
+    value_or,
+)
 from attncheck.lint.fields import hugging_face as shared
-from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
-from attncheck.lint.fields.releases import is_at_least
-from attncheck.lint.fields.values import ParsedSettings
 from attncheck.lint.frameworks.trl import constraints, tables
 
 PACKING_STRATEGY_SINCE = "0.19"  # before, packing cut the joined text anywhere (0.18.2 data_utils.py:475)
@@ -246,10 +253,14 @@ def packing_without_max_length(reading: LaunchReading) -> Iterator[SettingProble
         and reading.settings.has_any("max_length")
         and reading.settings.get_text("max_length") is None
     ):
-        text = 'packing with max_length none: "When packing is enabled, `max_length` can\'t be `None`."'
-        location = reading.find_location("max_length")
-        sets = {"max_length": "1024"}
-        yield SettingProblem("refuses", text, (constraint.evidence,), location, sets, "give a length")
+        yield SettingProblem(
+            "refuses",
+            'packing with max_length none: "When packing is enabled, `max_length` can\'t be `None`."',
+            (constraint.evidence,),
+            reading.find_location("max_length"),
+            {"max_length": "1024"},
+            "give a length",
+        )
 
 
 def packed_images(reading: LaunchReading) -> Iterator[SettingProblem]:
@@ -418,8 +429,9 @@ def uneven_generation_groups(reading: LaunchReading) -> Iterator[SettingProblem]
     constraint = batch or one_step
     if size < 2 and generations:
         text = f"num_generations is {size}: at least 2 are needed to compare answers"
-        location = reading.find_location("num_generations")
-        yield SettingProblem("refuses", text, (generations.evidence,), location, {"num_generations": "2"})
+        yield SettingProblem(
+            "refuses", text, (generations.evidence,), reading.find_location("num_generations"), {"num_generations": "2"}
+        )
     elif (
         constraint
         and size > 1

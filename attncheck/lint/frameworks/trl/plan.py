@@ -5,9 +5,9 @@ Names as in the wheels 0.19.1, 0.20.0, 0.24.0 and 1.16.0 (trainer/sft_config.py,
 flattened into one, with position_ids that begin again and, in 1.16, the edges as keywords (trainer/sft_trainer.py:212).
 """
 
-from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import (
+from attncheck.lint.fields import (
     WEIGHT_DTYPES,
+    Plan,
     VersionCheck,
     format_bool,
     format_exports,

@@ -9,10 +9,18 @@ tokens' mean), grpo_config.py; trainer/rloo_trainer.py (`_compute_loss`: the mea
 their ratio; the KL term is part of the reward); GRPO of 0.24.0, 0.21.0, 0.19.1 and 0.16.1 (the loss and its default).
 """
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.rehearsal import DataForm, Materials, Normalisation, Objective, PolicyGradient
-from attncheck.lint.fields.rehearsing import get_setting, is_number
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import (
+    DROP,
+    DataForm,
+    Job,
+    Materials,
+    Normalisation,
+    Objective,
+    PolicyGradient,
+    get_setting,
+    is_at_least,
+    is_number,
+)
 
 STANDS_FOR = "only TRL's policy is updated, with synthetic completions and rewards; nothing is generated"
 COMPLETIONS = 2  # to a prompt

@@ -13,25 +13,35 @@ loss is not known here: their batches, documents and updates are judged.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import UNDOCUMENTED, DataForm, JobCut, Materials, Objective, Targets
-from attncheck.lint.fields.preferring import choose_learning_rate, make_objective, read_preference
-from attncheck.lint.fields.rehearsing import (
+from attncheck.lint.fields import (
+    DROP,
     OFF_VALUES,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
+    UNDOCUMENTED,
     WHOLE_ROWS,
+    DataForm,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Objective,
+    Targets,
+    choose_learning_rate,
     cut_attention,
     cut_training_arguments,
     get_setting,
+    is_at_least,
     is_number,
     is_on,
     list_left_out,
+    list_releases,
+    make_objective,
+    point_to_materials,
+    read_preference,
     resolve_options,
+    stand_in,
 )
-from attncheck.lint.fields.releases import is_at_least, list_releases
-from attncheck.lint.fields.script_options import point_to_materials, stand_in
 from attncheck.lint.files import python
 from attncheck.lint.frameworks.trl import tables
 from attncheck.lint.frameworks.trl.policy_rehearsal import cut_policy, list_policy_remarks, read_policy

@@ -9,10 +9,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import PurePosixPath
 
-from attncheck.core.launch import Launch
-from attncheck.lint.fields import training_arguments
-from attncheck.lint.fields.names import ParserOptions, build_parser_options, find_minor_release, read_lifetimes
-from attncheck.lint.fields.releases import is_at_least, list_releases
+from attncheck.lint.fields import (
+    Launch,
+    ParserOptions,
+    build_parser_options,
+    find_minor_release,
+    is_at_least,
+    list_releases,
+    read_lifetimes,
+    training_arguments,
+)
 from attncheck.lint.files.python import read_settings_class
 from attncheck.lint.names import load_table
 

@@ -6,9 +6,7 @@
 from collections.abc import Iterator, Mapping
 
 from attncheck.core.arithmetic import largest_divisor
-from attncheck.core.facts import Known
-from attncheck.core.job import Job, SettingProblem
-from attncheck.lint.fields.constraints import Constraints
+from attncheck.lint.fields import Constraints, Job, Known, SettingProblem
 from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.roles import ACTOR, REF, LaunchConfig
 
@@ -253,9 +251,12 @@ def _indivisible_sft_batch(config: LaunchConfig, job: Job, world_size: int) -> I
     rows, remainder = divmod(train_batch, ranks)
     batch = f"data.train_batch_size={train_batch} over {ranks} data-parallel ranks"
     if rows == 0 or (remainder and config.is_old_sft):
-        ranges = constraints.OLD_SFT_RANKS if config.is_old_sft else constraints.EMPTY_SFT_BATCH
-        message = f"{batch}: not a whole number of rows per rank"
-        yield from _refused_setting(message, ranges, config, "data.train_batch_size")
+        yield from _refused_setting(
+            f"{batch}: not a whole number of rows per rank",
+            constraints.OLD_SFT_RANKS if config.is_old_sft else constraints.EMPTY_SFT_BATCH,
+            config,
+            "data.train_batch_size",
+        )
     elif rows % micro_batch and (config.is_old_sft or not values.is_on("data.use_dynamic_bsz")):
         best = largest_divisor(rows, micro_batch)
         yield from _refused_setting(

@@ -3,11 +3,20 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from attncheck.core.facts import Absent, Fact, Known
-from attncheck.core.job import KEYS, Job, UnknownSetting
-from attncheck.core.launch import COMMAND, Launch, SourceLocation
-from attncheck.core.plan import Plan, Precision
-from attncheck.core.snapshot import Snapshot
+from attncheck.lint.fields import (
+    COMMAND,
+    KEYS,
+    Absent,
+    Fact,
+    Job,
+    Known,
+    Launch,
+    Plan,
+    Precision,
+    Snapshot,
+    SourceLocation,
+    UnknownSetting,
+)
 from attncheck.lint.frameworks.verl import tables
 from attncheck.lint.frameworks.verl.given import (
     OVERRIDE,

@@ -6,9 +6,7 @@ counts the same, documents of unequal length weigh otherwise than on a single ra
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Known
-from attncheck.core.job import Job, SettingProblem
-from attncheck.lint.fields.constraints import Constraint
+from attncheck.lint.fields import Constraint, Job, Known, SettingProblem
 from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.roles import ACTOR, LaunchConfig
 

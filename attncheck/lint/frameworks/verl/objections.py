@@ -2,10 +2,7 @@
 
 from collections.abc import Iterator
 
-from attncheck.core.facts import Absent, Known, value_or
-from attncheck.core.job import Job, SettingProblem
-from attncheck.core.snapshot import Snapshot
-from attncheck.lint.fields.constraints import Constraint
+from attncheck.lint.fields import Absent, Constraint, Job, Known, SettingProblem, Snapshot, value_or
 from attncheck.lint.frameworks.verl import constraints
 from attncheck.lint.frameworks.verl.batches import find_batch_problems
 from attncheck.lint.frameworks.verl.losses import find_loss_problems
@@ -211,13 +208,12 @@ def _recurrent_state_leaks(config: LaunchConfig, job: Job, snapshot: Snapshot) -
     if not job.plan.packed and size == 1:
         return
     borders = "documents of a packed row" if size == 1 else f"documents of a packed row and the {size} ranks of Ulysses"
-    sets = {"packing": "off"} if size == 1 else {"packing": "off", "ring_size": "1"}
     yield SettingProblem(
         "wrong",
         f"the linear attention of qwen3_next carries its state across {borders}: verl has no patch for it",
         (constraint.evidence,),
         config.values.locate(*config.find_keys("packing"), *config.sequence_parallel_keys()),
-        sets,
+        {"packing": "off"} if size == 1 else {"packing": "off", "ring_size": "1"},
     )
 
 

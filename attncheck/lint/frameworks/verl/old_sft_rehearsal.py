@@ -5,11 +5,19 @@ response: the response and the eos_token are learnt), trainer/fsdp_sft_trainer.p
 (`balance_dp_token`), :489 (a last step is validated and saved). 0.3.0.post1 and older call CUDA by name.
 """
 
-from attncheck.core.job import Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import DataForm, JobCut, Materials, Objective
-from attncheck.lint.fields.rehearsing import WITHOUT_CUDA, cut_attention, get_setting, is_on
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import (
+    WITHOUT_CUDA,
+    DataForm,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Objective,
+    cut_attention,
+    get_setting,
+    is_at_least,
+    is_on,
+)
 from attncheck.lint.frameworks.verl.given import parse_hydra_inputs, resolve_config
 from attncheck.lint.frameworks.verl.sft_sizes import count_groups, list_sizes, remark_fsdp2
 from attncheck.lint.frameworks.verl.tables import find_release

@@ -5,8 +5,7 @@ if the key is not in the schema. The attention override is honoured since 0.6.1;
 flash_attention_2 (utils/model.py:649). VERL_DISABLE_FLASH_ATTN_CE: utils/torch_functional.py:95, since 0.9.0.
 """
 
-from attncheck.core.plan import Plan
-from attncheck.lint.fields.plan_writing import VersionCheck, format_exports, packing_remarks, unsupported_remarks
+from attncheck.lint.fields import Plan, VersionCheck, format_exports, packing_remarks, unsupported_remarks
 
 ACTOR = "actor_rollout_ref.actor"
 MODEL = "actor_rollout_ref.model"

@@ -11,11 +11,23 @@ the mini-batch of all ranks, whatever the micro-batches; workers/engine/fsdp/tra
 
 from collections.abc import Mapping
 
-from attncheck.core.job import DROP, Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import JobCut, Materials, Normalisation, Objective, PolicyGradient
-from attncheck.lint.fields.rehearsing import LEARNING_RATE, WITHOUT_CUDA, cut_attention, get_setting, is_number, is_on
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import (
+    DROP,
+    LEARNING_RATE,
+    WITHOUT_CUDA,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Normalisation,
+    Objective,
+    PolicyGradient,
+    cut_attention,
+    get_setting,
+    is_at_least,
+    is_number,
+    is_on,
+)
 from attncheck.lint.frameworks.verl.roles import ACTOR, MODEL
 from attncheck.lint.frameworks.verl.sft_sizes import keep_hydra_in
 
@@ -170,8 +182,12 @@ def _define_objective(job: Job) -> Objective:
         divisor=float(divisor),
         temperature=float(_get(job, f"{ROLLOUT}.temperature", "1.0")),
     )
-    source = f"verl {job.version} trainer/ppo/core_algos.py: {loss}, {aggregation}, over the mini-batch of all ranks"
-    return Objective("assistant", (AGGREGATIONS[aggregation],), source, policy)
+    return Objective(
+        "assistant",
+        (AGGREGATIONS[aggregation],),
+        f"verl {job.version} trainer/ppo/core_algos.py: {loss}, {aggregation}, over the mini-batch of all ranks",
+        policy,
+    )
 
 
 def _get(job: Job, name: str, default: str) -> str:

@@ -6,11 +6,17 @@ mean over the tokens of the whole batch and all ranks). trainer/fsdp_sft_trainer
 `old_sft_rehearsal`.
 """
 
-from attncheck.core.job import Job
-from attncheck.core.launch import Launch
-from attncheck.core.rehearsal import JobCut, Materials, Objective
-from attncheck.lint.fields.rehearsing import WITHOUT_CUDA, cut_attention, get_setting
-from attncheck.lint.fields.releases import is_at_least
+from attncheck.lint.fields import (
+    WITHOUT_CUDA,
+    Job,
+    JobCut,
+    Launch,
+    Materials,
+    Objective,
+    cut_attention,
+    get_setting,
+    is_at_least,
+)
 from attncheck.lint.frameworks.verl.old_sft_rehearsal import cut_old_sft, is_old_sft
 from attncheck.lint.frameworks.verl.policy_rehearsal import CPU_PLATFORM, cut_policy
 from attncheck.lint.frameworks.verl.sft_sizes import count_groups, list_sizes, remark_fsdp2

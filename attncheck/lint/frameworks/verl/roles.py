@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from attncheck.core.job import Key
-from attncheck.lint.fields.constraints import Constraint, Constraints, find_constraint
+from attncheck.lint.fields import Constraint, Constraints, Key, find_constraint
 from attncheck.lint.frameworks.verl.given import HydraInputs
 from attncheck.lint.frameworks.verl.tables import Release
 from attncheck.lint.frameworks.verl.values import Values

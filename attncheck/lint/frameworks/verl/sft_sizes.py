@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping
 
-from attncheck.core.job import Job
-from attncheck.core.rehearsal import Materials
-from attncheck.lint.fields.rehearsing import LEARNING_RATE
+from attncheck.lint.fields import LEARNING_RATE, Job, Materials
 
 
 def count_groups(job: Job, materials: Materials) -> int:

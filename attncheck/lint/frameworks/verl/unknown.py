@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from attncheck.core.job import UnknownSetting
-from attncheck.core.launch import Setting
+from attncheck.lint.fields import Setting, UnknownSetting
 from attncheck.lint.frameworks.verl import tables
 from attncheck.lint.frameworks.verl.given import HydraInputs, Override, find_successor, resolve_config
 from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release

@@ -4,8 +4,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from attncheck.core.io.errors import BadUsage
-from attncheck.core.job import DROP, KEYS, Job, UnknownSetting
-from attncheck.core.launch import NOWHERE, Edit, Launch, Setting, Source, Word
+from attncheck.lint.fields import DROP, KEYS, NOWHERE, Edit, Job, Launch, Setting, Source, UnknownSetting, Word
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl import tables, yaml_tables
 from attncheck.lint.frameworks.verl.given import Override, parse_hydra_inputs, resolve_config

@@ -1,7 +1,5 @@
 """Is the batch the documents? Nothing lost, doubled or cut; labels on the tokens that are to be learnt."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Does every token see its own document and nothing else? Last hidden states against each document alone."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Are the gradients of the first step those of its loss? Against each document alone, before clipping."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Does the loss fall, and not below what can be known? Of rewarded responses: −log p falls."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Is the loss that is differentiated the mean that the framework documents? Against each document's own."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from attncheck.core.results.smoke import CheckResult, Measure

@@ -1,7 +1,5 @@
 """Is what trains the model, by its gradients? The optimiser's first steps, each against the same step taken again."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

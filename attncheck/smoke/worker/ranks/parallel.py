@@ -6,13 +6,11 @@ back to the loss's gradients at the logits, nothing is rounded: `loss_shares` de
 weight. If the logits are wrong, `wrong_models` looks for the wrong model whose logits they are.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +19,7 @@ from attncheck.core import codec
 from attncheck.core.plan import Plan
 from attncheck.core.results.smoke import CheckResult, Layer
 from attncheck.core.verdicts import Outcome
+from attncheck.ring.worker.rank import RankContext
 from attncheck.smoke.worker.data.language import Language
 from attncheck.smoke.worker.models import build
 from attncheck.smoke.worker.ranks import loss_shares, reference
@@ -29,9 +28,6 @@ from attncheck.smoke.worker.ranks.sharded import Driver, ShardedStep, pack_row, 
 from attncheck.smoke.worker.ranks.wrong_models import match_wrong_model
 from attncheck.smoke.worker.shims import applied_shims
 from attncheck.smoke.worker.testbed import Testbed, gradient_norm
-
-if TYPE_CHECKING:
-    from attncheck.ring.worker.rank import RankContext
 
 CHECK_NAME = "parallel"
 SHARD_TOKENS = 40  # of a row on a rank, padding included
