@@ -188,6 +188,7 @@ __all__ = [
     "read_lifetimes",
     "read_preference",
     "read_requirements",
+    "resolve_options",
     "stand_in",
     "switch_to_bool",
     "to_int",
