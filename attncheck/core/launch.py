@@ -124,6 +124,7 @@ class Launch:
     directories: tuple[str, ...] = ()  # that the script enters before it, one from the other, as a shell reads them
     lost: tuple[Word, ...] = ()  # behind a broken continuation of the line: the shell takes them for another command
     trainers: tuple[str, ...] | None = None  # that its program uses: "trl.SFTTrainer"; None: its source does not say
+    places_itself: bool = False  # its program's text names the devices that it uses
     variables: tuple[Setting, ...] = ()  # `environ` with where each is; what may not reach the job is not known
 
     @property

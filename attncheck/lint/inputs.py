@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Literal
 from packaging.version import InvalidVersion, Version
 
 from attncheck.core.environment import PackageGaps
-from attncheck.core.facts import Fact, Known
+from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.io.errors import AttncheckError, BadUsage
 from attncheck.core.launch import COMMAND, Source
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Snapshot
-from attncheck.doctor.target import apply_target, forget_environment, has_stack, parse_target
+from attncheck.doctor.target import (
+    NOT_NAMED,
+    apply_target,
+    forget_environment,
+    forget_packages,
+    has_stack,
+    parse_target,
+)
 from attncheck.lint import folders, launches
 from attncheck.lint.programs import places
 
@@ -85,8 +92,8 @@ def collect_lint_snapshot(
 ) -> Snapshot:
     """Return the snapshot to judge launches by: files and the driver here, or the target instead.
 
-    An environment that holds nothing of a training stack (a pre-commit hook's, pipx's) is not the job's, unless the
-    user names it: what is alongside attncheck there is no witness of what the job will have.
+    An environment that holds nothing of a training stack (a pre-commit hook's, pipx's), or no torch for the GPUs of the
+    target, is not the job's, unless the user names it: what is alongside attncheck there is no witness of the job's.
     """
     from attncheck.doctor.experiments.run import find_kept_experiments
     from attncheck.doctor.probes.collect import collect_snapshot
@@ -94,13 +101,20 @@ def collect_lint_snapshot(
     parsed_target = parse_target(target) if target is not None else None
     lanes: tuple[Lane, ...] = ("static",) if parsed_target else ("static", "device")
     snapshot = collect_snapshot(interpreter.python, lanes, None, None, seconds, report_progress, interpreter.selection)
-    if parsed_target:
-        return apply_target(snapshot, parsed_target)
-    snapshot = replace(snapshot, experiments=find_kept_experiments(snapshot))
     is_named = interpreter.selection.selected_by == "--python"
+    if parsed_target:
+        is_other = not is_named and bool(parsed_target.gpus_per_node) and not _has_gpu_build(snapshot)
+        return apply_target(forget_packages(snapshot, NOT_NAMED) if is_other else snapshot, parsed_target)
+    snapshot = replace(snapshot, experiments=find_kept_experiments(snapshot))
     if not is_named and not has_stack(snapshot):
         return forget_environment(snapshot)
     return snapshot if is_named or _has_gpu(snapshot) else replace(snapshot, gaps=PackageGaps(NOT_HERE))
+
+
+def _has_gpu_build(snapshot: Snapshot) -> bool:
+    """Return whether torch here can compute on GPUs: an environment that cannot is not that of a job on them."""
+    torch = snapshot.torch.value if isinstance(snapshot.torch, Known) else None
+    return torch is not None and not (isinstance(torch.cuda, Absent) and isinstance(torch.hip, Absent))
 
 
 def _has_gpu(snapshot: Snapshot) -> bool:

@@ -35,7 +35,9 @@ from attncheck.lint.written_files import WrittenFiles
 __all__ = ["find_launches", "read_source", "source_from_argv"]
 
 CONFIG_SUFFIXES = (".yaml", ".yml", ".json", ".toml")
-CONFIG_OPTIONS = options.split_names("--config --config_file --config-file --cfg --training_config -c --recipe")
+CONFIG_OPTIONS = options.split_names(
+    "--config --config_file --config-file --cfg --training_config -c --recipe --job.config_file --job.config-file"
+)
 NON_JOB_COMMANDS = options.split_names(
     "[ [[ test cd pushd popd echo printf mkdir rm rmdir cp mv ln ls cat touch chmod chown set shopt trap wait sleep "
     "true false : exit return shift break continue ulimit umask alias type which hash pip pip3 apt apt-get yum git "

@@ -22,6 +22,37 @@ from attncheck.lint.programs.hydra_overrides import find_refused_overrides
 from attncheck.lint.release import ChosenRelease
 
 CLOSE_MATCH = 0.8
+CHOOSING_FRAMEWORKS = ("trl", "transformers")  # whose launches are mostly scripts of users
+LIBRARIES = ("trl", "transformers", "unsloth")
+
+
+def keep_certain_problems(job: Job, launch: Launch, others: Sequence[Job]) -> Job:
+    """Return the job with the problems that it has whichever release runs, and whichever of the program's trainers.
+
+    `others` are the job as other releases read it, if the release is a guess.
+    """
+    seen = [{(problem.consequence, problem.location) for problem in other.problems} for other in others]
+    is_open = job.framework in CHOOSING_FRAMEWORKS and _may_train_otherwise(job.framework, launch)
+
+    def is_certain(problem: SettingProblem) -> bool:
+        is_in_each = all((problem.consequence, problem.location) in other for other in seen)
+        return problem.universal or (is_in_each and not is_open)
+
+    kept = tuple(problem for problem in job.problems if is_certain(problem))
+    left_out = len(job.problems) - len(kept)
+    reason = "trainer of its program" if is_open else f"release of {job.framework}"
+    remark = f"{left_out} conclusions were left out: they depend on which {reason} runs"
+    return replace(job, problems=kept, remarks=(*job.remarks, remark)) if left_out else job
+
+
+def _may_train_otherwise(framework: str, launch: Launch) -> bool:
+    """Say whether the program has several trainers of libraries', its own deriving from them, or one of another one.
+
+    TRL's configuration with a trainer that derives from transformers' alone is another loss.
+    """
+    names = (name.rpartition(".") for name in launch.trainers or ())
+    trainers = {stem for owner, _, stem in names if stem.endswith("Trainer") and owner.startswith(LIBRARIES)}
+    return len(trainers) > 1 or (framework == "trl" and trainers == {"Trainer"})
 
 
 def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release: ChosenRelease) -> Job:
@@ -56,6 +87,24 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     )
 
 
+def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: bool) -> Job:
+    """Return the job without the names that only a guess makes unknown, which a remark lists.
+
+    A name that no release ever had may be the script's own; one that transformers lost is known if its version is not.
+    """
+
+    def is_kept(unknown: UnknownSetting) -> bool:
+        if unknown.proof or unknown.dropped or unknown.near:
+            return True
+        is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
+        return is_sure and bool(unknown.now or unknown.since)
+
+    kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
+    names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)
+    remark = f"not judged, because the script may define them itself or another release may have them: {names}"
+    return replace(job, unknown_settings=kept, remarks=(*job.remarks, remark)) if names else job
+
+
 def _soften_guesses(job: Job) -> Iterator[SettingProblem]:
     """Yield the problems as warnings if they depend on a release that is guessed.
 
@@ -82,10 +131,17 @@ def _settle_problems(job: Job, program: Program, release: ChosenRelease) -> Iter
     decided = set()
     taken = {}  # a value that the program's parser takes, by where it is
     for setting in job.settings:
-        option = program.options.get(setting.name.lstrip("-")) if setting.name.startswith("--") else None
-        if option is not None and setting.value in option.choices:
+        option = program.options.get(setting.name.lstrip("-"))
+        is_own = option is not None and option.kind == "str" and ".py" in option.place
+        if option is not None and setting.value in (option.choices or (setting.value if is_own else "",)):
             taken[setting.location] = repr(setting.value)
-        if option is None or setting.value or setting.value_span != NOWHERE or not setting.known:
+        if (
+            option is None
+            or not setting.name.startswith("--")
+            or setting.value
+            or setting.value_span != NOWHERE
+            or not setting.known
+        ):
             continue
         decided.add(setting.location)
         if not release.is_known and option.place.startswith(f"{job.framework} {job.version} "):

@@ -5,7 +5,7 @@ release will run, the newest that takes all of them is what the launch was most 
 as one, and proves nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
@@ -17,6 +17,7 @@ from attncheck.lint.fields.releases import parse_release
 from attncheck.lint.frameworks import Framework
 
 MAX_READINGS = 8  # each reads the launch once in the names of one release
+OLDER_READINGS = 4  # of a launch whose release is guessed
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class ChosenRelease:
     is_known: bool  # installed or named, and in the tables: what they say of it is true of what will run
     is_older: bool = False  # than every release in the tables: they say nothing of it
     remark: str = ""  # on a choice that is not the user's
+    others: tuple[str, ...] = ()  # if it is guessed: some older releases that take all names as well
 
 
 def choose_release(
@@ -53,19 +55,32 @@ def choose_release(
         else f"the version of {framework.distribution} is unknown"
     )
     version, misfits = find_fitting_release(framework, read)
+    others = tuple(_iter_older_fits(framework, read, version, misfits))
     if misfits:
-        return ChosenRelease(
-            version,
-            False,
-            remark=f"{state}, and no single release has all names: read as {version} (--framework-version)",
-        )
-    if version == framework.newest:
-        return ChosenRelease(version, False, remark=f"{state}: read with the names of {version}, the newest known")
-    return ChosenRelease(
-        version,
-        False,
-        remark=f"{state}: read as {version}, the newest that has all of its names (--framework-version)",
-    )
+        remark = f"{state}, and no single release has all names: read as {version} (--framework-version)"
+    elif not framework.releases():
+        remark = f"{state}: read as written, with the defaults of {version}"
+    elif version == framework.newest:
+        remark = f"{state}: read with the names of {version}, the newest known"
+    else:
+        remark = f"{state}: read as {version}, the newest that has all of its names (--framework-version)"
+    return ChosenRelease(version, False, remark=remark, others=others)
+
+
+def _iter_older_fits(framework: Framework, read: Callable[[str], Job], version: str, misfits: int) -> Iterator[str]:
+    """Yield some releases before a guessed one that take as many names: the oldest, and others spread over the range.
+
+    What is concluded of a launch has to hold in each, for any of them may be what runs.
+    """
+    older = [release for release in framework.releases() if Version(release) < Version(version)]
+    for release in dict.fromkeys(older[len(older) * part // OLDER_READINGS] for part in range(OLDER_READINGS) if older):
+        if len(_list_dated(read(release))) <= misfits:
+            yield release
+
+
+def _list_dated(job: Job) -> list[UnknownSetting]:
+    """Return the unknown settings of a job that some other release knows."""
+    return [unknown for unknown in job.unknown_settings if unknown.now or unknown.since]
 
 
 def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tuple[str, int]:
@@ -77,8 +92,7 @@ def find_fitting_release(framework: Framework, read: Callable[[str], Job]) -> tu
     tried: dict[str, int] = {}
     version = framework.newest
     while version and version not in tried and len(tried) < MAX_READINGS:
-        unknown_settings = read(version).unknown_settings
-        dated = [unknown for unknown in unknown_settings if unknown.now or unknown.since]
+        dated = _list_dated(read(version))
         tried[version] = len(dated)
         if not dated:
             break

@@ -316,11 +316,14 @@ def _lint_launch(
         else:
             launch = replace(launch, program=program)
             job = found_launch.framework.read(launch, release.version, model_snapshot)
+        others = [found_launch.framework.read(launch, version, model_snapshot) for version in release.others]
+        job = proof.keep_certain_problems(job, launch, others)
         job = add_attention_problems(job, launch, model_snapshot)
         job = add_lost_words(add_own_attention(job, launch, read_file), launch)
         job = add_clashes(job, launch, model_snapshot)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
+        job = proof.leave_out_unproven(job, release, isinstance(snapshot.version("transformers"), Known))
         job = deepspeed_config.settle_deepspeed(job, launch, proof.starts_one_of(own_programs, launch))
         job = open_ends.soften_problems(job, launch)
         job = replace(

@@ -51,7 +51,7 @@ def test_the_texts_are_as_they_were_read(name: str) -> None:
 
 
 def test_a_framework_that_is_not_known_is_said_so() -> None:
-    with pytest.raises(BadUsage, match=r"settings are known for axolotl, .*, transformers; not for nemo"):
+    with pytest.raises(BadUsage, match=r"settings are known for areal, .*, transformers; not for nemo"):
         format_plan_settings(Plan(), "nemo")
 
 

@@ -52,6 +52,17 @@ def test_a_name_that_went_with_transformers_dates_the_release_too() -> None:
     assert not [finding for finding in report.findings if finding.code == "ATN440"]
 
 
+LOSS = "torchrun -m verl.trainer.fsdp_sft_trainer data.train_files=a model.partial_pretrain=m data.micro_batch_size=8"
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.6.0", 1), ("", 0)])
+def test_what_depends_on_a_guessed_release_is_left_out(version: str, count: int) -> None:
+    report = lint(LOSS, version)
+    assert len([finding for finding in report.findings if finding.code == "ATN444"]) == count
+    [launch] = launches_of(report)
+    assert any("they depend on which release of verl runs" in line for line in launch.job.remarks) is not bool(count)
+
+
 def test_a_release_that_is_named_is_not_guessed() -> None:
     report = lint(OLD, "0.11.2")
     [launch] = launches_of(report)

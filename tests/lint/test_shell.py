@@ -108,6 +108,16 @@ def test_branches_that_are_not_taken_are_not_read() -> None:
     assert argv_texts("if ! true; then x; fi; if [ a = a ] && ! [ b = c ]; then y; fi") == [["y"]]
 
 
+def test_a_launcher_that_differs_between_branches_is_followed_in_each() -> None:
+    launchers = "if [ $1 = b ]; then L='torchrun -m'; else L='python -m'; fi; "
+    assert argv_texts(f"{launchers}$L train --lr 1") == [
+        ["torchrun", "-m", "train", "--lr", "1"],
+        ["python", "-m", "train", "--lr", "1"],
+    ]
+    assert argv_texts("L=python; if [ -f uv.lock ]; then L='uv run python'; fi; ${L} x") == [["python", "x"]]
+    assert argv_texts("N=1; if [ $1 = b ]; then N=2; fi; x $N") == [["x", "${N}"]], "an argument alone is not"
+
+
 def test_what_only_running_tells_is_not_known() -> None:
     command = parse_last("X=$(nproc); a $X b$HOME c '$HOME' \"$((1 + $X))\"")
     assert [word.known for word in command.words] == [True, False, False, True, True, False]

@@ -175,8 +175,10 @@ def test_what_is_not_read_to_its_end_proves_nothing(tmp_path: Path, change: str)
 
 
 def test_source_that_does_not_parse_proves_nothing(tmp_path: Path) -> None:
-    findings, _ = lint(write_tree(tmp_path, {**ARGPARSE, "openrlhf/options.py": "def add_common(parser:\n"}, "--x 1"))
-    assert [finding.severity for finding in findings] == ["warning"]
+    tree = {**ARGPARSE, "openrlhf/options.py": "def add_common(parser:\n"}
+    findings, report = lint(write_tree(tmp_path, tree, "--x 1"))
+    assert not findings
+    assert any("not judged" in remark and "--x" in remark for remark in launches_of(report)[0].job.remarks)
 
 
 def test_the_tree_is_found_where_the_script_changes_to(tmp_path: Path) -> None:
@@ -369,3 +371,106 @@ def test_no_fix_changes_what_is_trained(tmp_path: Path) -> None:
         [finding] = [f for f in report.findings if f.code == "ATN441" and "stage" in f.message]
         fixes.append([fix.sets for fix in finding.fixes if fix.sets])
     assert fixes == [[], [{"stage": "sft"}]]
+
+
+def find_jobs(report: Report) -> list[str]:
+    return [f"{launch.job.framework} {launch.job.trainer}" for launch in launches_of(report)]
+
+
+STARTER = """
+import argparse, subprocess
+parser = argparse.ArgumentParser()
+parser.add_argument("--per_device_train_batch_size"), parser.add_argument("--output_dir")
+subprocess.run("accelerate launch grpo.py", shell=True)
+"""
+
+
+def test_a_program_that_trains_nothing_itself_is_no_trainer(tmp_path: Path) -> None:
+    report = lint_text(tmp_path, STARTER, "python train.py --per_device_train_batch_size 1 --output_dir o")
+    assert find_jobs(report) == [] and {finding.severity for finding in report.findings} == {"note"}
+
+
+def test_a_program_below_a_folder_that_the_user_sets_is_the_tree_s(tmp_path: Path) -> None:
+    report = lint_text(tmp_path, GRPO, "python $BASE_PATH/train.py --output_dir o")
+    assert find_jobs(report) == ["trl grpo"]
+
+
+CHOICE = """
+import transformers
+from trl import GRPOConfig, GRPOTrainer, TrlParser
+
+class OwnTrainer(transformers.Trainer):
+    pass
+
+TrlParser((GRPOConfig,)).parse_args_and_config()
+(GRPOTrainer if True else OwnTrainer)()
+"""
+
+
+OTHER_LOSS = """
+import transformers
+from trl import GRPOConfig, TrlParser
+
+class OwnTrainer(transformers.Trainer):
+    pass
+
+OwnTrainer(TrlParser((GRPOConfig,)).parse_args_and_config())
+"""
+
+
+@pytest.mark.parametrize(("program", "count"), [(GRPO, 1), (CHOICE, 0), (OTHER_LOSS, 0)])
+def test_what_holds_for_one_of_several_trainers_is_left_out(tmp_path: Path, program: str, count: int) -> None:
+    command = "accelerate launch --num_processes 4 train.py --output_dir o --per_device_train_batch_size 1 "
+    report = lint_text(tmp_path, program, f"{command}--num_generations 16", "h100x8,trl=0.16.0,transformers=4.50.0")
+    findings = [finding for finding in report.findings if "num_generations" in finding.message]
+    assert len(findings) == count
+
+
+TRAINER = """
+import transformers
+parser = transformers.HfArgumentParser((transformers.TrainingArguments,))
+parser.parse_args_into_dataclasses()
+transformers.Trainer(transformers.AutoModel.from_pretrained("m"%s))
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "before", "count"),
+    [
+        ("", "", 1),
+        (", device_map='auto'", "", 0),
+        ("", "#SBATCH --gres=gpu:1\n", 0),
+        ("", "#SBATCH --gres=gpu:a100:2\n", 1),
+    ],
+)
+def test_one_process_for_all_gpus(tmp_path: Path, more: str, before: str, count: int) -> None:
+    command = f"{before}python train.py --output_dir o --per_device_train_batch_size 1"
+    report = lint_text(tmp_path, TRAINER % more, command, "h100x8,transformers=4.50.0")
+    assert len([finding for finding in report.findings if "nn.DataParallel" in finding.message]) == count
+    report = lint_text(
+        tmp_path,
+        TRAINER % more,
+        f"if [ $1 ]; then python train.py {command.rpartition('.py ')[2]}; fi",
+        "h100x8,transformers=4.50.0",
+    )
+    assert not [finding for finding in report.findings if "nn.DataParallel" in finding.message]
+
+
+def test_a_value_that_the_tree_s_own_class_takes_is_no_finding(tmp_path: Path) -> None:
+    report = lint(write_tree(tmp_path, DATACLASSES, "finetuning_type: prefix-tuning"))[1]
+    assert not [finding for finding in report.findings if finding.code == "ATN441"]
+
+
+@pytest.mark.parametrize(
+    ("command", "count"),
+    [
+        ("torchrun /a/verl/verl/trainer/fsdp_sft_trainer.py model.partial_pretrain=m data.train_batch_size=32", 0),
+        ("python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16", 1),
+        ("python -m verl.trainer.main_ppo trainer.nnodes=4 trainer.n_gpus_per_node=16 trainer.device=npu", 0),
+    ],
+)
+def test_what_a_launch_of_verl_needs(tmp_path: Path, command: str, count: int) -> None:
+    report = lint_text(tmp_path, "", command, "h100x8,verl=0.5.0")
+    assert len([finding for finding in report.findings if finding.code == "ATN447"]) == count
+    if "sft" in command:
+        assert not [finding for finding in report.findings if "ppo" in finding.message]

@@ -126,8 +126,8 @@ def _rename_setting(launch: Launch, setting: ParsedSetting, name: str) -> Edit:
     source = launch.file if launch.file and setting.raw.location.source == launch.file.name else launch.source
     start, end = setting.raw.span
     old_name = setting.raw.name if setting.is_option else setting.raw.name.split(".")[-1]
-    offset = source.text.find(old_name, start, end) if start >= 0 else -1
-    if not start <= offset <= start + 1:
+    offset = source.text.find(old_name, start, end)
+    if start < 0 or not start <= offset <= start + 1:
         raise ValueError(f"{old_name} is assembled from several places")
     return Edit(source.name, (offset, offset + len(old_name)), f"--{name}" if setting.is_option else name)
 

@@ -214,12 +214,21 @@ def check_recurrent_packing(
     )
 
 
+DEPENDS = "it depends on "  # begins the note of a command that only some branch runs
+SCHEDULED_GPUS = re.compile(r"(?:--gres[= ]gpu|--gpus(?:-per-node|-per-task)?)(?:[:= ][a-zA-Z]\w*)?[:= ](\d{1,4})\b")
+
+
 def count_data_parallel_gpus(launch: Launch, snapshot: Snapshot) -> int:
     """Return over how many GPUs one process that no launcher started would use nn.DataParallel, 0 if it would not."""
     is_unlaunched = bool(launch.words) and not set(launch.launchers) & PROCESS_LAUNCHERS
     is_pinned = "," not in launch.environ.get("CUDA_VISIBLE_DEVICES", ",")
-    gpus = len(snapshot.visible_devices())
-    return gpus if is_unlaunched and not is_pinned and gpus > 1 else 0
+    places_itself = launch.places_itself or (
+        launch.source.kind == "python" and python.names_devices(launch.source.text)
+    )
+    is_settled = not places_itself and not any(DEPENDS in note for note in launch.notes)
+    scheduled = SCHEDULED_GPUS.search(f"{launch.source.text} {' '.join(word.text for word in launch.launcher_words)}")
+    gpus = len(snapshot.visible_devices()) if scheduled is None else int(scheduled[1])
+    return gpus if is_unlaunched and is_settled and not is_pinned and gpus > 1 else 0
 
 
 def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -> Iterator[SettingProblem]:
@@ -233,6 +242,7 @@ def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -
             (constraint.evidence,),
             launch.words[0].location,
             advice=ONE_GPU_EACH,
+            mild=launch.trainers is None,  # the program was not read
         )
 
 

@@ -7,6 +7,7 @@ setting, its value is not known either.
 
 import ast
 import json
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,13 @@ MODEL_CLASSES = ("FastLanguageModel", "FastModel", "FastVisionModel")  # unsloth
 MODEL_NAMES = ("pretrained_model_name_or_path", "model_name")
 DTYPE = "from_pretrained.dtype"  # of the weights; "" if a call of from_pretrained leaves it to transformers
 MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
+DEVICES = re.compile(r"device_map|CUDA_VISIBLE_DEVICES|\b_?n_gpu\b|\bno_cuda\b|\buse_cpu\b")
 SWITCHES = {"store_true": "false", "store_false": "true"}  # and the default of each
+
+
+def names_devices(text: str) -> bool:
+    """Say whether a program names the devices of its process: whether nn.DataParallel has a part in it is not known."""
+    return DEVICES.search(text) is not None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ its own folder or from any above it, up to its repository. The first of them whe
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from attncheck.lint.programs.paths import is_file
 from attncheck.lint.programs.program import Entry
 
 MAX_PARENTS = 6
+OPEN_FOLDER = re.compile(r"^\$(?:\w+|\{\w+\})/(?=.*\.py$)")  # "$BASE_PATH/src/train.py": the tree's own, if it is there
 REPOSITORY_MARKS = (".git", ".hg")
 SOURCE_FOLDERS = ("", "src")
 
@@ -27,7 +29,7 @@ def find_program(
     `target` is a script's path ("train.py") or a dotted module ("openrlhf.cli.train_sft"), maybe with a name in it.
     `closed` are the modules whose installed files are not those of the job.
     """
-    name = target.name
+    name = OPEN_FOLDER.sub("", target.name)
     if any(character in name for character in "$`{}\n\0") or not name:
         return None
     is_script = name.endswith(".py")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from attncheck.core.io.errors import AttncheckError
 from attncheck.core.launch import NOWHERE, Launch, Setting, Source, SourceLocation
+from attncheck.lint.files.python import names_devices
 from attncheck.lint.programs.literals import UNKNOWN, evaluate
 from attncheck.lint.programs.modules import Definition, External, SourceModule, SourceTree
 from attncheck.lint.programs.places import find_program
@@ -38,6 +39,7 @@ class TrainerReading:
     names: tuple[str, ...] | None = None  # "trl.SFTTrainer"; `OWN_LOOP`; None: nothing says
     settings: tuple[Setting, ...] = ()
     source: Source | None = None  # that holds them
+    places_itself: bool = False  # the program's text names its devices
 
 
 def attach_trainers(launch: Launch) -> Launch:
@@ -48,7 +50,7 @@ def attach_trainers(launch: Launch) -> Launch:
     if place is None:
         return launch
     reading = _read_trainers(place[0], place[1].folders, place[1].base)
-    launch = replace(launch, trainers=reading.names)
+    launch = replace(launch, trainers=reading.names, places_itself=reading.places_itself)
     if not reading.settings or launch.file is not None:
         return launch
     return replace(launch, entries=reading.settings, file=reading.source)
@@ -57,6 +59,19 @@ def attach_trainers(launch: Launch) -> Launch:
 @lru_cache(maxsize=512)
 def _read_trainers(entry: Entry, folders: tuple[Path, ...], base: Path) -> TrainerReading:
     tree = SourceTree(folders, base)
+    reading = _find_trainers(entry, tree)
+    return replace(reading, places_itself=any(_names_devices(module) for module in tree.modules.values() if module))
+
+
+def _names_devices(module: SourceModule) -> bool:
+    """Say whether a module's text names the devices of its process: nn.DataParallel may have no part in it then."""
+    try:
+        return names_devices(read_source(str(module.path), pipes=False).text)
+    except AttncheckError:
+        return True
+
+
+def _find_trainers(entry: Entry, tree: SourceTree) -> TrainerReading:
     main = find_entry(entry, tree)
     level = [main] if main is not None else []
     seen = {module.path for module in level}
@@ -73,7 +88,8 @@ def _read_trainers(entry: Entry, folders: tuple[Path, ...], base: Path) -> Train
         following = {module.path: module for parent in level for module in _iter_imports(tree, parent)}
         level = [module for path, module in following.items() if path not in seen][: MAX_MODULES - len(seen)]
         seen |= following.keys()
-    return TrainerReading(arguments or None)
+    has_own_parser = main is not None and _calls(main, "add_argument")
+    return TrainerReading(arguments or (() if has_own_parser else None))  # its options tell nothing of a trainer
 
 
 def _read_settings(tree: SourceTree, modules: Sequence[SourceModule]) -> tuple[tuple[Setting, ...], Source | None]:

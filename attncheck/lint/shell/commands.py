@@ -36,7 +36,7 @@ __all__ = ["Command", "ScriptStart", "WrittenFile", "parse_commands"]
 
 SBATCH_DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(-\S.*)$", re.MULTILINE)
 DECLARATION_BUILTINS = {"export", "declare", "typeset", "local", "readonly"}
-WHOLE_ARRAY = re.compile(r'"?\$\{(\w+)\[[@*]\]\}"?')
+WHOLE_VARIABLE = re.compile(r'"?\$\{?(\w+)(?:\[[@*]\])?\}?"?')
 # $(cd "$SCRIPT_DIR/.." && pwd), where the variable holds such a path itself
 FOLDER_OF_VARIABLE = re.compile(
     r'\s*(?P<command>cd|dirname|realpath|readlink -f) "?\$\{?(?P<name>[A-Za-z_]\w*)\}?(?P<rest>[\w./-]*)"?'
@@ -127,13 +127,13 @@ class _CommandCollector(ScriptInterpreter):
         self._interpret_command(command, assignment_count, assignments)
 
     def _interpret_command(self, command: SimpleCommand, name_index: int, assignments: Mapping[str, Variable]) -> None:
-        first = WHOLE_ARRAY.fullmatch(self.raw, *command.words[name_index])
-        array = self.scope.variables.get(first[1]) if first else None
-        if first and array is not None and array.choices:  # "${LAUNCH[@]}" of several branches: one command for each
-            for words in _without_longer(array.choices):
-                self.scope.variables[first[1]] = Variable(elements=words)
+        first = WHOLE_VARIABLE.fullmatch(self.raw, *command.words[name_index])
+        variable = self.scope.variables.get(first[1]) if first else None
+        if first and variable is not None and variable.choices:  # $LAUNCH of several branches: one command for each
+            for choice in _without_longer(variable.choices):
+                self.scope.variables[first[1]] = choice
                 self._interpret_command(command, name_index, assignments)
-            self.scope.variables[first[1]] = array
+            self.scope.variables[first[1]] = variable
             return
         argv = [field for word in command.words[name_index:] for field in expand_fields(self.text, *word, self.scope)]
         if not argv:
@@ -356,9 +356,12 @@ class _CommandCollector(ScriptInterpreter):
         yield from self.scope.notes
 
 
-def _without_longer(choices: Sequence[tuple[Field, ...]]) -> list[tuple[Field, ...]]:
+def _without_longer(choices: Sequence[Variable]) -> list[Variable]:
     """Return the choices without those that only put other words before another one: `uv run` before `python3`."""
-    texts = [tuple(field.text for field in choice) for choice in choices]
+    texts = [
+        tuple(field.text for field in choice.elements or ()) or tuple(join_text(choice.segments).split())
+        for choice in choices
+    ]
     return [
         choice
         for choice, words in zip(choices, texts)

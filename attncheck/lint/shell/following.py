@@ -217,22 +217,26 @@ class ScriptInterpreter(ShellParser):
             return
         segments, conditions = expand_value(self.text, match.end(), word[1], self.scope), self._list_conditions()
         may_be_empty = not self._is_certain() and _may_be_empty(previous)
+        choices: tuple[Variable, ...] = ()
         if appends and previous is not None and previous.elements is None:
             segments = (*previous.segments, *segments)
         if not self._is_certain() and previous is not None and not appends:
             if join_text(previous.segments) == join_text(segments):
                 conditions = previous.conditions
+            else:
+                choices = (*_list_choices(previous), Variable(segments))
             segments = self._merge_uncertain(name, previous, segments)
         elif not self._is_certain() and appends:
             self.scope.add_note(f"{name} is extended under a condition that is known only at run time")
         self._store_variable(name, segments, exported, self.text.source_span(*word), conditions)
         self.scope.variables[name].may_be_empty = may_be_empty
+        self.scope.variables[name].choices = choices
 
     def _store_array(
         self, name: str, previous: Variable | None, elements: tuple[Field, ...], appends: bool, exported: bool
     ) -> None:
         previous_elements = (previous.elements or ()) if previous is not None else ()
-        choices: tuple[tuple[Field, ...], ...] = ()
+        choices: tuple[Variable, ...] = ()
         if not self._is_certain() and appends:
             self.scope.add_note(f"{name} is extended under a condition that is known only at run time")
         elif (
@@ -241,7 +245,7 @@ class ScriptInterpreter(ShellParser):
             and [field.text for field in previous_elements] != [field.text for field in elements]
         ):
             self.scope.add_note(f"{name} differs between branches, and the branch is known only at run time")
-            choices = (*(previous.choices if previous and previous.choices else (previous_elements,)), elements)
+            choices = (*_list_choices(previous), Variable(elements=elements))
             elements = (Field((Segment(f"${{{name}[@]}}", -1, known=False),), NOWHERE),)
         value = (*previous_elements, *elements) if appends else elements
         self.scope.variables[name] = Variable(elements=value, exported=exported, choices=choices)
@@ -295,6 +299,13 @@ class ScriptInterpreter(ShellParser):
             self.scope.variables.pop(name, None)
         if stdin is not None and len(names) == 1 and reads_all:
             self._store_variable(names[0], stdin if raw else _join_continued_lines(stdin), exported=False)
+
+
+def _list_choices(variable: Variable | None) -> tuple[Variable, ...]:
+    """Return what a variable is in each of the branches read so far, one of which sets it."""
+    if variable is None or variable.choices:
+        return variable.choices if variable is not None else ()
+    return (variable,) if variable.elements or join_text(variable.segments) else ()
 
 
 def _may_be_empty(variable: Variable | None) -> bool:

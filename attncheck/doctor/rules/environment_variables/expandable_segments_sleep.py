@@ -1,8 +1,9 @@
 """Expandable segments conflict with vllm's sleep mode.
 
 What it checks: `expandable_segments:True` in the allocator's settings with vllm older than 0.20.1; with a newer one,
-only under the new name PYTORCH_ALLOC_CONF, which vllm's guard does not check. A launch is judged only if it uses
-sleep mode: by an option of that name, or through verl since 0.2, which sleeps unless `free_cache_engine` is off.
+only under the new name PYTORCH_ALLOC_CONF, which vllm's guard does not check and torch before 2.9
+does not read. A launch is judged only if it uses sleep mode: by an option of that name, or through verl since 0.2,
+which sleeps unless `free_cache_engine` is off.
 
 Why it matters: with sleep mode (`--vllm.enable_sleep`, colocated rollout) the engine stops with "Expandable segments
 are not compatible with memory pool".
@@ -22,6 +23,7 @@ from attncheck.doctor.queries.launch import locate_variables
 from attncheck.doctor.rules import Job, Known, Problem, Problems, Rule, Snapshot, Version, need, value_or
 from attncheck.doctor.rules.environment_variables.alloc_conf_disagree import NEW_NAME, OLD_NAME
 
+VLLM_READS_NEW_NAME = "0.11.1"  # the first with torch 2.9, which reads PYTORCH_ALLOC_CONF
 SLEEP_OPTION = re.compile(r"sleep(_level|_mode)?$")
 OFF = ("0", "false", "no", "off", "null", "none")
 
@@ -37,6 +39,8 @@ def check(snapshot: Snapshot) -> Problems:
         return
     vllm = need(snapshot.version("vllm"), "vllm's version")
     if vllm >= Version(VLLM_TOLERATES_EXPANDABLE) and OLD_NAME in enabled_by:
+        return
+    if enabled_by == [NEW_NAME] and vllm < Version(VLLM_READS_NEW_NAME):
         return
     yield Problem(
         message=f"{enabled_by[0]} enables expandable segments, but the sleep mode of vllm {vllm} does "

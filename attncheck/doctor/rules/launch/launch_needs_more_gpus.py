@@ -18,6 +18,7 @@ from attncheck.doctor.queries import count_job_gpus, describe_job, gpus, locate_
 from attncheck.doctor.rules import Absent, Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot, need
 
 RAY_FRAMEWORKS = ("openrlhf", "verl")
+STARTED_BY_RAY = (*RAY_FRAMEWORKS, "easyr1", "nemo-rl", "slime")
 
 
 def check(snapshot: Snapshot) -> Problems:
@@ -34,7 +35,9 @@ def check(snapshot: Snapshot) -> Problems:
         return
     nodes = f" on {job.nodes} nodes like this one" if job.nodes > 1 else ""
     consequence = (
-        "Ray waits for the rest forever, without an error" if job.reinforcement else "ranks without a GPU fail"
+        "Ray waits for the rest forever, without an error"
+        if job.reinforcement and job.framework in STARTED_BY_RAY
+        else "ranks without a GPU fail"
     )
     there_are = "there is" if available == 1 else "there are"
     setting = snapshot.env(gpus.VISIBLE_DEVICES) if locate_variables(snapshot, gpus.VISIBLE_DEVICES) else Absent()

@@ -356,6 +356,7 @@ def data_parallel_refused(reading: LaunchReading) -> Iterator[SettingProblem]:
         (constraint.evidence,),
         reading.launch.words[0].location,
         advice=shared.ONE_GPU_EACH,
+        mild=reading.launch.trainers is None and not tables.is_own_program(reading.launch),
     )
 
 

@@ -87,8 +87,8 @@ def read_module(launch: Launch) -> str:
         return first
     parts = PurePosixPath(first).with_suffix("").parts
     for top in ("verl", "recipe"):
-        if top in parts:
-            return ".".join(parts[parts.index(top) :])
+        if top in parts:  # the last: a repository has its package's name
+            return ".".join(parts[len(parts) - 1 - parts[::-1].index(top) :])
     return first
 
 

@@ -212,6 +212,8 @@ def _count_gpus(config: LaunchConfig, world_size: Fact[int]) -> Fact[int]:
     if not isinstance(world_size, Known):
         return world_size
     values = config.values
+    if values.text("trainer.device") not in ("", "cuda"):
+        return Absent("trainer.device is no GPU of NVIDIA's")
     total = world_size.value
     for switch, nodes, gpus_per_node in RESOURCE_POOLS:
         if values.is_on(switch):

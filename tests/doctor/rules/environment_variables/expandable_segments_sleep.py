@@ -37,6 +37,7 @@ SILENT = {
     "the laptop": s.laptop(),
     "0.20.1 sees the old name": with_vllm("0.20.1", PYTORCH_CUDA_ALLOC_CONF=ON),
     "0.20.1 with both": with_vllm("0.20.1", PYTORCH_CUDA_ALLOC_CONF=ON, PYTORCH_ALLOC_CONF=ON),
+    "torch before 2.9 does not read the new name": with_vllm("0.8.5.post1", PYTORCH_ALLOC_CONF=ON),
     "off": with_vllm("0.20.0", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False"),
     "no vllm": s.with_env(s.h200(), PYTORCH_CUDA_ALLOC_CONF=ON),
 }

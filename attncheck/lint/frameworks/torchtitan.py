@@ -1,0 +1,31 @@
+"""torchtitan (pytorch/torchtitan and its forks): `torchrun … -m torchtitan.train --job.config_file x.toml --a.b=c`.
+
+Documents are joined to rows of `training.seq_len`, causal over the whole row unless flex attention keeps them apart;
+parameters are gathered in bfloat16 from float32 (v0.2 config/job_config.py `mixed_precision_param`).
+"""
+
+from attncheck.core.launch import Launch
+from attncheck.core.plan import Plan
+from attncheck.lint.frameworks.tree_framework import TreeFramework
+
+
+def detect_trainer(program: str, launch: Launch) -> str:
+    """Return "pretrain" for the framework's `train`, or a fork's."""
+    is_own = program.endswith("torchtitan.train") or (TORCHTITAN.uses(launch) and "train" in program)
+    return "pretrain" if is_own else ""
+
+
+TORCHTITAN = TreeFramework(
+    "torchtitan",
+    "torchtitan",
+    detect_trainer,
+    ("model.hf_assets_path", "model.tokenizer_path"),
+    {
+        "batch": ("training.local_batch_size", "training.batch_size"),
+        "max_length": ("training.seq_len",),
+        "ring_size": ("parallelism.context_parallel_degree", "experimental.context_parallel_degree"),
+        "tensor_parallel": ("parallelism.tensor_parallel_degree", "training.tensor_parallel_degree"),
+    },
+    Plan("sdpa", packing="padding", precision="autocast", max_length=2048),
+)
+FRAMEWORK = TORCHTITAN.make_framework("0.2.2")

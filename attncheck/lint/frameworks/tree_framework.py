@@ -1,0 +1,125 @@
+"""Frameworks that come as source trees and are read as they are written: which trainer starts, its settings, its sizes.
+
+No release's names are judged, and nothing is corrected: such a launch is recognised as its own framework's, and the
+rules for every job (its GPUs, its variables, its lost words) judge it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+
+from attncheck.core.facts import Absent, Fact, Known
+from attncheck.core.job import Job, Key
+from attncheck.core.launch import Edit, Launch, Setting, SourceLocation
+from attncheck.core.plan import Plan, Precision
+from attncheck.core.snapshot import Snapshot
+from attncheck.lint.arguments import parse_options, parse_overrides
+from attncheck.lint.fields import hugging_face as shared
+from attncheck.lint.fields.plan_writing import VersionCheck, format_exports
+from attncheck.lint.fields.written import parse_value, to_int
+from attncheck.lint.frameworks import Framework
+
+NO_TRAINING = re.compile("generat|inference|server|eval|convert|preprocess|export|orchestrat|test")
+DEFAULTS = Plan()
+DTYPES: Mapping[str, Precision] = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
+
+@dataclass(frozen=True)
+class TreeFramework:
+    """How to recognise such a framework, and the names of its settings for each `Key`: dotted, "-" written as "_"."""
+
+    name: str
+    package: str  # that its programs import: "torchtitan"
+    detect: Callable[[str, Launch], str]  # the trainer, by the program's dotted name
+    model: tuple[str, ...]
+    names: Mapping[Key, tuple[str, ...]]
+    plan: Plan  # its defaults
+    cluster: tuple[str, str] = ("", "")  # nodes and GPUs on each, where no launcher starts the ranks
+    reinforcement: tuple[str, ...] = ()  # trainers with rollouts
+
+    def make_framework(self, newest: str) -> Framework:
+        """Return the framework's record."""
+        return Framework(
+            self.name, self.name, newest, self.find_trainer, self.read_model_name, self.read, _write, self.format_plan
+        )
+
+    def find_trainer(self, launch: Launch) -> str:
+        """Return what a launch trains, "" if it is another framework's or trains nothing."""
+        program = launch.words[0].text.removesuffix(".py").replace("/", ".") if launch.words else ""
+        if not program or NO_TRAINING.search(program.rpartition(".")[2]):
+            return ""
+        return self.detect(program, launch)
+
+    def uses(self, launch: Launch) -> bool:
+        """Return whether the program that is started uses the framework's package."""
+        return any(name.startswith(f"{self.package}.") for name in launch.trainers or ())
+
+    def read_model_name(self, launch: Launch) -> str:
+        """Return the model that the launch names, "" if it names none."""
+        return _get_text(_read_settings(launch), self.model)
+
+    def read(self, launch: Launch, version: str, snapshot: Snapshot) -> Job:
+        """Return the job as the launch writes it, with the framework's defaults for the rest."""
+        settings, trainer = _read_settings(launch), self.find_trainer(launch)
+        world_size = self._count_ranks(launch, settings)
+        sizes = {key: to_int(parse_value(_get_text(settings, names)), 0) for key, names in self.names.items()}
+        dtype = _get_text(settings, self.names.get("precision", ()))
+        plan = replace(
+            self.plan,
+            attn_implementation=_get_text(settings, self.names.get("attn_implementation", ()))
+            or self.plan.attn_implementation,
+            precision="autocast" if self.plan.precision == "autocast" else DTYPES.get(dtype, self.plan.precision),
+            batch=max(sizes.get("batch", 0), 1),
+            max_length=sizes.get("max_length", 0) or self.plan.max_length,
+            ring_size=max(sizes.get("ring_size", 0), 1),
+            environ=tuple(sorted(launch.environ.items())),
+        )
+        location = launch.words[0].location if launch.words else SourceLocation(launch.source.name)
+        return Job(
+            framework=self.name,
+            version=version,
+            trainer=trainer,
+            plan=plan,
+            model=self.read_model_name(launch),
+            location=location,
+            settings=tuple(settings.values()),
+            world_size=world_size,
+            gpus=world_size if trainer not in self.reinforcement else Absent("rollouts use more GPUs"),
+            nodes=launch.nodes.value if isinstance(launch.nodes, Known) else 1,
+            tensor_parallel=max(sizes.get("tensor_parallel", 0), 1),
+            scheme="torch" if plan.ring_size > 1 else "",
+            reinforcement=trainer in self.reinforcement,
+            locations={
+                key: settings[name].location for key, names in self.names.items() for name in names if name in settings
+            },
+        )
+
+    def format_plan(self, plan: Plan, is_at_least: VersionCheck) -> list[str]:
+        """Return the environment of a plan, and a remark on each setting that is not a plan's default."""
+        rows = [(item.name, getattr(plan, item.name)) for item in fields(plan) if item.name != "environ"]
+        changed = [f"{name} {value}" for name, value in rows if value != getattr(DEFAULTS, name)]
+        return [*format_exports(plan), *(f"# {text}: no setting of {self.name}'s is written" for text in changed)]
+
+    def _count_ranks(self, launch: Launch, settings: Mapping[str, Setting]) -> Fact[int]:
+        counts = [to_int(parse_value(_get_text(settings, (name,))), 0) for name in self.cluster if name]
+        if not counts:
+            return shared.read_world_size(launch)
+        return Known(counts[0] * counts[1]) if all(counts) else Absent("the launch does not write the cluster's size")
+
+
+def _read_settings(launch: Launch) -> dict[str, Setting]:
+    """Return the settings of a launch by name, the later over the earlier: file, options, overrides."""
+    options = parse_options(launch.words[1:], lambda name: "one", launch.source)
+    rows = (*launch.entries, *options, *parse_overrides(launch.words[1:], launch.source))
+    return {setting.name.lstrip("-+~").replace("-", "_"): setting for setting in rows}
+
+
+def _get_text(settings: Mapping[str, Setting], names: tuple[str, ...]) -> str:
+    values = (settings[name].value for name in names if name in settings and settings[name].known)
+    return next((value for value in values if value and not re.search(r"[${]", value)), "")
+
+
+def _write(launch: Launch, job: Job, sets: Mapping[str, str]) -> tuple[Edit, ...]:
+    return ()
