@@ -88,7 +88,8 @@ def watch_epochs(folder: str) -> Callable[[Any], None]:
 
 def _list_samplers(iterator: Any) -> list[Any]:
     """Return the samplers of a loader, each with the one that it wraps."""
-    samplers, sampler = [], iterator._index_sampler
+    samplers: list[Any] = []
+    sampler = iterator._index_sampler
     while sampler is not None and len(samplers) < MAX_LOADERS:
         samplers.append(sampler)
         sampler = getattr(sampler, "batch_sampler", None) or getattr(sampler, "sampler", None)
