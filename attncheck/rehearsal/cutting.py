@@ -222,7 +222,8 @@ def cut_launch(
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
     is_file = not launch.words
-    here = _run_here(_pass_file_first(rewritten.launch, read.corrections), read.job.location)
+    here = _enter_folder(_pass_file_first(rewritten.launch, read.corrections))
+    here = _run_here(here, read.job.location)
     if not materials.uses_gpu and not read.snapshot.has("deepspeed"):
         here, cut = _run_without_deepspeed(here, cut, read.job, processes)
     guarded = drop_guarded(here)
@@ -256,6 +257,7 @@ def cut_launch(
         raise Unanswered(f"{read.job.location}: the launch runs in another machine's shell")
     text = _limit_processes(command.text, processes)
     cut = take_vendored(launch, replace(cut, environ={**cut.environ, **environ}))
+    cut = _import_project(launch, cut)
     return CutLaunch(text, files, rewritten.diff, cut, effects.folders)
 
 
@@ -387,6 +389,30 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
         else:
             place += 1
     return replace(launch, whole=whole)
+
+
+def _enter_folder(launch: Launch) -> Launch:
+    """Return a launch that starts in its script's folder, if what it starts is there and not where the user works."""
+    folder, program = os.path.dirname(launch.source.name), launch.words[0].text if launch.words else ""
+    if not program.endswith(".py") or os.path.isabs(program) or not folder:
+        return launch
+    if os.path.isfile(os.path.join(launch.folder, program)) or not os.path.isfile(os.path.join(folder, program)):
+        return launch
+    return replace(launch, directories=(*launch.directories, shlex.quote(os.path.abspath(folder))))
+
+
+def _import_project(launch: Launch, cut: JobCut) -> JobCut:
+    """Return the cut of a script whose project is to be imported as after `pip install -e .`: the watcher does so.
+
+    Python itself looks in the folder of the script alone.
+    """
+    program = launch.words[0].text if launch.words else ""
+    is_project = any(map(os.path.isfile, ("pyproject.toml", "setup.py")))
+    if not program.endswith(".py") or not (is_project or os.path.dirname(program)):
+        return cut
+    folders = os.pathsep.join(os.path.abspath(folder) for folder in ("src", ".") if os.path.isdir(folder))
+    remark = "packages in this folder are imported if they are not installed, as after pip install -e ."
+    return _add_remarks(replace(cut, environ={**cut.environ, "ATTNCHECK_PROJECT": folders}), (remark,))
 
 
 def _pass_file_first(launch: Launch, refused: Iterable[UnknownSetting]) -> Launch:

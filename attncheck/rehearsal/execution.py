@@ -147,6 +147,11 @@ def read_watcher_failures(folder: str) -> str:
     return lines[-1] if lines else ""
 
 
+def list_absent(folder: str) -> list[str]:
+    """Return the packages that record or debug, which the launch's script imports and which are not installed."""
+    return sorted(path.name.partition("-")[2] for path in (Path(folder) / "watch").glob("absent-*"))
+
+
 def describe_data_parallel(folder: str) -> str:
     """Return that the launch copied its model to several GPUs, which is not watched; "" if it did not."""
     count = _read_note(Path(folder) / "watch" / "data-parallel")

@@ -45,7 +45,7 @@ OURS = tuple(
     f"ATTNCHECK_{name}"
     for name in (
         *("WATCH", "FOLDER", "SUPERVISOR", "REMOTE_CODE", "EMULATED", "DRIVER", "DOCUMENTS", "STEPS", "MAX_WEIGHTS"),
-        *("MODEL", "ROWS", "WITHOUT_GPU"),
+        *("MODEL", "ROWS", "WITHOUT_GPU", "PROJECT"),
         *("NO_CACHE", "WITHOUT_CUDA", "VERL_DEVICE"),
     )
 )

@@ -37,7 +37,7 @@ class Variable:
 
     segments: Segments = ()
     elements: tuple[Field, ...] | None = None
-    choices: tuple[Variable, ...] = ()  # what it is in each of several branches
+    choices: "tuple[Variable, ...]" = ()  # what it is in each of several branches
     exported: bool = False
     span: Span = NOWHERE  # of the assignment
     is_slurms: bool = False  # Slurm sets it for the script

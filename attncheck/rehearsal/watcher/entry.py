@@ -34,4 +34,5 @@ def _run_next_sitecustomize(folder):  # type: ignore[no-untyped-def]
 
 if "ATTNCHECK_WATCH" in os.environ:
     _enter_watcher()
+    sys.path += filter(None, os.environ.get("ATTNCHECK_PROJECT", "").split(os.pathsep))
 _run_next_sitecustomize(os.path.dirname(os.path.abspath(__file__)))

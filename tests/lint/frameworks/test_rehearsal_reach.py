@@ -270,3 +270,23 @@ def test_a_script_takes_its_loss_from_its_own_options(tmp_path: Path) -> None:
     assert resolve_options(launch, job).settings == (option,)
     defaults = Program("train.py", "argparse", {"loss_type": ProgramOption("str", "ipo")})
     assert resolve_options(replace(launch, program=defaults), job).settings[0].value == "ipo"
+
+
+def test_a_launch_starts_where_its_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that its users run in its own folder; and a project's packages are importable, as after installing."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "tasks"
+    folder.mkdir()
+    (folder / "train_sft.py").touch()
+    source = Source("tasks/run.sh", f"python train_{SFT} --per_device_train_batch_size 2", "shell")
+    (read,) = read_launches(laptop(), source, lambda name: Absent("no"), lambda path: None)
+    materials = cutting.make_materials(read, "/stage", 30, False, 2)
+    launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
+    assert launch.command.startswith(f"cd {folder} && python train_sft.py ")
+    assert "ATTNCHECK_PROJECT" not in launch.cut.environ
+    (tmp_path / "pyproject.toml").touch()
+    launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
+    assert launch.cut.environ["ATTNCHECK_PROJECT"] == str(tmp_path)
+    (tmp_path / "train_sft.py").touch()
+    launch = cutting.cut_launch(read, cutting.cut_job(read, materials), {}, "/stage", materials)
+    assert launch.command.startswith("python train_sft.py ")
