@@ -87,7 +87,9 @@ class ParitySession:
         self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
         self.judges, self.traces_kernels, self.shared = judges, traces_kernels, shared
         self._traced_kinds: set[tuple[object, ...]] = set()
-        self._causes_left = MAX_CAUSES if judges and backend.sharding is None and not backend.compiles else 0
+        # A shape that is compiled takes seconds, one that is planned parts of a second.
+        takes_any = judges and backend.sharding is None and not backend.compiles
+        self._causes_left = (1 if backend.plans else MAX_CAUSES) if takes_any else 0
 
     def measure(self, case: Case) -> Run:
         """Return the backend's run of `case`. Raises nothing that the backend raised."""
