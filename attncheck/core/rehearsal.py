@@ -226,5 +226,6 @@ class JobCut:
     ring_size: int = 1  # ranks that share a row here
     whole_rows: str = ""  # why a rank has its rows whole on this machine, whatever the launch says; "": it need not
     data: str = ""  # the file, folder or repository that the launch names, if its rows can be the user's own
+    takes_pictures: bool = False  # whether rows may have pictures, in a column "images", if the model takes them
     corrections: tuple[Mapping[str, str], ...] = ()  # settings that may fix what mixes, the likeliest first
     rank_corrections: tuple[Mapping[str, str], ...] = ()  # settings that may fix a loss that differs across ranks

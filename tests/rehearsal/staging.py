@@ -87,6 +87,7 @@ def ask_for_materials(
     full_model: bool = False,
     real_data: str = "",
     documents: int = DOCUMENTS,
+    takes_pictures: bool = False,
 ) -> dict[str, Any]:
     """Fill a folder as `make_materials` does, and return what the worker answers last."""
     (folder / "data").mkdir(parents=True)
@@ -101,6 +102,7 @@ def ask_for_materials(
         "full_model": full_model,
         "real_data": real_data,
         "is_float32": True,
+        "takes_pictures": takes_pictures,
         "items": ("materials",),
     }
     answers: list[dict[str, Any]] = []
@@ -149,7 +151,7 @@ def judge(
     """Return the result of each check of the records in a folder."""
     stage = watch.parent / f"{watch.name}-stage"
     stage.mkdir()
-    for name in ("model", "data", "documents.json", "vocabulary.json", "rows.json"):
+    for name in ("model", "data", "pictures", "documents.json", "vocabulary.json", "rows.json"):
         if (folder / name).exists():
             (stage / name).symlink_to(folder / name)
     (stage / "watch").symlink_to(watch)

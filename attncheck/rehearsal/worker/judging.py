@@ -246,10 +246,10 @@ def _load_rounded(
 
 def _read_index(folder: Path, words: Vocabulary) -> DocumentIndex:
     """Return the documents that were made up."""
-    from attncheck.rehearsal.worker import segments
+    from attncheck.rehearsal.worker import multimodal, segments
 
     documents = segments.read_documents(json.loads((folder / "documents.json").read_text()))
-    return segments.DocumentIndex(documents, words)
+    return segments.DocumentIndex(documents, words, multimodal.read_placeholders(folder))
 
 
 def _read_rows(folder: Path) -> tuple[DocumentIndex, int | None]:

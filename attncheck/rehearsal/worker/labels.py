@@ -267,8 +267,8 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
         counts = {count.role: count for count in count_roles(rows)}
     problems += [*_find_beginnings(rows, tokenizer), *_find_padding(counts)]
     notes: list[str] = []
-    # A framework that documents that every token is learned does not leave placeholders out.
-    (notes if targets == "all" else problems).extend(_find_pictures(counts))
+    # TRL's collator of pictures documents that every token is learned, and does not leave placeholders out.
+    (problems if targets in ("assistant", "last") else notes).extend(_find_pictures(counts))
     moved = _find_moved_mask(rows)
     problems += moved
     if targets != "labelled" and not moved:

@@ -4,8 +4,6 @@ The rows of the training data set and the plan of its sampler are the trainer's 
 after a few of its steps. Documents that are in no row at all may be held out, or filtered: they are only noted.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property

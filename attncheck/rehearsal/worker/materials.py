@@ -39,6 +39,10 @@ INITIALS |= {"~": r"(?<!\S)[^a-zA-Z~\s]\S*"}
 MAX_TOKENS = 4096
 MAX_PARAMETERS = 1_000_000_000
 TEXT_ALONE = "its rows are text alone: `attncheck smoke MODEL` checks pictures in the batch"  # of a multimodal model
+PICTURES = (
+    "two of three rows have a picture of 32 x 32 pixels, fitted to a small tower; whether max_length cuts pictures of "
+    "your size is not checked"
+)
 ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 # By which scripts that train policies read a problem, and the answer that their rewards compare with.
 PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
@@ -52,6 +56,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     With `message["full_model"]` the model is the one that `message["model"]` names, and its words are written too; with
     `message["real_data"]` the rows are the first ones of the data of that name, and their tokens are written.
     """
+    from attncheck.rehearsal.worker import multimodal
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
@@ -76,18 +81,24 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
         send(answer)
         return
     documents, rows = make_data(message["documents"], message["seed"], message["form"], vocabulary)
+    has_pictures = (folder / multimodal.FOLDER).exists()
+    if has_pictures:
+        multimodal.lay_pictures(documents, folder)
     (folder / "documents.json").write_text(json.dumps(documents))
-    save_rows(rows, folder)
+    if has_pictures:
+        rows = multimodal.add_pictures(rows, documents, folder)
+    save_rows(rows, folder, not has_pictures)
     send(answer)
 
 
-def save_rows(rows: list[dict[str, Any]], folder: Path) -> None:
+def save_rows(rows: list[dict[str, Any]], folder: Path, as_parquet: bool = True) -> None:
     """Save the rows of a data set as every format that launches read."""
     with (folder / "data" / "train.jsonl").open("w") as stream:
         stream.writelines(f"{json.dumps(row)}\n" for row in rows)
     (folder / "array").mkdir(exist_ok=True)
     (folder / "array" / "train.json").write_text(json.dumps(rows))
-    write_parquet(rows, folder / "data" / "train.parquet")
+    if as_parquet:
+        write_parquet(rows, folder / "data" / "train.parquet")
 
 
 def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
@@ -95,6 +106,7 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
 
     A multimodal model keeps the job's class if its processor can be made too.
     """
+    from attncheck.rehearsal.worker import multimodal
     from attncheck.smoke.worker.models import build, towers
 
     architecture = build.load_architecture(message["model"])
@@ -102,7 +114,9 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
     remarks = []
     if towers.is_multimodal(architecture) and not towers.has_text_class(architecture):
         try:
-            return save_multimodal_model(architecture, message, folder / "model"), MADE, [TEXT_ALONE]
+            parameters, reason = save_multimodal_model(architecture, message, folder / "model")
+            text_alone = f"{TEXT_ALONE} ({reason})" if reason else TEXT_ALONE
+            return parameters, MADE, [PICTURES if (folder / multimodal.FOLDER).exists() else text_alone]
         except build.Unbuildable as error:  # questions that rest on the class are open if it gets another
             remarks = [f"the model is made without a processor: {error}"]
             shutil.rmtree(folder / "model", ignore_errors=True)
@@ -112,8 +126,9 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
     return parameters, MADE, remarks
 
 
-def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder: Path) -> int:
-    """Save a small model of the job's multimodal class, its processor and tokenizer; return its number of parameters.
+def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder: Path) -> tuple[int, str]:
+    """Save a small model of the job's multimodal class, its processor and tokenizer; return its number of parameters,
+    and why the processor takes no pictures.
 
     Raises `build.Unbuildable` if the class or its processor cannot be made here.
     """
@@ -131,13 +146,14 @@ def save_multimodal_model(architecture: Any, message: Mapping[str, Any], folder:
         raise build.Unbuildable(describe_error(error)) from error
     markers = multimodal.name_markers(model.config)
     tokenizer = make_tokenizer(message["has_padding_token"], markers)
-    tokenizer.chat_template = multimodal.write_chat_template(CHAT_TEMPLATE)
-    multimodal.save_processor(model.config, tokenizer, folder)
+    reason = multimodal.save_processor(model, tokenizer, CHAT_TEMPLATE, folder)
     check_tokenizer(folder)
     for config in (model.config, shrink.decoder_config(model.config), model.generation_config):
         set_special_tokens(config, tokenizer)
     model.to(getattr(torch, message["dtype"])).save_pretrained(folder)
-    return sum(parameter.numel() for parameter in model.parameters())
+    if not reason and message.get("takes_pictures"):
+        (folder.parent / multimodal.FOLDER).mkdir()
+    return sum(parameter.numel() for parameter in model.parameters()), reason
 
 
 def set_special_tokens(config: Any, tokenizer: Any) -> None:

@@ -1,50 +1,185 @@
 """Makes a small multimodal model of the job's own class, and a processor for it without files of its release.
 
-The processor is transformers' own class for the model's type, with its image processor in its default settings and the
-made tokenizer, in which each marker of pictures that the configuration numbers is a token.
+The processor is transformers' own class for the model's type, its image processor fitted to the small tower, with the
+made tokenizer, in which each marker of pictures that the configuration numbers is a token. It is tried on a picture:
+as many tokens as the model makes features of must come out, else rows stay text alone.
 """
 
 import inspect
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
 
 from attncheck.smoke.worker.models.architectures import Unbuildable
 from attncheck.smoke.worker.models.fitting import describe_error
-from attncheck.smoke.worker.models.towers import list_markers
+from attncheck.smoke.worker.models.towers import image_token, list_markers, patch_side, picture_side
 
+if TYPE_CHECKING:
+    from attncheck.rehearsal.worker.segments import DocumentIndex
+
+SIDE = 32  # pixels of a picture; processors make it as large as the tower wants it
+PICTURE_EVERY = 3  # documents, of which all but one have a picture
+FOLDER = "pictures"  # next to the model
 # A turn is text, or parts: TRL's SFT makes parts of every turn if it has a processor.
 TURN_MACRO = (
     "{%- macro turn(content) -%}{%- if content is string -%}{{ content }}{%- else -%}{%- for part in content -%}"
-    "{%- if part['type'] == 'text' -%}{{ part['text'] }}{%- else -%}{{ '<image_token>' }}{%- endif -%}{%- endfor -%}"
+    "{%- if part['type'] == 'text' -%}{{ part['text'] }}{%- else -%}{{ 'PICTURE' }}{%- endif -%}{%- endfor -%}"
     "{%- endif -%}{%- endmacro -%}"
 )
 
 
-def write_chat_template(template: str) -> str:
-    """Return a chat template of text as one whose turns may have parts."""
-    return TURN_MACRO + template.replace("message['content']", "turn(message['content'])")
+def write_chat_template(template: str, picture: str = "<image_token>") -> str:
+    """Return a chat template of text as one whose turns may have parts; `picture` is written for a picture."""
+    return TURN_MACRO.replace("PICTURE", picture) + template.replace("message['content']", "turn(message['content'])")
 
 
-def save_processor(config: Any, tokenizer: Any, folder: Path) -> None:
-    """Save a processor for a multimodal configuration, with its tokenizer. Raises `Unbuildable` if none can be made."""
-    from transformers import AutoProcessor
+def save_processor(model: Any, tokenizer: Any, template: str, folder: Path) -> str:
+    """Save a processor for a multimodal model, with its tokenizer and chat template.
+
+    Return why it takes no pictures, "" if it does. Raises `Unbuildable` if none can be made.
+    """
+    try:
+        known, wanted = _collect_parts(model.config, tokenizer)
+        processor, reason = _fit_processor(known, wanted, model, template)
+        processor.save_pretrained(folder)
+        from transformers import AutoProcessor
+
+        AutoProcessor.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # which is the class's own choice: one wants torchvision, another a video processor
+        name = type(model.config).__name__
+        raise Unbuildable(f"no processor could be made for {name}: {describe_error(error)}") from None
+    return reason
+
+
+def _collect_parts(config: Any, tokenizer: Any) -> tuple[dict[str, Any], Callable[..., Any]]:
+    """Return what a processor is made of, by the names that its class takes, and the class."""
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING
     from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 
-    try:
-        processor_class: Any = PROCESSOR_MAPPING[type(config)]
-        classes: Any = IMAGE_PROCESSOR_MAPPING[type(config)]
-        classes = classes.values() if isinstance(classes, dict) else classes
-        image_processor = next(image_class for image_class in classes if image_class is not None)()
-        known = {"image_processor": image_processor, "tokenizer": tokenizer, "chat_template": tokenizer.chat_template}
-        wanted = inspect.signature(processor_class).parameters
-        for level in (config, config.vision_config):
-            sizes = {name: getattr(level, name, None) for name in wanted if name not in known}
-            known |= {name: value for name, value in sizes.items() if isinstance(value, (int, str))}
-        processor_class(**{name: value for name, value in known.items() if name in wanted}).save_pretrained(folder)
-        AutoProcessor.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # which is the class's own choice: one wants torchvision, another a video processor
-        raise Unbuildable(f"no processor could be made for {type(config).__name__}: {describe_error(error)}") from None
+    processor_class: Any = PROCESSOR_MAPPING[type(config)]
+    known = {"image_processor": _make_first(IMAGE_PROCESSOR_MAPPING[type(config)]), "tokenizer": tokenizer}
+    wanted = inspect.signature(processor_class).parameters
+    if "video_processor" in wanted:
+        from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING
+
+        known["video_processor"] = _make_first(VIDEO_PROCESSOR_MAPPING[type(config)])
+    for name in known.keys() - {"tokenizer"}:
+        _fit_pictures(known[name], config)
+    for level in (config, config.vision_config):
+        sizes = {name: getattr(level, name, None) for name in wanted if name not in known}
+        known |= {name: value for name, value in sizes.items() if isinstance(value, (int, str))}
+    return {name: value for name, value in known.items() if name in wanted}, processor_class
+
+
+def _make_first(classes: Any) -> Any:
+    """Return a processor of the first class: one, or several by their backends, some of which may be missing."""
+    if isinstance(classes, Mapping):
+        classes = tuple(classes.values())
+    classes = classes if isinstance(classes, tuple) else (classes,)
+    return next(made for made in classes if made is not None)()
+
+
+def _fit_pictures(processor: Any, config: Any) -> None:
+    """Make an image processor's pictures as large as the small tower takes them, of patches of its size."""
+    tower = config.vision_config
+    for name, value in (
+        ("patch_size", patch_side(tower)),
+        ("merge_size", getattr(tower, "spatial_merge_size", None)),
+        ("temporal_patch_size", getattr(tower, "temporal_patch_size", None)),
+    ):
+        if value and hasattr(processor, name):
+            setattr(processor, name, value)
+    side = picture_side(tower)
+    if not side:
+        return
+    for name in ("size", "crop_size", "max_image_size"):
+        former = getattr(processor, name, None)
+        if former is not None:
+            keys = {key for key in ("height", "width", "shortest_edge", "longest_edge") if _read_size(former, key)}
+            setattr(processor, name, type(former)(**dict.fromkeys(keys, side)))
+    if getattr(processor, "image_grid_pinpoints", None):
+        processor.image_grid_pinpoints = config.image_grid_pinpoints
+    if hasattr(processor, "do_image_splitting"):
+        processor.do_image_splitting = False
+
+
+def _read_size(size: Any, key: str) -> Any:
+    return size.get(key) if isinstance(size, Mapping) else getattr(size, key, None)
+
+
+def _fit_processor(known: Mapping[str, Any], make: Callable[..., Any], model: Any, template: str) -> tuple[Any, str]:
+    """Return the first processor that makes as many tokens of a picture as the model makes features, or the first."""
+    wanted = inspect.signature(make).parameters
+    first, reason = None, ""
+    for options in _iter_token_counts(model.config, wanted):
+        processor = make(**{**known, **options})
+        picture = getattr(processor, "boi_token", "") or str(getattr(processor, "image_token", "<image_token>"))
+        begin, end = (getattr(processor.tokenizer, f"vision_{name}_token", "") or "" for name in ("start", "end"))
+        processor.tokenizer.chat_template = write_chat_template(template, f"{begin}{picture}{end}")
+        processor.chat_template = processor.tokenizer.chat_template
+        first = first or processor
+        try:
+            _run_on_picture(processor, model)
+        except Exception as error:  # which is the class's own choice
+            reason = reason or describe_error(error)
+            continue
+        return processor, ""
+    return first, reason
+
+
+def _iter_token_counts(config: Any, wanted: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Yield what may tell a processor how many tokens a picture has."""
+    patches = (picture_side(config.vision_config) // (patch_side(config.vision_config) or 1)) ** 2
+    scaled = patches // int(getattr(config, "scale_factor", 1)) ** 2
+    yield {}
+    for name, value in (
+        ("num_additional_image_tokens", 1),
+        ("image_seq_length", getattr(config, "mm_tokens_per_image", 0) or patches),
+        ("image_seq_len", scaled),
+        ("num_image_tokens", patches),
+    ):
+        if name in wanted:
+            yield {name: value}
+
+
+def _run_on_picture(processor: Any, model: Any) -> None:
+    """Run a model on a row with a picture and one without. Raises what the processor or the model raises."""
+    rows = [[make_picture(0)], []]
+    messages = [
+        [
+            {
+                "role": "user",
+                "content": [*({"type": "image", "image": own} for own in row), {"type": "text", "text": "w1"}],
+            }
+        ]
+        for row in rows
+    ]
+    for own, message in zip(rows, messages, strict=True):
+        inputs = encode_row(processor, processor.apply_chat_template(message, tokenize=False), own)
+        marker = image_token(model.config)
+        if bool(own) != bool((inputs["input_ids"] == marker).any()):
+            raise ValueError("its tokens do not name the picture")
+        with torch.no_grad():
+            model(**inputs)
+
+
+def encode_row(processor: Any, text: str, pictures: Sequence[Any]) -> dict[str, Tensor]:
+    """Return what a processor makes of a row's text and pictures."""
+    options = {"images": list(pictures)} if pictures else {}
+    return dict(processor(text=[text], return_tensors="pt", add_special_tokens=False, **options))
+
+
+def make_picture(number: int) -> Any:
+    """Return the picture of a document: pixels that no other has."""
+    from PIL import Image
+
+    pixels = torch.Generator().manual_seed(number)
+    colours = torch.randint(0, 256, (SIDE, SIDE, 3), generator=pixels, dtype=torch.uint8)
+    return Image.frombytes("RGB", (SIDE, SIDE), bytes(colours.flatten().tolist()))
 
 
 def name_markers(config: Any) -> dict[str, tuple[str, int]]:
@@ -57,3 +192,99 @@ def name_markers(config: Any) -> dict[str, tuple[str, int]]:
         attribute = name.removesuffix("_id").removesuffix("_index")
         markers[attribute] = (f"<{attribute}>", number)
     return markers
+
+
+def lay_pictures(documents: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Give all documents but every third a picture, by its number, and write it."""
+    for number, document in enumerate(documents):
+        if number % PICTURE_EVERY != PICTURE_EVERY - 1:
+            document["picture"] = number
+            make_picture(number).save(_name_file(folder, number))
+
+
+def _name_file(folder: Path, number: int) -> Path:
+    return folder / FOLDER / f"{number}.png"
+
+
+def add_pictures(
+    rows: Sequence[dict[str, Any]], documents: Sequence[Mapping[str, Any]], folder: Path
+) -> list[dict[str, Any]]:
+    """Return rows with the paths of their pictures; write them with pictures that a data set decodes."""
+    numbers = [document.get("picture") for document in documents]
+    paths = [[] if number is None else [str(_name_file(folder, number))] for number in numbers]
+    laid = [{**row, "images": own} for row, own in zip(rows, paths, strict=True)]
+    try:
+        import datasets
+    except ImportError:
+        return laid
+    image = datasets.Image()
+    feature = datasets.List(image) if hasattr(datasets, "List") else [image]  # before 4.0
+    read = [
+        {**row, "images": [{"bytes": Path(path).read_bytes(), "path": None} for path in row["images"]]} for row in laid
+    ]
+    datasets.Dataset.from_list(read).cast_column("images", feature).to_parquet(folder / "data" / "train.parquet")
+    return laid
+
+
+def read_placeholders(folder: Path) -> frozenset[int]:
+    """Return the tokens of a rehearsal's pictures, with what begins and ends one; none if its rows are text alone."""
+    from transformers import AutoConfig
+
+    if not (folder / FOLDER).exists():
+        return frozenset()
+    return frozenset(list_markers(AutoConfig.from_pretrained(folder / "model", local_files_only=True)).values())
+
+
+class PictureBook:
+    """The pictures of documents, as inputs of a model: what the processor makes of each."""
+
+    def __init__(self, folder: Path, index: DocumentIndex, model: Any) -> None:
+        """Read the pictures of a rehearsal's folder, for the model that takes them."""
+        from transformers import AutoProcessor
+
+        self.processor = AutoProcessor.from_pretrained(folder / "model", local_files_only=True)
+        documents = json.loads((folder / "documents.json").read_text())
+        self.numbers = [document.get("picture") for document in documents]
+        self.index, self.token = index, image_token(model.config)
+        names = inspect.signature(model.forward).parameters
+        self.types = next((name for name in ("mm_token_type_ids", "token_type_ids") if name in names), "")
+        template = str(self.processor.chat_template)
+        self.placeholder = template.partition("{%- else -%}{{ '")[2].partition("' }}")[0]
+        self._pictures: dict[int, dict[str, Tensor]] = {}
+        self._counts: dict[int, int] = {}
+
+    def find_documents(self, tokens: Sequence[int]) -> list[int]:
+        """Return the documents in a row whose pictures its tokens name."""
+        segments = self.index.find_segments(tokens, (), None)
+        return [
+            segment.document
+            for segment in segments
+            if segment.document >= 0
+            and self.numbers[segment.document] is not None
+            and self.token in tokens[segment.start : segment.stop]
+        ]
+
+    def make_inputs(self, tokens: Sequence[int], documents: Sequence[int] | None = None) -> dict[str, Tensor]:
+        """Return what a model takes of a row besides its tokens: by default with the documents' own pictures."""
+        row = torch.tensor([list(tokens)])
+        types = {self.types: (row == self.token).long()} if self.types else {}
+        pictures = [self.read(number) for number in (self.find_documents(tokens) if documents is None else documents)]
+        joined = {
+            name: torch.cat([picture[name] for picture in pictures], int(value.dim() == 5))
+            for name, value in (pictures[0] if pictures else {}).items()
+        }
+        return {**types, **joined}
+
+    def count_tokens(self, document: int) -> int:
+        """Return how many placeholders the processor writes for a document's picture."""
+        self.read(document)
+        return self._counts[document]
+
+    def read(self, document: int) -> dict[str, Tensor]:
+        """Return what the processor makes of a document's picture."""
+        if document not in self._pictures:
+            made = encode_row(self.processor, self.placeholder, [make_picture(self.numbers[document])])
+            self._counts[document] = int((made["input_ids"] == self.token).sum())
+            own = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
+            self._pictures[document] = {name: value for name, value in made.items() if name not in own}
+        return self._pictures[document]

@@ -6,7 +6,7 @@ takes for the border (where `position_ids` begin again, `cu_seqlens`) decides, a
 row's first document elsewhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +36,11 @@ class DocumentIndex:
 
     is_own = False  # whether the documents are rows of the user's own data
 
-    def __init__(self, documents: Sequence[Document], vocabulary: Vocabulary = MADE) -> None:
-        self.documents, self.vocabulary = documents, vocabulary
+    def __init__(
+        self, documents: Sequence[Document], vocabulary: Vocabulary = MADE, placeholders: Collection[int] = ()
+    ) -> None:
+        """Read the documents; `placeholders` are the tokens of pictures, which not every document has."""
+        self.documents, self.vocabulary, self.placeholders = documents, vocabulary, placeholders
         self.words = [tuple(word for _, words in document for word in words) for document in documents]
         self._places: dict[tuple[int, ...], list[tuple[int, int]]] = {}
         self._ends: dict[tuple[int, ...], tuple[int, int]] = {}
@@ -113,7 +116,8 @@ def find_segments(
         else:
             pieces.append((document, offset, places[position], places[position + length - 1]))
         position += length
-    prefix = pieces[0][2] - first if pieces else 0
+    placeholders = index.placeholders
+    prefix = sum(token not in placeholders for token in row[first : pieces[0][2]]) if pieces else 0
     segments = []
     start = first
     for number, (document, offset, first_word, last_word) in enumerate(pieces):
@@ -122,7 +126,11 @@ def find_segments(
         if number + 1 < len(pieces):
             next_word = pieces[number + 1][2]
             marked = [border for border in borders if last_word < border <= next_word]
-            stop = marked[0] if marked else max(last_word + 1, next_word - prefix)
+            stop = marked[0] if marked else next_word
+            left = 0 if marked else prefix
+            while not marked and stop > last_word + 1 and (left or row[stop - 1] in placeholders):
+                stop -= 1
+                left -= row[stop] not in placeholders
         count = len(index.vocabulary.read(row[first_word : last_word + 1]))
         segments.append(Segment(document, start, stop, offset, count))
         start = stop

@@ -3,17 +3,21 @@
 Nothing in it rests on packing, padding, masks of several documents, a fused kernel or the framework's own loss.
 """
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from attncheck.core.rehearsal import TokenLoss
+
+if TYPE_CHECKING:
+    from attncheck.rehearsal.worker.multimodal import PictureBook
 
 SOFTCAP = "attn_logit_softcapping"  # gemma2's, vaultgemma's (transformers 5.17.0 models/gemma2/modeling_gemma2.py:245)
 PLAIN = TokenLoss()
@@ -60,6 +64,7 @@ class TruthModel:
         if head is not None:  # OPTForCausalLM calls its decoder past its base model (5.17.0 modeling_opt.py)
             head.register_forward_pre_hook(self._keep_input)
         self.autocast, self.temperature, self.token_loss = autocast, temperature, token_loss
+        self.pictures = read_pictures(folder.parent, self.model)
         self._hidden: Tensor | None = None
         self._truths: dict[tuple[int, ...], DocumentTruth] = {}
 
@@ -93,6 +98,7 @@ class TruthModel:
                 position_ids=torch.tensor([list(positions)]),
                 attention_mask=self._make_masks(visible),
                 use_cache=False,
+                **self._add_pictures(row),
             )
         return self._take_hidden()
 
@@ -170,14 +176,30 @@ class TruthModel:
         logits = self._compute_logits(input_ids)
         return DocumentTruth(self._take_hidden(), (logits / self.temperature).log_softmax(-1), self.token_loss)
 
-    def _compute_logits(self, input_ids: Tensor) -> Tensor:
+    def _compute_logits(self, input_ids: Tensor, documents: Sequence[int] | None = None) -> Tensor:
         """Return the logits (tokens, vocabulary) of a document alone, with the mask that hides nothing of it.
 
         Without one eager attention is not causal in moshi: transformers 5.17.0 models/moshi/modeling_moshi.py:855.
         """
         mask = torch.ones_like(input_ids)
-        logits: Tensor = self.model(input_ids=input_ids, attention_mask=mask, use_cache=False).logits[0].float()
-        return logits
+        pictures = self._add_pictures(input_ids[0].tolist(), documents)
+        logits: Tensor = self.model(input_ids=input_ids, attention_mask=mask, use_cache=False, **pictures).logits[0]
+        return logits.float()
+
+    def _add_pictures(self, tokens: Sequence[int], documents: Sequence[int] | None = None) -> dict[str, Tensor]:
+        """Return what the model takes of a row's pictures: those of its documents, or of others."""
+        if self.pictures is None:
+            return {}
+        dtype = next(self.model.parameters()).dtype
+        inputs = self.pictures.make_inputs(tokens, documents)
+        return {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
+
+    def hidden_with_pictures(self, tokens: Sequence[int], documents: Sequence[int]) -> Tensor:
+        """Return the hidden states (tokens, hidden size) of a document with the pictures of others."""
+        self._hidden = None
+        with torch.no_grad(), self._context():
+            self._compute_logits(torch.tensor([list(tokens)]), documents)
+        return self._take_hidden()
 
     def _take_hidden(self) -> Tensor:
         if self._hidden is None:
@@ -244,6 +266,17 @@ class TruthModel:
 
     def _context(self) -> Any:
         return torch.autocast("cpu", torch.bfloat16) if self.autocast else nullcontext()
+
+
+def read_pictures(folder: Path, model: Any) -> PictureBook | None:
+    """Return the pictures of a rehearsal's documents, None if they are of text alone."""
+    from attncheck.rehearsal.worker import multimodal, segments
+
+    if not (folder / multimodal.FOLDER).exists():
+        return None
+    documents = segments.read_documents(json.loads((folder / "documents.json").read_text()))
+    index = segments.DocumentIndex(documents, placeholders=multimodal.read_placeholders(folder))
+    return multimodal.PictureBook(folder, index, model)
 
 
 def _iter_tensors(values: Any) -> Iterator[Tensor]:

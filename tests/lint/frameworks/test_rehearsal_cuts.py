@@ -576,3 +576,18 @@ def test_a_container_is_not_started(before: str) -> None:
 def test_no_launcher_sets_what_guards_a_launch(before: str) -> None:
     cut = cut_text(f"{before} {TRL_DPO.strip()}\n")[1].cut
     assert not {"ATTNCHECK_REMOTE_CODE", "HF_HUB_OFFLINE"} & cut.environ.keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "version", "expected"),
+    [
+        ("", "1.16.0", True),
+        ("--packing", "1.16.0", False),
+        ("--assistant_only_loss", "1.16.0", False),
+        ("--max_length 128", "1.16.0", False),
+        ("", "0.21.0", False),
+    ],
+)
+def test_trl_takes_pictures_if_it_collates_them(options: str, version: str, expected: bool) -> None:
+    launch = f"trl sft --model_name_or_path a/b --dataset_name own/data --output_dir out {options}\n"
+    assert cut_text(launch, trl=version)[0].takes_pictures == expected

@@ -68,6 +68,8 @@ OTHER_MODELS = (
     "reward_model_name_or_path",
     "ref_model_name_or_path",
 )
+PICTURES = "0.22"  # since which trainer/sft_trainer.py has a collator of pictures
+PICTURE_LENGTH = 256  # tokens that hold a document with its picture
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
@@ -85,6 +87,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     form, objective = reading
     if form == "messages" and launch.starts_written_script and _formats_rows(launch):
         form, objective = "every", replace(objective, targets="labelled")
+    has_room = form == "messages" and materials.max_length >= PICTURE_LENGTH
+    takes_pictures = has_room and _takes_pictures(launch, job, is_own_script)
     named = get_setting(job, "dataset_name") or ""
     attention = cut_attention(job, materials)
     sets = {
@@ -122,6 +126,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         foreign=foreign,
         driver="trl" if is_policy or form == "prompts" else "",
         data=named if job.trainer == "sft" else "",
+        takes_pictures=takes_pictures,
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),
@@ -134,6 +139,18 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         rank_corrections=TRAINER_RANK_CORRECTIONS if job.trainer == "sft" else (),
         whole_rows=WHOLE_ROWS,
     )
+
+
+def _takes_pictures(launch: Launch, job: Job, is_own_script: bool) -> bool:
+    """Return whether rows may have pictures: TRL's own program collates them, a script that names their column too.
+
+    1.16.0 trainer/sft_trainer.py refuses them with these settings.
+    """
+    refused = is_on(job, "packing") or is_on(job, "padding_free") or is_on(job, "assistant_only_loss")
+    if job.trainer != "sft" or refused or get_setting(job, "truncation_mode") or not is_at_least(job.version, PICTURES):
+        return False
+    script = python.read_script(launch.file) if is_own_script and launch.file is not None else None
+    return bool(script.columns & {"image", "images"}) if script is not None else not is_own_script
 
 
 def _formats_rows(launch: Launch) -> bool:

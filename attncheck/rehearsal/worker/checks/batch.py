@@ -41,6 +41,8 @@ def run(evidence: Evidence) -> CheckResult:
     if ledger is not None:
         violations += find_lost(evidence, ledger)
         warnings += find_uneven(evidence, ledger) if ledger.replaces else ()
+    wrong_pictures, picture_notes = _judge_pictures(evidence)
+    violations += wrong_pictures
     if evidence.step.labels_enter:
         violations += _find_wrong_labels(evidence)
         warnings += _find_crossing_labels(evidence)
@@ -54,6 +56,7 @@ def run(evidence: Evidence) -> CheckResult:
             _describe_batches(evidence),
             *([describe_epoch(evidence, ledger)] if ledger is not None else []),
             *split,
+            *picture_notes,
             *_note_labels(evidence),
         ),
     )
@@ -281,6 +284,42 @@ def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
             f"none of the {counts['assistant', False]} words of answers has a label, {counts['user', True]} of the "
             "user's have one: prompts are learned instead of answers"
         )
+
+
+def _judge_pictures(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """Return what is wrong about the placeholders of documents' pictures, and notes."""
+    book = evidence.truth.pictures
+    if book is None:
+        return [], []
+    with_pictures = [piece for piece in evidence.judged_pieces if book.numbers[piece.segment.document] is not None]
+    counts = [piece.tokens.count(book.token) for piece in with_pictures]
+    whole = sum(
+        count == book.count_tokens(piece.segment.document) for piece, count in zip(with_pictures, counts, strict=True)
+    )
+    learned = sum(
+        int(
+            (
+                piece.is_target
+                & (piece.call.input_ids[piece.row][piece.segment.start + 1 : piece.segment.stop] == book.token)
+            ).sum()
+        )
+        for piece in with_pictures
+    )
+    notes = [
+        f"{len(with_pictures)} of {len(evidence.judged_pieces)} documents have a picture, {sum(counts)} placeholders"
+    ]
+    if not any(counts):
+        return [], ["the pictures of the data are not used: pictures are not judged"]
+    violations = []
+    if whole < len(with_pictures):
+        violations.append(
+            f"{len(with_pictures) - whole} of {len(with_pictures)} pictures are cut or have no placeholders"
+        )
+    if learned and evidence.step.objective.targets in ("assistant", "last"):
+        violations.append(f"{learned} placeholders of pictures have a label, which should not be learned")
+    elif learned:
+        notes.append(f"{learned} placeholders of pictures are learned, as all tokens are")
+    return violations, notes
 
 
 def _find_doubled_beginnings(evidence: Evidence) -> Iterator[str]:

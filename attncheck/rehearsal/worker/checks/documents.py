@@ -171,6 +171,7 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
         )
     if bool((own < 0).any()):
         yield "its tokens attend to padding", hidden(row, given, everything)
+    yield from _list_pictures(evidence, piece)
     yield "its tokens attend to later tokens: attention is not causal", hidden(row, reset, same)
     yield (
         "its tokens attend to the whole row, later tokens included: attention is not causal",
@@ -185,6 +186,19 @@ def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]
             yield text, hidden(row, given, visible & inside)
             if given != reset:
                 yield f"{text} (its positions are wrong too)", hidden(row, reset, visible & inside)
+
+
+def _list_pictures(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
+    """Yield the hidden states that a document would have with another document's picture of its batch."""
+    book = evidence.truth.pictures
+    if book is None or not book.find_documents(piece.tokens):
+        return
+    for other in evidence.judged_pieces:
+        if other.call is piece.call and other is not piece and book.find_documents(other.tokens):
+            hidden = evidence.truth.hidden_with_pictures(piece.tokens, [other.segment.document])
+            row = hidden.new_zeros(len(piece.call.input_ids[piece.row]), hidden.shape[-1])
+            row[piece.segment.start : piece.segment.stop] = hidden
+            yield "its picture is that of another document in the batch", row
 
 
 def _count_slices(call: ModelCall, running: list[int]) -> list[int]:

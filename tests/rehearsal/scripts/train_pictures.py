@@ -1,0 +1,95 @@
+"""Trains a vision-language model on rows of text and pictures, padded or packed; PLANTED_FAULT spoils it."""
+
+# mypy: ignore-errors
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+FAULT = os.environ.get("PLANTED_FAULT", "")
+IGNORED = -100
+
+
+def encode(processor, row):
+    """Return what the processor makes of a conversation and its pictures."""
+    pictures = [Image.open(path).convert("RGB") for path in row["images"]]
+    parts = [{"type": "image"} for _ in pictures]
+    first, *others = row["messages"]
+    messages = [{**first, "content": [*parts, {"type": "text", "text": first["content"]}]}, *others]
+    text = processor.apply_chat_template(messages, tokenize=False)
+    options = {"images": pictures} if pictures else {}
+    made = dict(processor(text=[text], return_tensors="pt", add_special_tokens=False, **options))
+    made.pop("attention_mask")
+    return made
+
+
+def collate(rows, token, padding, packs):
+    """Return the batch of encoded rows."""
+    texts = [name for name in rows[0] if rows[0][name].shape == rows[0]["input_ids"].shape]
+    pixels = sorted({name for row in rows for name in row} - set(texts))
+    lengths = [row["input_ids"].shape[1] for row in rows]
+    batch = {name: torch.cat([row[name] for row in rows if name in row]) for name in pixels}
+    if FAULT == "other_picture":
+        batch["pixel_values"] = batch["pixel_values"].flip(0)
+    if packs:
+        batch |= {name: torch.cat([row[name] for row in rows], 1) for name in texts}
+        batch["position_ids"] = torch.cat([torch.arange(length) for length in lengths])[None]
+        if FAULT == "positions_run_on":
+            batch["position_ids"] = torch.arange(sum(lengths))[None]
+        labels = batch["input_ids"].clone()
+        labels[batch["position_ids"] == 0] = IGNORED
+    else:
+        longest = max(lengths)
+        fills = {name: padding if name == "input_ids" else 0 for name in texts}
+        batch |= {
+            name: torch.cat(
+                [
+                    torch.nn.functional.pad(row[name], (0, longest - length), value=fill)
+                    for row, length in zip(rows, lengths)
+                ]
+            )
+            for name, fill in fills.items()
+        }
+        batch["attention_mask"] = (torch.arange(longest) < torch.tensor(lengths)[:, None]).long()
+        labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)
+    if FAULT != "pictures_learned":
+        labels[batch["input_ids"] == token] = IGNORED
+    return {**batch, "labels": labels}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("model_name_or_path", "data_path"):
+        parser.add_argument(f"--{name}")
+    for name, default in (("max_steps", 3), ("per_device_train_batch_size", 3), ("gradient_accumulation_steps", 1)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--max_length", type=int)
+    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--packing", action="store_true")
+    options = parser.parse_args()
+    processor = AutoProcessor.from_pretrained(options.model_name_or_path)
+    attention = "eager" if FAULT == "positions_run_on" else "sdpa"
+    model = AutoModelForImageTextToText.from_pretrained(options.model_name_or_path, attn_implementation=attention)
+    model.train()
+    config = model.config
+    token = getattr(config, "image_token_id", None) or config.image_token_index
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], options.learning_rate)
+    rows = [json.loads(line) for line in Path(options.data_path).read_text().splitlines()]
+    size = options.per_device_train_batch_size
+    for step in range(options.max_steps):
+        encoded = [encode(processor, row) for row in rows[step * size : (step + 1) * size]]
+        batch = collate(encoded, token, processor.tokenizer.pad_token_id, options.packing)
+        if FAULT == "no_pixels":
+            batch["pixel_values"] = torch.zeros_like(batch["pixel_values"])
+        model(**batch, use_cache=False).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+main()
