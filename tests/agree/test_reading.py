@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from attncheck.agree.launching import change
+from attncheck.agree.launching import change, cut_scoring
 from attncheck.agree.reading import ReadJob, read_job
 from attncheck.core.agreement import Rollout
 from attncheck.core.io.errors import Unanswered
@@ -14,6 +15,8 @@ from attncheck.lint import inputs
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import corrections
 from attncheck.rehearsal.corrections import Correction
+from attncheck.rehearsal.cutting import NothingToRehearse
+from attncheck.workers.execution import ExecutionTarget
 from tests import snapshots as s
 from tests.conftest import Run
 
@@ -112,6 +115,18 @@ def test_settings_that_close_a_cause(text: str, cause: str, says: str, tmp_path:
     assert not rollout.truncates
     assert rollout.log_probabilities == "processed"
     assert rollout.overrides == ()
+
+
+@pytest.mark.parametrize(("text", "name", "rows"), [(TRL, "trl", 8), (OPENRLHF, "openrlhf", 3), (VERL, "verl", 3)])
+def test_a_launch_is_cut_to_its_scoring(text: str, name: str, rows: int, tmp_path: Path) -> None:
+    """A rehearsal hands a rank of OpenRLHF and verl six rollouts: a larger batch of them is refused."""
+    launch = read_launch(tmp_path, text)
+    target = ExecutionTarget("python", "cpu")
+    with pytest.raises(NothingToRehearse, match=f"{name} is not installed"):
+        cut_scoring(launch, str(tmp_path), target)
+    installed = replace(launch, snapshot=s.with_package(launch.snapshot, name, launch.job.version))
+    scorer = cut_scoring(installed, str(tmp_path), target)
+    assert (scorer.cut.driver, scorer.materials.batch, scorer.materials.steps) == (name, rows, 1)
 
 
 def test_bad_usage(attncheck: Run) -> None:
