@@ -13,7 +13,8 @@ from attncheck.rehearsal.cutting import NothingToRehearse
 from attncheck.rehearsal.run import run_cut
 from attncheck.workers.execution import ExecutionTarget
 
-ROWS = 8  # of a batch on a device: prompts and responses of many lengths
+ROWS = {"trl": 8}  # of a batch on a device: prompts and responses of many lengths
+DEFAULT_ROWS = 3  # of those whose step a rehearsal hands six rollouts: two batches
 ENVIRON = {"ATTNCHECK_KEEP_RANDOM": "1"}  # dropout is part of how a trainer scores
 
 
@@ -42,7 +43,9 @@ def cut_scoring(read: ReadLaunch, folder: str, target: ExecutionTarget) -> CutSc
     framework = read.recognised.framework
     if not read.snapshot.lists(framework.distribution):
         raise NothingToRehearse(f"{framework.distribution} is not installed")
-    materials = replace(cutting.make_materials(read, folder, 1, target.uses_gpu, 1), batch=ROWS)
+    materials = replace(
+        cutting.make_materials(read, folder, 1, target.uses_gpu, 1), batch=ROWS.get(framework.name, DEFAULT_ROWS)
+    )
     cut = cutting.cut_job(read, materials)
     if not cut.driver:
         raise NothingToRehearse(f"{framework.name}'s scoring cannot be called without its rollouts")

@@ -65,6 +65,7 @@ def read_trl(job: Job) -> ReadJob:
     continuous = _is_on(job, "use_transformers_continuous_batching") or _is_on(job, "use_transformers_paged")
     rollout = Rollout(
         precision="bf16" if is_vllm else job.plan.precision,
+        attn_implementation=job.plan.attn_implementation,  # it generates with the model that it trains
         temperature=temperature,
         top_p=_number(job, 1.0, "top_p"),
         top_k=_top_k(job, "top_k"),
@@ -124,6 +125,7 @@ def read_verl(job: Job) -> ReadJob:
     dtype = _text(job, "bfloat16", f"{own}.dtype")
     rollout = Rollout(
         precision=DTYPES.get(dtype, "bf16"),
+        attn_implementation=job.plan.attn_implementation if engine == "hf" else "",
         temperature=temperature,
         top_p=_number(job, 1.0, f"{own}.top_p"),
         top_k=_top_k(job, f"{own}.top_k"),

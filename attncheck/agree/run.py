@@ -142,6 +142,9 @@ def _compare(
     began = time.monotonic()
     name, remarks = _choose_engine(pair, request, snapshot)
     rollout = replace(pair.read.rollout, engine=name, seed=request.seed)
+    is_flash = "flash" in rollout.attn_implementation and not target.uses_gpu
+    if remarks or is_flash:  # another engine computes every feature of a model, and transformers' sdpa may not
+        rollout = replace(rollout, attn_implementation="eager")
     if not request.full_model and rollout.max_model_len:
         rollout = replace(rollout, max_model_len=0)  # the small model's prompts are short
     with scratch_folder() as stage:

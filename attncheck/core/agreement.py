@@ -17,10 +17,12 @@ class Rollout:
 
     `top_k` is 0 if it keeps every token. `log_probabilities` are "processed" if the engine returns those of the
     distribution that it samples from, "raw" if those of its logits. `max_model_len` is in tokens, 0 if it is not set.
+    `attn_implementation` is of transformers' engine, "" for its own choice.
     """
 
     engine: EngineName = "transformers"
     precision: Precision = "bf16"
+    attn_implementation: str = ""
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0

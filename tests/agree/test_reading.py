@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from attncheck.agree.launching import change
+from attncheck.agree.launching import change, cut_scoring
 from attncheck.agree.reading import ReadJob, read_job
 from attncheck.core.agreement import Rollout
 from attncheck.core.io.errors import Unanswered
@@ -14,6 +15,8 @@ from attncheck.lint import inputs
 from attncheck.lint.rewriting import ReadLaunch, read_launches
 from attncheck.rehearsal import corrections
 from attncheck.rehearsal.corrections import Correction
+from attncheck.rehearsal.cutting import NothingToRehearse
+from attncheck.workers.execution import ExecutionTarget
 from tests import snapshots as s
 from tests.conftest import Run
 
@@ -74,7 +77,8 @@ def test_trl(tmp_path: Path) -> None:
     job = read(tmp_path, f"{TRL}--use_vllm --temperature 0.9 --top_k 20 --epsilon_high 0.28 --bf16")
     assert (job.engine, job.rollout.top_k, job.rollout.temperature) == ("vllm", 20, 0.9)
     assert (job.scoring.layout, job.scoring.passes_positions, job.scoring.clip) == ("left", False, (0.2, 0.28))
-    own = read(tmp_path, f"{TRL}--bf16")
+    own = read(tmp_path, f"{TRL}--bf16 --attn_implementation eager")
+    assert own.rollout.attn_implementation == "eager"  # it generates with the model that it trains
     assert (own.engine, own.rollout.precision, own.scoring.precision) == ("transformers", "autocast", "autocast")
 
 
@@ -113,6 +117,18 @@ def test_settings_that_close_a_cause(text: str, cause: str, says: str, tmp_path:
     assert rollout.overrides == ()
 
 
+@pytest.mark.parametrize(("text", "name", "rows"), [(TRL, "trl", 8), (OPENRLHF, "openrlhf", 3), (VERL, "verl", 3)])
+def test_a_launch_is_cut_to_its_scoring(text: str, name: str, rows: int, tmp_path: Path) -> None:
+    """A rehearsal hands a rank of OpenRLHF and verl six rollouts: a larger batch of them is refused."""
+    launch = read_launch(tmp_path, text)
+    target = ExecutionTarget("python", "cpu")
+    with pytest.raises(NothingToRehearse, match=f"{name} is not installed"):
+        cut_scoring(launch, str(tmp_path), target)
+    installed = replace(launch, snapshot=s.with_package(launch.snapshot, name, launch.job.version))
+    scorer = cut_scoring(installed, str(tmp_path), target)
+    assert (scorer.cut.driver, scorer.materials.batch, scorer.materials.steps) == (name, rows, 1)
+
+
 def test_bad_usage(attncheck: Run) -> None:
     assert attncheck("agree", "llama", "--engine", "tgi").returncode == 2
     assert attncheck("agree").returncode == 2
@@ -124,6 +140,20 @@ def test_an_engine_that_is_not_installed_is_exit_3_with_its_own_error(attncheck:
     done = attncheck("agree", "llama", "--engine", "vllm")
     assert done.returncode == 3
     assert "vllm" in done.stderr
+
+
+@pytest.mark.nightly
+def test_an_engine_in_the_place_of_another_has_every_feature(attncheck: Run, tmp_path: Path) -> None:
+    """transformers' sdpa drops gemma2's soft-cap, which vLLM applies: that would be no fault of the launch."""
+    pytest.importorskip("transformers")
+    options = "--use_vllm --attn_implementation eager --bf16 true"
+    (tmp_path / "train.sh").write_text(TRL.replace("Qwen/Qwen2.5-0.5B", "google/gemma-2-2b") + f"{options}\n")
+    done = attncheck("agree", str(tmp_path / "train.sh"), "--engine", "transformers")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "is not installed" in done.stdout  # trl: its source is reproduced
+    own = TRL.replace("Qwen/Qwen2.5-0.5B", "google/gemma-2-2b") + "--attn_implementation eager --bf16 true\n"
+    (tmp_path / "train.sh").write_text(own)
+    assert attncheck("agree", str(tmp_path / "train.sh")).returncode == 0
 
 
 @pytest.mark.nightly

@@ -58,7 +58,9 @@ class TransformersEngine:
 
         self.rollout, self.device = rollout, device
         self.version = f"transformers {transformers.__version__}"
-        self.model = load_model(folder, DTYPES[rollout.precision], "", rollout.overrides, device)
+        self.model = load_model(
+            folder, DTYPES[rollout.precision], rollout.attn_implementation, rollout.overrides, device
+        )
         self.end = self.model.generation_config.eos_token_id
         padding = self.model.generation_config.pad_token_id
         self.padding = 0 if padding is None else int(padding)
