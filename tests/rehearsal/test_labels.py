@@ -278,6 +278,49 @@ def test_an_end_that_is_predicted_where_the_next_turn_begins_is_no_other_token(s
     assert stage.judge(rows) == []
 
 
+def begins_answer(row: Row, place: int) -> bool:
+    return row.roles[place] == "assistant" and row.roles[place - 1] != "assistant"
+
+
+def header_learned(row: Row, place: int) -> int:
+    following = row.roles[place : place + 3]
+    is_header = row.roles[place] == "template" and "assistant" in following
+    return row.tokens[place] if is_header else row.labels[place]
+
+
+# Masks of threads of 2025 and 2026, as their authors describe them, and what is reported.
+THREADS: dict[str, tuple[Callable[[Row, int], int], str]] = {
+    # Without {% generation %} in the template the mask is all ones.
+    "NVIDIA-NeMo/Megatron-Bridge#3359": (lambda row, place: row.tokens[place], "user turns are learned"),
+    "NVIDIA-NeMo/Megatron-Bridge#3927": (lambda row, place: row.tokens[place], "system turns are learned"),
+    # Packing drops the mask of assistant turns.
+    "huggingface/trl#3728": (lambda row, place: row.tokens[place], "user turns are learned"),
+    # The padding token is the end token, and its labels are masked by value.
+    "NVIDIA-NeMo/Megatron-Bridge#4660": (keep_if(lambda row, place: row.roles[place] != "end"), "learn to stop"),
+    # The first token of each answer is never learned.
+    "verl-project/verl#3287": (keep_if(lambda row, place: not begins_answer(row, place)), "are not learned"),
+    "OpenRLHF/OpenRLHF#973": (keep_if(lambda row, place: not begins_answer(row, place)), "are not learned"),
+    # The prompt was tokenized without its generation prompt: the header of the answer counts as the answer.
+    "huggingface/trl#4201": (header_learned, "tokens of the chat template are learned"),
+}
+
+
+@pytest.mark.parametrize("thread", THREADS)
+def test_masks_of_threads_are_named(stage: Stage, thread: str) -> None:
+    change, message = THREADS[thread]
+    problems, notes = judge_rows(relabel(stage, change), stage.tokenizer, "assistant")
+    assert any(message in text for text in (*problems, *notes)), (problems, notes)
+
+
+@pytest.mark.parametrize("thread", ["marin-community/marin#7237", "Liquid4All/liquid-finetune#37"])
+def test_a_template_without_marks_gives_a_mask_of_zeros(tmp_path: Path, thread: str) -> None:
+    tokenizer = make_byte_tokenizer(*TEMPLATES["chatml"])
+    marks = re.compile(r"{% (end)?generation %}")
+    tokenizer.chat_template = marks.sub("", tokenizer.chat_template)
+    stage = Stage(tmp_path, tokenizer, PARTS, tuple(NOUNS.split()))  # by apply_chat_template's own mask
+    assert stage.judge(stage.rows) == ["nothing is learned: every label is -100"]
+
+
 @pytest.mark.parametrize("form", ["messages", "text", "prompt_completion", "instruction", "conversations", "every"])
 def test_rows_hold_the_texts_of_their_turns(form: Any) -> None:
     parts = PARTS if form in ("messages", "conversations") else frozenset()
