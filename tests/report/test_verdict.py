@@ -38,8 +38,8 @@ def report_with(section: ParitySection | UpgradeSection | GateSection | LintSect
 def make_launch(*answers: str, tried: str = "") -> RehearsedLaunch:
     results = tuple(
         CheckResult(f"check_{number}", violations=("it is wrong",) if answer == "fail" else ())
-        if answer != "skipped"
-        else CheckResult("loss", "skipped", "a consequence")
+        if answer in ("pass", "fail")
+        else CheckResult("loss", "skipped" if answer == "skipped" else "out_of_time", "a consequence")
         for number, answer in enumerate(answers)
     )
     return RehearsedLaunch("a.sh:2:1", "trl", "1.16.0", "sft", "qwen2", "", "", "", results, steps=30, tried=tried)
@@ -71,6 +71,10 @@ def make_launch(*answers: str, tried: str = "") -> RehearsedLaunch:
             "a.sh trains right (run, 30 steps); not judged: loss",
         ),
         (report_with(RehearsalSection(launches=(make_launch("fail"),))), "a.sh trains wrongly (run, 30 steps)"),
+        (
+            report_with(RehearsalSection(launches=(make_launch("out_of_time"),))),
+            "a.sh was not judged to its end (run, 30 steps) · unanswered: rehearsal",
+        ),
         (report_with(LintSection(not_linted=("x",))), "nothing was linted: no launch of a known trainer was read"),
         (
             report_with(UpgradeSection(packages=(ChangedPackage("x", "", "1"),), lost=("not known: no table has x",))),

@@ -110,6 +110,8 @@ def _judge_launch(launches: Sequence[RehearsedLaunch]) -> str:
     if judge_run(first.results) == "right":
         partly = f"; not judged: {', '.join(skipped)}" if skipped else ""
         return f"{name} trains right (run, {first.steps} steps){partly}"
+    if all(judge_result(result) != "fail" for result in first.results):
+        return f"{name} was not judged to its end (run, {first.steps} steps)"
     for launch in others:
         if judge_run(launch.results) == "right":
             tried = " ".join(launch.tried.split())
