@@ -71,7 +71,7 @@ def _make_documents(folder: Path, form: Any, stage: Path, seed: int) -> tuple[li
 
     documents, rows = materials.make_data(DOCUMENTS, seed, form)
     materials.save_rows(rows, stage)
-    if form == "prompt_texts":  # without a chat template; a word is the token of its own number
+    if form == "prompt_texts":  # without a chat template; word 5 is token 5
         return documents, [document["turns"][0][1] for document in documents]
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     rollouts = [make_rollout(number, document, tokenizer) for number, document in enumerate(documents)]
