@@ -20,6 +20,7 @@ def describe_optimizer(optimizer: Any, names: dict[int, str], keep: Callable[[st
     import torch
 
     groups, gradients, weights, state = [], {}, {}, {}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     scale = getattr(optimizer, "grad_scale", None)  # of a fused step, which undoes a GradScaler's factor itself
     for group in optimizer.param_groups:
         options = {key: _read_plain(value) for key, value in group.items() if key != "params"}
@@ -38,7 +39,15 @@ def describe_optimizer(optimizer: Any, names: dict[int, str], keep: Callable[[st
             }
     kind = type(optimizer)
     bases = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__[:-1]]
-    return {"classes": bases, "groups": groups, "gradients": gradients, "weights": weights, "state": state}
+    return {
+        "classes": bases,
+        "groups": groups,
+        "gradients": gradients,
+        "weights": weights,
+        "state": state,
+        "held": len(parameters),
+        "reached": sum(parameter.grad is not None for parameter in parameters),
+    }
 
 
 def read_held(optimizer: Any, names: dict[int, str], keep: Callable[[str, Any], Any]) -> dict[str, Any]:

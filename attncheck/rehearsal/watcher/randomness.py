@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+DROPS = re.compile(r"dropout|bernoulli")
 RATE = re.compile(r"(\w+_)?(dropout|drop)(_prob|_p)?|layerdrop|neftune_noise_alpha")
 
 
@@ -58,3 +59,19 @@ def keep_randomness() -> Iterator[None]:
         torch.set_rng_state(states[1])
         if numpy:
             numpy.random.set_state(states[2])
+
+
+def make_listener(operators: list[str]) -> Any:
+    """Return a dispatch mode that adds the names of operators that draw random numbers to a list."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Listener(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names = [argument.name for argument in func._schema.arguments]
+            given = {**dict(zip(names, args)), **(kwargs or {})}
+            rate = given.get("dropout_p", given.get("p", 0.0) if DROPS.search(str(func)) else 0.0)
+            if isinstance(rate, (int, float)) and rate > 0 and str(func) not in operators:
+                operators.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    return Listener()

@@ -20,7 +20,7 @@ from .fsdp import is_flat
 from .modules import ModuleWatch, list_patches
 from .optimizer import describe_optimizer, read_held
 from .parameters import list_sizes, read_gradients, read_weights
-from .randomness import Randomness
+from .randomness import Randomness, make_listener
 
 RECORDED_STEPS = 3
 PLAIN_TYPES = (bool, int, float, str)
@@ -62,6 +62,8 @@ class Recorder:
         self.entered: Any = None  # the model whose call is recorded and open: those of its parts belong to it
         self.adapted: Any = None  # the model that an adapter in front of it calls: that call is recorded already
         self.written: dict[str, Any] = {}  # the record of the step before, while no model was called after it
+        self.drawn: list[str] | None = None  # operators that drew random numbers in a call in evaluation mode
+        self.listener: tuple[Any, Any] | None = None  # to that call, with its model
         self._begin_step()
 
     def _begin_step(self) -> None:
@@ -101,6 +103,10 @@ class Recorder:
         """Record what goes into a model in training."""
         import torch
 
+        if self.drawn is None and self.trained is not None and not self.is_recording and not model.training:
+            self.drawn = []
+            self.listener = make_listener(self.drawn), model
+            self.listener[0].__enter__()
         if model is self.adapted or not torch.is_grad_enabled():
             return
         if not _has_trained_parameters(model) or (self.entered is not None and self.entered is not model):
@@ -136,6 +142,9 @@ class Recorder:
     @_guarded
     def leave_model(self, model: Any, arguments: Any, options: Any, output: Any) -> None:
         """Record the loss that the model itself computes."""
+        if self.listener is not None and self.listener[1] is model:
+            self.listener[0].__exit__(None, None, None)
+            self.listener = None
         if model is self.adapted or (self.entered is not None and self.entered is not model):
             return
         self.entered = None
@@ -298,6 +307,7 @@ class Recorder:
     def _write_steps(self) -> None:
         path = os.path.join(self.folder, f"steps-{describe_process()['rank']}.json")
         document = {"steps": self.steps, "unstepped": len(self.losses), "faults": self.faults, "logs": self.logs}
+        document["drawn"] = self.drawn or []
         with open(f"{path}.part", "w") as stream:
             json.dump(document, stream)
         os.rename(f"{path}.part", path)

@@ -36,6 +36,7 @@ class Evidence:
     logs: tuple[Mapping[str, float], ...] = ()  # what the trainer logged
     freezes: bool = False  # the launch says that parameters are frozen
     shares_rows: bool = False  # the launch says that documents share a row
+    drawn: tuple[str, ...] = ()  # operators that drew random numbers in evaluation mode
     is_own_script: bool = False  # what is learnt is what the user's own script labels: no framework documents it
     epochs: tuple[EpochRecord, ...] = ()  # of the data sets that were loaded
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)

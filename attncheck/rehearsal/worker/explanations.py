@@ -26,6 +26,11 @@ from attncheck.rehearsal.worker.evidence import FP32_LIMIT, MIN_LIMIT, ROUNDING_
 from attncheck.rehearsal.worker.policy import MOVED, define_policy_losses, explain_policy_loss
 from attncheck.rehearsal.worker.step import Sliced
 
+KEPT = {  # of the targets of each answer, from which to which: what that is
+    (-1, None): "only the last token of each answer is a target",
+    **{(first, None): f"the first {first} tokens of each answer are not targets" for first in (2, 3, 4)},
+}
+
 
 def documented(evidence: Evidence) -> list[Definition]:
     """Return the definitions that the job's framework documents."""
@@ -74,7 +79,7 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
             fit = fit_gradients(evidence, explanation.definition)
             if fit is None or fit.error <= slack:
                 return replace(explanation, scale=fit.scale if fit is not None else None)
-    return _explain_direction(evidence, slack) or _explain_moved(evidence, slack)
+    return _explain_direction(evidence, slack) or _explain_moved(evidence, slack) or _explain_value(evidence, limit)
 
 
 def _choose_by_gradients(evidence: Evidence, definitions: list[Definition]) -> Definition:
@@ -101,6 +106,15 @@ def _explain_direction(evidence: Evidence, slack: float) -> Explanation | None:
     return None
 
 
+def _explain_value(evidence: Evidence, limit: float) -> Explanation | None:
+    """Return the multiple of a mean that the loss is by its value alone: its gradients are another's; None without."""
+    for explanation in _iter_faults(evidence):
+        value = compute_loss(evidence, explanation.definition) * explanation.factor
+        if explanation.factor != 1.0 and is_near(value, evidence.observed_loss, limit):
+            return explanation
+    return None
+
+
 def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:
     """Return the mean over targets one token off whose gradients the step's are; None if there is none."""
     for reading, fault in iter_moved_targets(evidence):
@@ -115,7 +129,7 @@ def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:
 
 
 def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
-    """Yield the step with its targets one token off, each with what is wrong then, if no label says which they are.
+    """Yield the step with some targets more or fewer, each with what is wrong then, if no label says which they are.
 
     A mask that leaves out what is not learnt is shifted with the logits, once: some shift it twice, or not at all.
     """
@@ -124,6 +138,8 @@ def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
     for (moved, narrowed), text in MOVED.items():
         reading = replace(evidence, step=replace(evidence.step, moved=moved, narrowed=narrowed))
         yield reading, text.replace("response", "answer")
+    for kept, text in KEPT.items():
+        yield replace(evidence, step=replace(evidence.step, kept=kept)), text
 
 
 def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:

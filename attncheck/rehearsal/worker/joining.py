@@ -38,6 +38,47 @@ def join_ranks(
     return tuple(replace(record, calls=joined.get(record.rank, ())) for record in ranks)
 
 
+def list_parts(ranks: Sequence[Mapping[str, Tensor]], model: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+    """Return the tensors that ranks hold parts of, by the name of the model's parameter."""
+    return {
+        name: parts
+        for name, whole in model.items()
+        if (parts := [own[name] for own in ranks if name in own]) and any(part.shape != whole.shape for part in parts)
+    }
+
+
+def join_parts(ranks: Sequence[RankRecord], model: Mapping[str, Tensor]) -> tuple[RankRecord, ...]:
+    """Return the records with whole gradients; of a parameter whose parts do not make it, with none."""
+    gradients = _join_all([record.gradients for record in ranks], model)
+    backward = _join_all([record.backward for record in ranks], model)
+    return tuple(
+        replace(
+            record,
+            gradients=own,
+            backward=before,
+            trainable=tuple(name for name in record.trainable if name in own or name not in record.gradients),
+        )
+        for record, own, before in zip(ranks, gradients, backward, strict=True)
+    )
+
+
+def _join_all(ranks: Sequence[Mapping[str, Tensor]], model: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    parts = list_parts(ranks, model)
+    joined = {name: whole for name, own in parts.items() if (whole := _join_parts(own, model[name].shape)) is not None}
+    return [
+        {name: value for name, value in own.items() if name not in parts} | (joined if own else {}) for own in ranks
+    ]
+
+
+def _join_parts(parts: Sequence[Tensor], shape: torch.Size) -> Tensor | None:
+    """Return the tensor of a shape that equal parts make along one dimension, None if they make none."""
+    for dim, length in enumerate(shape):
+        part = torch.Size((*shape[:dim], length // len(parts), *shape[dim + 1 :]))
+        if length % len(parts) == 0 and all(own.shape == part for own in parts):
+            return torch.cat(list(parts), dim)
+    return None
+
+
 def join_step_rows(
     rows: Sequence[Sequence[Sequence[int]]], layout: Layout, padding: int, vocabulary: Vocabulary = MADE
 ) -> list[list[int]]:

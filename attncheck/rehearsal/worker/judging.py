@@ -167,6 +167,8 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     from attncheck.smoke.worker.data import language
 
     own_ranks = records.read_ranks(folder / "watch")
+    temperature = objective.policy.temperature if objective.policy is not None else 1.0
+    model = truth.TruthModel(folder / "model", temperature=temperature, token_loss=objective.token_loss)
     full_model, real_data = bool(message["full_model"]), bool(message["real_data"])
     words = vocabulary.load_vocabulary(folder)
     index, pad_token = _read_rows(folder) if real_data else (_read_index(folder, words), words.padding)
@@ -176,15 +178,17 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
     if real_data:
         layout = layouts.keep_rows_whole(own_ranks)
     else:
-        layout = layouts.find_layout(own_ranks, index, int(message.get("ring_size", 1)))
+        # Ranks that hold parts of weights are given the same rows.
+        is_split = bool(joining.list_parts([own.gradients for own in own_ranks], dict(model.model.named_parameters())))
+        ring_size = len(own_ranks) if is_split else int(message.get("ring_size", 1))
+        layout = layouts.find_layout(own_ranks, index, ring_size)
     fill = language.LANGUAGE_VOCABULARY if filler is None else filler
     ranks = joining.join_ranks(own_ranks, layout, fill, words)
     leading = pad_token if is_own and pad_token is not None else -1
-    first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
     dtype, autocast = _read_precision(ranks)
-    temperature = objective.policy.temperature if objective.policy is not None else 1.0
-    model = truth.TruthModel(folder / "model", temperature=temperature, token_loss=objective.token_loss)
     changed = model.load(ranks[0].weights)
+    ranks = joining.join_parts(ranks, dict(model.model.named_parameters()))
+    first_step = step.FirstStep(ranks, index, objective, filler, layout, leading=leading)
     compared = _list_compared(ranks)
     if is_own:
         model.watch_gradients(compared)
@@ -210,6 +214,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         tuple(records.read_logs(folder / "watch")),
         bool(message.get("freezes")),
         bool(message.get("shares_rows")),
+        records.read_drawn(folder / "watch"),
         objective.targets == "labelled",
         tuple(records.read_epochs(folder / "watch")),
     )

@@ -238,7 +238,7 @@ def read_placeholders(folder: Path) -> frozenset[int]:
 class PictureBook:
     """The pictures of documents, as inputs of a model: what the processor makes of each."""
 
-    def __init__(self, folder: Path, index: DocumentIndex, model: Any) -> None:
+    def __init__(self, folder: Path, index: "DocumentIndex", model: Any) -> None:
         """Read the pictures of a rehearsal's folder, for the model that takes them."""
         from transformers import AutoProcessor
 

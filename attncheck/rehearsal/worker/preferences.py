@@ -208,9 +208,9 @@ def _soft_plus(number: float) -> float:
 
 def _explain_without_ends(evidence: Evidence, preference: Preference, slack: float) -> Explanation | None:
     """Return that the token which ends an answer does not count, where labels do not go into the model."""
-    if evidence.step.labels_enter or evidence.step.without_ends:
+    if evidence.step.labels_enter or evidence.step.kept != (None, None):
         return None
-    reading = replace(evidence, step=replace(evidence.step, without_ends=True))
+    reading = replace(evidence, step=replace(evidence.step, kept=(None, -1)))
     definition = define_loss(reading, preference)
     fit = fit_gradients(reading, definition)
     if fit is None or not fit.error <= slack:

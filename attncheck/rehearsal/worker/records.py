@@ -181,6 +181,12 @@ def read_logs(folder: Path) -> list[Mapping[str, float]]:
     return json.loads(paths[0].read_text())["logs"] if paths else []
 
 
+def read_drawn(folder: Path) -> tuple[str, ...]:
+    """Return the operators that drew random numbers in a rank's call of a model in evaluation mode."""
+    documents = [json.loads(path.read_text()) for path in sorted(folder.glob("steps-*.json"))]
+    return tuple(dict.fromkeys(name for document in documents for name in document["drawn"]))
+
+
 def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
     """Return the rollouts of each step, those of all ranks; none if no driver made any.
 

@@ -103,7 +103,8 @@ class FirstStep:
     leading: int = -1  # a token that pads where several of it begin a row, and may end documents; -1: none
     moved: int = 0  # tokens by which the targets of a row are moved, to see whether they were
     narrowed: bool = False  # whether of moved targets those alone count that are targets unmoved
-    without_ends: bool = False  # whether no piece's last target counts, where labels do not say which are targets
+    # From which of a piece's targets to which they count, where labels do not say which tokens are targets.
+    kept: tuple[int | None, int | None] = (None, None)
 
     @cached_property
     def calls(self) -> tuple[ModelCall, ...]:
@@ -158,8 +159,9 @@ class FirstStep:
                 for segment, own in zip(segments, tokens, strict=True):
                     targets[segment.start + 1 : segment.stop] = self.expected_targets(segment, own)
                     targets[segment.start] = self.first_tokens and segment.start > 0
-                    if self.without_ends and bool(targets[segment.start : segment.stop].any()):
-                        targets[segment.start + int(targets[segment.start : segment.stop].nonzero()[-1])] = False
+                    places = segment.start + targets[segment.start : segment.stop].nonzero().flatten()
+                    targets[segment.start : segment.stop] = False
+                    targets[places[slice(*self.kept)]] = True
                 targets = self._move(targets)
             for segment, own in zip(segments, tokens, strict=True):
                 yield Piece(call, number, segment, own, targets)

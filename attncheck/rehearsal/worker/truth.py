@@ -268,7 +268,7 @@ class TruthModel:
         return torch.autocast("cpu", torch.bfloat16) if self.autocast else nullcontext()
 
 
-def read_pictures(folder: Path, model: Any) -> PictureBook | None:
+def read_pictures(folder: Path, model: Any) -> "PictureBook | None":
     """Return the pictures of a rehearsal's documents, None if they are of text alone."""
     from attncheck.rehearsal.worker import multimodal, segments
 

@@ -1,6 +1,7 @@
 """Are the gradients of the first step those of its loss? Against each document alone, before clipping."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -31,6 +32,8 @@ MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that step alike
 OWN_SHARE = 0.5  # of the worst parameter's error: those above it are named
 NEARER = 0.7  # rounding is the same whatever the targets: of two losses the one that was taken is nearer
 NAMED = 3  # parameters in a message
+BEGUN = 10  # times the limit: from where on a gradient is one that is wrong
+LAYER = re.compile(r"\.(\d+)\.")
 NEGLIGIBLE = 1e-4  # of the whole gradient: what rounds to nothing, as that of a bias of keys, is not named
 NO_GRADIENTS = "the gradients were not recorded, because they are sharded across ranks"
 
@@ -134,16 +137,20 @@ def _explain(
 def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: float, fit: Fit) -> bool:
     """Return whether gradients that were right after the last backward were changed as an author may want it.
 
-    Not if a number of ranks or batches is the factor on all. Of several ranks the last backward leaves each its own.
+    Not if a number of ranks or batches is the factor on all. Of several ranks the last backward leaves each its own,
+    unless it is right already.
     """
-    first, *others = evidence.step.ranks
-    if others or not first.backward or _name_scale(evidence, fit.scale):
+    ranks = evidence.step.ranks
+    if not all(record.backward for record in ranks) or _name_scale(evidence, fit.scale):
         return False
-    change = compare(first.backward, first.gradients, first.gradients)
-    if judge_change(change, "")[0] or not (change.others or change.is_smaller):
-        return False
-    record = replace(first, gradients={**first.gradients, **first.backward})
-    before = fit_gradients(replace(evidence, step=replace(evidence.step, ranks=(record,))), definition)
+    for record in ranks:
+        change = compare(record.backward, record.gradients, record.gradients)
+        if judge_change(change, "")[0] or not (change.others or change.is_smaller):
+            return False
+        if change.others and len(ranks) > 1:  # they are reduced by hand
+            return False
+    records = tuple(replace(record, gradients={**record.gradients, **record.backward}) for record in ranks)
+    before = fit_gradients(replace(evidence, step=replace(evidence.step, ranks=records)), definition)
     return before is not None and before.error <= limit and abs(before.scale - 1.0) <= max(SCALE_LIMIT, limit)
 
 
@@ -192,8 +199,12 @@ def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> It
     }
     least = NEGLIGIBLE * gradient_norm(expected)
     errors = {name: error for name, error in errors.items() if float(expected[name].norm()) > least}
+    if errors and all(error > BEGUN * limit for error in errors.values()):
+        yield "no parameter has the gradients of the loss, the head neither: the loss's own backward pass is wrong"
+        return
     wrong = [name for name, error in errors.items() if not error <= max(limit, OWN_SHARE * max(errors.values()))]
     if not wrong or len(wrong) > len(errors) / 2:
+        yield from _name_last_layer(errors, limit)
         return
     factors = [_fit_factor(actual[name], expected[name]) for name in wrong]
     names = f"{', '.join(wrong[:NAMED])}{' and others' if len(wrong) > NAMED else ''}"
@@ -201,6 +212,21 @@ def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> It
         yield f"the gradients of {len(wrong)} of {len(errors)} parameters are {factors[0]:.4g} times the truth: {names}"
     else:
         yield f"the gradients of {len(wrong)} of {len(errors)} parameters are wrong: {names}"
+        yield from _name_last_layer(errors, limit)
+
+
+def _name_last_layer(errors: Mapping[str, float], limit: float) -> Iterator[str]:
+    """Yield the wrong gradients of the last layer that has any: what comes before it in the model gets them from it."""
+    layers = {name: int(match[1]) for name in errors if (match := LAYER.search(name))}
+    wrong = [name for name in layers if not errors[name] <= BEGUN * limit]
+    last = max((layers[name] for name in wrong), default=-1)
+    first = [name for name in wrong if layers[name] == last]
+    right = [name for name, layer in layers.items() if layer >= last and errors[name] <= BEGUN * limit]
+    if first and right:
+        yield (
+            f"gradients go wrong in {', '.join(first[:NAMED])}{' and others' if len(first) > NAMED else ''}, and in "
+            f"what comes before them in the model; those of {right[-1]} are right"
+        )
 
 
 def _fit_factor(actual: Tensor, expected: Tensor) -> float:

@@ -146,8 +146,8 @@ def _find_impossible(losses: list[float], floor: float) -> Iterator[str]:
     last = sum(losses[-LAST_STEPS:]) / LAST_STEPS
     if floor and len(losses) >= LAST_STEPS and last < floor - MARGIN:
         yield (
-            f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows, "
-            "so it sees future tokens"
+            f"the loss falls to {last:.3f}, below the {floor:.3f} that the documents' entropy allows: the model sees "
+            "future tokens, or not all targets count"
         )
 
 

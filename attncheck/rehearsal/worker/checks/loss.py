@@ -1,9 +1,10 @@
 """Is the loss that is differentiated the mean that the framework documents? Against each document's own."""
 
+import math
 from dataclasses import replace
 
 from attncheck.core.results.smoke import CheckResult, Measure
-from attncheck.rehearsal.worker.definitions import Definition, Explanation, compute_loss
+from attncheck.rehearsal.worker.definitions import Definition, Explanation, compute_loss, is_near
 from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.explanations import documented, explain_loss, loss_limit
 from attncheck.rehearsal.worker.policy import measure_magnitude
@@ -43,6 +44,15 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
             return CheckResult("loss", notes=tuple(notes))
         return CheckResult("loss", measures=(Measure(name, error, loss_limit(evidence)),), notes=tuple(notes))
     measure = Measure(name, error, loss_limit(evidence))
+    ranks = len(evidence.step.ranks)
+    above = [value + math.log(ranks) for value, _ in means]
+    limit = loss_limit(evidence)
+    if explanation is None and ranks > 1 and any(is_near(value, observed, limit) for value in above):
+        violation = (
+            f"the loss is {observed:.5g}, log {ranks} more than it should be: each logit counts {ranks} times, because "
+            "logits of the whole vocabulary are taken for a rank's part"
+        )
+        return CheckResult("loss", measures=(measure,), violations=(violation,))
     if explanation is None and evidence.is_own_script and error < SMALL and evidence.has_own_loss:
         reason = f"to {definition.text}, {expected:.6g}, {observed - expected:+.2g} is added from an unknown source"
         return CheckResult("loss", "skipped", reason)

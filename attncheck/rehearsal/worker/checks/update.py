@@ -18,6 +18,7 @@ from attncheck.rehearsal.worker.optimizers import step_again
 from attncheck.rehearsal.worker.records import RankRecord
 
 UPDATE_LIMIT = 0.01  # of an update, relative
+SAME = 1e-5  # relative, of gradients that ranks have alike
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
 MOST = 0.9  # of the parameters: a launch that freezes so many means to say so
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
@@ -28,7 +29,11 @@ Gradients = Mapping[str, Any]
 def run(evidence: Evidence) -> CheckResult:
     """Judge what the optimiser holds and does in each recorded step."""
     taken = evidence.taken
-    violations = [*_find_mode(evidence), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken)]
+    violations = [*_find_unreached(taken)]
+    violations = violations or [
+        *_find_mode(evidence), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken)
+    ]  # fmt: skip
+    violations += _find_unequal_steps(evidence.step.ranks)
     deliberate: list[str] = []  # or not: nobody but the author knows
     for number, record in enumerate(taken if not violations else (), 1):
         altered, unclear = _find_altered(record)
@@ -39,6 +44,7 @@ def run(evidence: Evidence) -> CheckResult:
     violations += _find_unchanged(taken) if not violations else ()
     frozen, warnings, notes = _judge_frozen(evidence)
     warnings += [*deliberate, *_find_outside_changes(taken), *_find_wrong_logs(evidence), *_tell_zero_rate(taken)]
+    warnings += _tell_drawn(evidence)
     violations += frozen
     seen = [update for record in taken for update in record.updates if update["weights"]]
     if not violations and not seen:
@@ -64,6 +70,56 @@ def _find_mode(evidence: Evidence) -> Iterator[str]:
             "the model is trained in evaluation mode: model.eval() was called and model.train() was not; dropouts and "
             "gradient checkpointing are off"
         )
+
+
+def _tell_drawn(evidence: Evidence) -> Iterator[str]:
+    if evidence.drawn:
+        yield (
+            f"dropout is applied in evaluation mode ({', '.join(evidence.drawn)}): the model's answers change from "
+            "call to call"
+        )
+
+
+def _find_unreached(taken: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield that the parameters which the optimisers hold have no gradients: others are trained."""
+    held = sum(update["held"] for update in taken[0].updates)
+    reached = any(update["reached"] for record in taken for update in record.updates)
+    if held and not reached and any(bool(gradient.any()) for gradient in taken[0].gradients.values()):
+        yield (
+            f"none of the {held} parameters that the optimiser holds has a gradient: it holds those of another model, "
+            "or those from before the model was wrapped"
+        )
+
+
+def _find_unequal_steps(ranks: Sequence[RankRecord]) -> Iterator[str]:
+    """Yield that ranks whose gradients are the same step with different ones, in the parameters that each has whole."""
+    first, *others = [{n: value for update in record.updates for n, value in update["gradients"].items()}
+                      for record in ranks]  # fmt: skip
+    for record, own in zip(ranks[1:], others, strict=True):
+        alike = {
+            name: value
+            for name, value in first.items()
+            if _is_same(_read_before(ranks[0]).get(name), _read_before(record).get(name), value)
+        }
+        change = compare(alike, own, set(alike))
+        if abs(change.usual - 1.0) > 10 * SAME:
+            yield (
+                f"rank {record.rank} steps with {change.usual:.6g} times the gradients of rank 0, which are the same "
+                f"before they are clipped: each rank clips by its own norm; {name(list(alike))}"
+            )
+            return
+
+
+def _read_before(record: RankRecord) -> Gradients:
+    """Return a rank's gradients before anything clips them: after the last backward, if they were changed since."""
+    return record.backward or record.gradients
+
+
+def _is_same(one: Any, other: Any, stepped: Any) -> bool:
+    """Return whether two ranks have the gradient alike, and whole: each may step with its own part."""
+    if not all(isinstance(value, Tensor) and value.shape == one.shape for value in (one, other, stepped)):
+        return False
+    return float((one - other).norm()) <= SAME * float(one.norm())
 
 
 def _find_unheld(taken: Sequence[RankRecord]) -> Iterator[str]:
