@@ -1,4 +1,4 @@
-"""Shares of what is possible, as percentages."""
+"""Shares of the possible maximum, as percentages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ BEYOND_POSSIBLE = ">100 %"  # noise, or overlap between what was timed apart: no
 
 
 def is_beyond_possible(share: float) -> bool:
-    """Return whether a share is above all that is possible, as far as one decimal of a percentage shows."""
+    """Return whether a share exceeds the maximum, at one decimal of a percentage."""
     return round(100 * share, 1) > 100
 
 

@@ -285,7 +285,7 @@ def with_head_dim(size: int, v_size: int = 0, **changes: Any) -> Case:
         ("hub_vllm_flash_attn_3", with_head_dim(192, 128, backward=False), make_gpu(9), ""),
         ("xformers_cutlass", replace(SHORT, dtype="float32"), make_gpu(9), ""),
         ("xformers_cutlass", SHORT, make_gpu(10), "stops at sm_90"),
-        ("xformers_cutlass", SHORT, make_gpu(7, 5), "bfloat16 from sm_80"),
+        ("xformers_cutlass", SHORT, make_gpu(7, 5), "bfloat16 on sm_80"),
         ("xformers_cutlass", with_head_dim(36), make_gpu(9), "multiple of 8"),
         ("xformers_cutlass", with_head_dim(36, dtype="float32"), make_gpu(9), ""),
         ("xformers_cutlass", with_head_dim(192, 128), make_gpu(9), ""),

@@ -176,7 +176,7 @@ def test_placeholders_of_pictures_that_are_learned_are_named(stage: Stage, tmp_p
         rows.append(row)
     right, wrong = rows
     assert not any("placeholders" in problem for problem in stage.judge([right]))
-    assert any("placeholders are learned: 2 of 2" in problem for problem in stage.judge([wrong]))
+    assert any("placeholder tokens are learned: 2 of 2" in problem for problem in stage.judge([wrong]))
 
 
 def test_two_beginnings_are_named_and_one_is_not(stage: Stage) -> None:

@@ -170,7 +170,7 @@ def list_transforms(context: Context) -> list[Transform]:
             Transform(
                 "temperature-not-applied",
                 f"logits are not divided by the temperature of {temperature:g} that the rollout samples with",
-                "set the temperature to 1, or use a release that divides by it",
+                "set the temperature to 1, or use a release that applies it",
                 scale(1.0),
                 ("trainer",),
             ),
@@ -199,7 +199,7 @@ def list_transforms(context: Context) -> list[Transform]:
             Transform(
                 "one-token-off",
                 f"each token has the log-probability of {text}",
-                "align log-probabilities with the tokens that they are of",
+                "align log-probabilities with their tokens",
                 lambda logits, sample, shift=shift: right(logits, sample).roll(-shift),  # type: ignore[misc]
             )
         )
@@ -214,7 +214,7 @@ def _list_truncations(context: Context) -> list[Transform]:
         "truncated-distribution": ("the launch's sampling", "sample with top_p 1 and without top_k and min_p"),
         "sampling-defaults": (
             f"the model's {GENERATION}",
-            f"take the sampling fields out of {GENERATION}, or pass each of them in the launch",
+            f"remove the sampling fields from {GENERATION}, or pass each of them in the launch",
         ),
     }
     path = Path(context.engine_folder or context.folder) / GENERATION
@@ -304,7 +304,7 @@ def _iter_folder_variants(context: Context) -> Iterator[Variant]:
         without = replace(context.plan, overrides=())
         yield Variant(
             "trainer-overrides",
-            f"the trainer overrides the model's configuration and the engine does not: {names}",
+            f"the trainer overrides the model's configuration but the engine does not: {names}",
             "give the engine the same configuration",
             lambda: replace(context, plan=without).score(),
             ("engine",),
@@ -333,8 +333,8 @@ def _iter_folder_variants(context: Context) -> Iterator[Variant]:
     if differences.keys or differences.weights:
         yield Variant(
             "other-model",
-            f"the engine's model is another one: {differences.summary}",
-            "let both load the same model",
+            f"the engine's model is a different one: {differences.summary}",
+            "load the same model on both sides",
             lambda: context.score(folder=context.engine_folder),
             ("engine",),
         )
@@ -369,15 +369,15 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
         return
     yield Variant(
         "packed-documents-leak",
-        "documents of a packed row attend to those before them",
+        "documents of a packed row attend to earlier ones",
         "use an attention implementation that separates packed documents (flash_attention_2)",
         lambda: context.score_batches(_make_leaking),
         ("trainer",),
     )
     yield Variant(
         "packed-positions-run-on",
-        "positions of a packed row run on, and its documents attend to those before them",
-        "pass position_ids that begin again with each document",
+        "positions continue across a packed row, and its documents attend to earlier ones",
+        "pass position_ids that restart with each document",
         lambda: context.score_batches(lambda samples: scoring.pack(samples, resets=False)),
         ("trainer",),
     )
@@ -486,7 +486,7 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
 
 def _iter_weights(context: Context) -> Iterator[Variant]:
     """Yield what the model would compute without some of its weights, or with one in another's place."""
-    remedy = "load every parameter of the model, and sync all of them"
+    remedy = "load every parameter of the model, and synchronise all of them"
 
     def fill(value: float, *endings: str) -> Callable[[Any], None]:
         def change(model: Any) -> None:
@@ -504,7 +504,12 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
     for name, text, value, endings in (
         ("sinks", "attention sinks are left out", NO_SINK, (".sinks",)),
         ("biases", "biases are zero", 0.0, (".bias",)),
-        ("query-key-norms", "the norms of queries and keys have no weights", 1.0, ("q_norm.weight", "k_norm.weight")),
+        (
+            "query-key-norms",
+            "the norms of queries and keys are applied without weights",
+            1.0,
+            ("q_norm.weight", "k_norm.weight"),
+        ),
     ):
         yield Variant(
             name,
@@ -516,6 +521,6 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
         yield Variant(
             "tied-embeddings",
             "lm_head is the input embedding, which this model does not tie",
-            "set tie_word_embeddings to false on both sides, and sync lm_head",
+            "set tie_word_embeddings to false on both sides, and synchronise lm_head",
             lambda: context.score(change=tie),
         )

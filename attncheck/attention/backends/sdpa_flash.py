@@ -40,7 +40,8 @@ def refuse(case: Case, device: Device) -> str:
 
 
 def roundings(case: Case, device: Device) -> tuple[float, float]:
-    """Return how often the CPU kernel rounds its sums of dq, and of dk and dv: once a block, once a head of a group.
+    """Return how often the CPU kernel rounds its sums of dq, and of dk and dv: once per block, once per head of a
+    group.
 
     It adds up dq over blocks of 512 keys, dk and dv over blocks of 32, 64 or 256 queries, in the io dtype (torch 2.13,
     aten/src/ATen/native/cpu/FlashAttentionKernel.cpp, `cpu_flash_attention_backward`: gemm with beta = 1); the

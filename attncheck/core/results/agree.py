@@ -53,7 +53,7 @@ class AgreedModel:
     """One model or launch: both sides' log-probabilities compared with one another, and each with the exact ones.
 
     `limit` is the largest root mean square that rounding and the floor explain. `reason` says why nothing was
-    measured; it is "" if it was.
+    measured, "" if something was.
     """
 
     name: str  # "train.sh:3:1" or "llama"

@@ -1,4 +1,4 @@
-"""Keeps the first batches of data loaders, with labels that a trainer takes out before it calls its model."""
+"""Keeps the first batches of data loaders, with labels that a trainer removes before it calls its model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_BATCHES = 8  # of a process
 
 
 def watch_batches(folder: str) -> Callable[[Any], None]:
-    """Return what patches torch.utils.data.dataloader: `batches-PID-N.pt` holds the tensors of a batch by name."""
+    """Return a patch for torch.utils.data.dataloader: `batches-PID-N.pt` holds the tensors of a batch by name."""
     count = 0
 
     def patch(module: Any) -> None:

@@ -1,7 +1,7 @@
-"""Makes conversations whose every turn can be found again in a batch, and the model and tokenizer that they are for.
+"""Makes conversations in which every turn can be found again in a batch, and their model and tokenizer.
 
-A turn's text is words in an order that no other turn has. The tokenizer is the model's own, with its own chat template,
-if it is on this machine; it need not encode a word as one token, because turns are found by their text.
+A turn's text is words in an order that no other turn has. The tokenizer is the model's own, with its own chat
+template, if it is available locally. It need not encode a word as one token, because turns are found by their text.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _make_model(message: Mapping[str, Any], folder: Path, name: str) -> tuple[An
 
 
 def list_parts(tokenizer: Any, form: DataForm) -> frozenset[str]:
-    """Return which parts conversations have: "system", "thinking", "turns" (more than one question), as far as the chat
-    template takes them.
+    """Return the parts that conversations have: "system", "thinking", "turns" (more than one question), if the chat
+    template supports them.
     """
     if form not in ("messages", "conversations"):
         return frozenset()
@@ -93,7 +93,7 @@ def list_parts(tokenizer: Any, form: DataForm) -> frozenset[str]:
 def _renders(tokenizer: Any, messages: list[dict[str, str]]) -> bool:
     try:
         tokenizer.apply_chat_template(messages, tokenize=False)
-    except Exception:  # a template raises what its author wrote
+    except Exception:  # a template raises its author's errors
         return False
     return True
 

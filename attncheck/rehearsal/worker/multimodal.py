@@ -1,7 +1,7 @@
 """Makes a small multimodal model of the job's own class, and a processor for it without files of its release.
 
-The processor is transformers' own class for the model's type, with its image processor in its default settings and the
-made tokenizer, in which each marker of pictures that the configuration numbers is a token.
+The processor is transformers' own class for the model's type, with its image processor in default settings and the
+synthetic tokenizer, in which each picture marker of the configuration is a token.
 """
 
 from __future__ import annotations

@@ -39,8 +39,9 @@ def check(snapshot: Snapshot) -> Problems:
     if vllm >= Version(VLLM_TOLERATES_EXPANDABLE) and OLD_NAME in enabled_by:
         return
     yield Problem(
-        message=f"{enabled_by[0]} enables expandable segments, but the sleep mode of vllm {vllm} does "
-        "not work with them",
+        message=(
+            f"{enabled_by[0]} enables expandable segments, but they are incompatible with the sleep mode of vllm {vllm}"
+        ),
         subject=enabled_by[0],
         evidence=tuple(f"{name}={value_or(snapshot.env(name), '')}" for name in enabled_by),
         fixes=(install.unset_variable(" ".join(enabled_by), title="unset it for the rollout workers"),),

@@ -23,7 +23,7 @@ RAY_FRAMEWORKS = ("openrlhf", "verl")
 
 def check(snapshot: Snapshot) -> Problems:
     job = require_job(snapshot)
-    required = need(job.gpus, "the number of GPUs that the launch takes")
+    required = need(job.gpus, "the number of GPUs that the launch needs")
     is_under_ray = job.reinforcement and job.framework in RAY_FRAMEWORKS
     if is_under_ray and job.framework != "verl":
         raise MissingFact("a launch does not state the number of nodes of the Ray cluster")
@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=gpus.list_gpu_kinds(snapshot.visible_devices()),
         fixes=(
             Fix(
-                "judge it for the machine that it will run on",
+                "judge it for the machine that will run it",
                 "advice",
                 f"attncheck lint --target {_format_target(snapshot, required)}",
             ),
