@@ -229,7 +229,7 @@ def test_an_impostor_is_named() -> None:
         assert verdict.answer == "fail"
         assert "ran" in verdict.reason
     stranger = replace(sdpa_flash.BACKEND, run=sdpa_math.BACKEND.run)
-    assert "something else" in judge_run(ParitySession(stranger, CPU, others).measure(PLAIN)).reason
+    assert "another kernel" in judge_run(ParitySession(stranger, CPU, others).measure(PLAIN)).reason
 
 
 def test_refusals_keep_torchs_own_reason() -> None:
