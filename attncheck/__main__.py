@@ -1,6 +1,6 @@
 """Starts the command line; whatever goes wrong ends as one line on standard error, and never as exit code 1.
 
-That code says that something was found. What nobody foresaw ends with 3: the question could not be answered.
+That code says that something was found. What no one foresaw ends with 3: the question could not be answered.
 """
 
 # Not even __future__ is imported before _isolate(): it too would be looked for in the folder of `python -m`.

@@ -107,7 +107,7 @@ def _read_pair(read: ReadLaunch, request: AgreeRequest) -> _Pair:
     described = " ".join(filter(None, (job.framework, job.version, job.trainer)))
     remarks: tuple[str, ...] = ()
     if request.full_model and not name:
-        raise Unanswered(f"{job.location}: the launch names no model: leave out --full-model")
+        raise Unanswered(f"{job.location}: the launch names no model: remove --full-model")
     if not request.full_model and not (isinstance(read.snapshot.model, Known) and name):
         shape = find_shape(name) or "llama"
         remarks += (f"{name or 'the model'} is not available locally: using a small {shape} instead",)
@@ -276,7 +276,7 @@ class _Worker:
         )
         Pool(self.target.python, 1).run([job], on_event)
         if not events or events[-1].kind != "answer":
-            reason = events[-1].reason if events else "it gave no answer"
+            reason = events[-1].reason if events else "no answer"
             raise Unanswered(f"{self.name}: {task}: {reason}")
         return events[-1]
 
@@ -298,7 +298,7 @@ def _iter_findings(model: AgreedModel) -> Iterator[Finding]:
             yield _make_finding(model, cause, subject, evidence)
         if not model.causes:
             text = "the rollout engine and the trainer compute different log-probabilities; no computed hypothesis "
-            fix = Fix("look for the first layer that differs", "advice", "attncheck agree -v")
+            fix = Fix("find the first layer that differs", "advice", "attncheck agree -v")
             problem = Problem(f"{text}explains them", (*evidence, *model.notes), (fix,), subject)
             is_engine = model.engine_error >= model.trainer_error
             yield engine.make_finding_by_code(CODES["engine" if is_engine else "trainer"], problem)
@@ -307,7 +307,7 @@ def _iter_findings(model: AgreedModel) -> Iterator[Finding]:
     finer = min(model.engine_rounding, model.trainer_rounding)
     if own != other and not {own, other} <= set(SAME_ROUNDING) and distance.rms > ROUNDING_MULTIPLE * finer:
         message = f"the engine computes in {own} and the trainer in {other}: rounding alone makes them differ"
-        fix = Fix("let both compute in one precision", "advice", "set the rollout's dtype to the trainer's")
+        fix = Fix("use the same precision on both sides", "advice", "set the rollout's dtype to the trainer's")
         gap = f"the same model in both precisions differs by {model.precision_gap:.3g} (root mean square)"
         yield engine.make_finding_by_code(PRECISION, Problem(message, (*evidence, gap), (fix,), subject))
 
@@ -320,7 +320,7 @@ def _make_finding(model: AgreedModel, cause: Cause, subject: str, evidence: tupl
     fix = (
         Fix("change the launch", "setting", cause.remedy, proven=proof)
         if cause.sets and (proof or not model.proof)
-        else Fix("correct it", "advice", cause.remedy or "compute the same on both sides")
+        else Fix("correct it", "advice", cause.remedy or "compute the same thing on both sides")
     )
     whose = f"the {cause.side}'s log-probabilities are off"
     problem = Problem(f"{whose}: {cause.text}", (explained, *evidence), (fix,), f"{subject}: {cause.name}")

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
 
-MAX_MASK_SCORES = 1 << 28  # of documents packed into a row, nearly all of them between documents
+MAX_MASK_SCORES = (
+    1 << 28
+)  # memory per score of documents packed into a row, most of it for pairs in different documents
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,9 @@ class Device:
     name: str = "CPU"
     compute_capability: tuple[int, int] = (0, 0)
     torch: tuple[int, int] = (0, 0)  # its release, (2, 11)
-    ranks: int = 0  # of the context-parallel group that this device is one of; 0: it is alone
+    ranks: int = 0  # the context-parallel group that this device belongs to; 0: none
     emulated: bool = False  # flash-attn's block functions are attncheck's own, in plain torch
-    builds: tuple[ExtensionBuild, ...] = ()  # of packages that say how they were built
+    builds: tuple[ExtensionBuild, ...] = ()  # how packages that record it were built
 
 
 @dataclass(frozen=True)
@@ -82,15 +84,16 @@ class Refused(Exception):
 
 
 def refusal(backend: Backend, case: Case, device: Device) -> str:
-    """Return why `backend` is not asked to run `case` on `device`, or "": its own reason, or that of a whole class."""
+    """Return why `backend` cannot run `case` on `device`, or "": its own reason, or that of a whole class of
+    backends."""
     if case.mask and not backend.takes_mask:
-        return "takes no mask as a tensor; the same lengths without one test it"
+        return "takes no mask tensor; the same lengths without a mask test it"
     if case.attention_chunk and not (backend.takes_mask or backend.takes_chunks):
         return "has no attention chunks"
     if case.scores > max(MAX_MASK_SCORES, 64 * case.cells) and not backend.indexes_by_cu_seqlens:
-        return "takes a mask, which hardly one of its many documents would fill"
+        return "takes a mask, but hardly any of its documents would be masked"
     if case.probe == "nan_poison" and not backend.indexes_by_cu_seqlens:
-        return "takes a mask, through which NaN spreads by arithmetic (0 × NaN); poison tests it instead"
+        return "takes a mask, through which NaN spreads by arithmetic (0 × NaN); the poison probe tests it instead"
     return backend.refuse(case, device)
 
 
@@ -98,16 +101,16 @@ def refusal(backend: Backend, case: Case, device: Device) -> str:
 class Backend:
     """One attention implementation.
 
-    `run(inputs, deterministic)` computes forward and, where the case asks, backward; it raises `Refused` for what only
-    the call itself can know. `refuse(case, device)` returns why it cannot run a case, or "". `kernel_pattern` is a
-    regular expression for the names of its own kernels (GPU) and operators (CPU); empty if anything may serve that
-    is no other backend's. `noise` is the class of rounding it is judged by. `script_lines(case)` returns the lines of
-    Python that call it on q, k, v, for a script that is alone; None if it brings none.
+    `run(inputs, deterministic)` computes forward and, if the case requests it, backward. It raises `Refused` for
+    reasons that only the call can reveal. `refuse(case, device)` returns why it cannot run a case, or "".
+    `kernel_pattern` is a regular expression for the names of its own kernels (GPU) and operators (CPU); if empty, any
+    kernel that belongs to no other backend will do. `noise` is the class of rounding error by which it is judged.
+    `script_lines(case)` returns the Python lines of a standalone script that call it on q, k, v, or None.
     """
 
     name: str
     title: str
-    package: str  # the distribution that brings it
+    package: str  # the distribution that provides it
     installed: Callable[[], Installed]
     refuse: Callable[[Case, Device], str]
     run: Callable[[Inputs, bool], Outputs]
@@ -120,7 +123,7 @@ class Backend:
     rounded_bias: bool = False  # takes ALiBi as a mask in the case's dtype
     takes_mask: bool = False  # as a tensor, whose form matters
     takes_chunks: bool = False  # has attention chunks without a mask
-    bytes_per_score: float = 0.0  # bytes it holds per score entry, where it holds them
+    bytes_per_score: float = 0.0  # bytes it holds per score entry, if it holds them
     compiles: bool = False  # each new shape costs seconds: a suite gives it few
     plans: bool = False  # each new shape costs parts of a second: its cases are spread over workers by their shapes
     indexes_by_cu_seqlens: bool = False  # never reads what lies outside a document, so that NaN there is harmless

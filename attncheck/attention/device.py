@@ -11,7 +11,8 @@ from attncheck.attention.backend import Device
 
 
 def prepare_device(kind: str) -> Device:
-    """Return the device that cases run on, and turn off what would blur the reference: TF32 and 16-bit sums."""
+    """Return the device that cases run on, and turn off TF32 and 16-bit sums, which would make the reference
+    inexact."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
@@ -32,7 +33,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return an exception's name and the first line of its message, fit to be printed."""
+    """Return an exception's name and the first line of its message, safe to print."""
     try:
         first_line = (str(error).strip().splitlines() or ["no message"])[0][:300]
     except Exception:  # an exception whose own text raises

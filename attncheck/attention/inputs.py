@@ -110,7 +110,7 @@ def _scale_values(case: Case, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, 
 def zero_padding_dout(inputs: Inputs) -> Inputs:
     """Return `inputs` with dout zero in padding and in rows that see no key: a loss ignores them.
 
-    What attention to nothing is, is a convention (0, NaN, or the mean of v); no verdict rests on it.
+    The attention of a query without keys is a convention (0, NaN, or the mean of v), so no verdict depends on it.
     """
     has_keys = rows_with_keys(inputs.case, inputs.device)
     if bool(has_keys.all()):
@@ -126,7 +126,7 @@ def negate_inputs(inputs: Inputs) -> Inputs:
 
 
 def _negate(x: Tensor) -> Tensor:
-    """Return -x; a dimension of stride 0 keeps it."""
+    """Return -x; a dimension of stride 0 stays one."""
     stored = x[tuple(slice(1) if stride == 0 else slice(None) for stride in x.stride())]
     return (-stored).expand_as(x)
 
@@ -149,7 +149,7 @@ def apply_strides(inputs: Inputs) -> Inputs:
 
 
 def _lay_out(x: Tensor, letter: str) -> Tensor:
-    """Return x in the memory layout of `letter`; alongside a slice lies NaN, which belongs to nobody."""
+    """Return x in the memory layout of `letter`; memory between slices holds NaN."""
     if letter == "t":  # (batch, heads, seqlen, head_dim) in memory, as SDPA callers have it
         return x.transpose(1, 2).contiguous().transpose(1, 2)
     if letter == "s":

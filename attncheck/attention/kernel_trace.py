@@ -1,4 +1,4 @@
-"""What really ran: names of kernels on a GPU, of operators on the CPU, and the backend that they belong to."""
+"""The kernels on a GPU or operators on the CPU that ran, and the backend that they belong to."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -51,9 +51,9 @@ def trace_kernels(call: Callable[[], T], device: str) -> tuple[T, tuple[str, ...
 
 
 def foreign_kernels(backend: Backend, names: Iterable[str], others: Iterable[Backend], complete: bool = True) -> str:
-    """Return what ran in place of `backend`, or "": another backend's kernels ran, or its own did not.
+    """Return what ran instead of `backend`, or "": another backend's kernels ran, or its own did not.
 
-    That its own did not run can be told only where `names` is the `complete` trace, not just an autograd node; an empty
+    A missing kernel proves something only if `names` is the `complete` trace and not just an autograd node. An empty
     trace proves nothing. Backends of one package share their kernels.
     """
     kernel_names = tuple(names)
@@ -71,7 +71,7 @@ def foreign_kernels(backend: Backend, names: Iterable[str], others: Iterable[Bac
             if foreign is not None:
                 return f"{other.name} ({foreign[:80]})"
     if backend.kernel_pattern and complete:
-        return f"something else ({', '.join(name[:60] for name in kernel_names[:3])})"
+        return f"another kernel ({', '.join(name[:60] for name in kernel_names[:3])})"
     return ""
 
 

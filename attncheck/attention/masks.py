@@ -11,18 +11,18 @@ from attncheck.core.cases import Case, Segment, diagonal_shift, iter_segments, v
 
 P = ParamSpec("P")
 T = TypeVar("T", Tensor, "tuple[Tensor, ...]")
-watchers: list[Callable[[str, Tensor], None]] = []  # of the arguments that calls are given
+watchers: list[Callable[[str, Tensor], None]] = []  # the arguments that calls are given
 
 
 def hand_over(name: str, x: Tensor) -> Tensor:
-    """Return `x`, an argument of a kernel, made of a case's inputs; whoever guards the call can remember its bits."""
+    """Return `x`, an argument of a kernel built from a case's inputs. A guard of the call can store its bits."""
     for watch in watchers:
         watch(name, x)
     return x
 
 
 def _hands_over(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return the decorator of what builds arguments of this name."""
+    """Return a decorator for functions that build arguments of this name."""
 
     def decorate(build: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(build)
@@ -38,7 +38,8 @@ def _hands_over(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: int, last: int) -> Tensor:
-    """Return whether each query in `rows` sees keys first..last-1 of its document: bool `(rows, last - first)`."""
+    """Return whether each query in `rows` attends to keys first..last-1 of its document: bool `(rows, last -
+    first)`."""
     low, high = visible_bounds(case, seqlen_q, seqlen_k)
     distance = torch.arange(first, last, dtype=torch.int32, device=rows.device)[None, :] - rows.to(torch.int32)[:, None]
     visible = (distance >= low) & (distance <= high)
@@ -49,7 +50,8 @@ def mask_block(case: Case, rows: Tensor, seqlen_q: int, seqlen_k: int, first: in
 
 
 def visible_spans(case: Case, segment: Segment, device: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a document's queries, and the first and one past the last key that each sees, as indices in the row."""
+    """Return a document's queries, and the first and one past the last key that each attends to, as indices in the
+    row."""
     q, k = segment.q_stop - segment.q_start, segment.k_stop - segment.k_start
     low, high = visible_bounds(case, q, k)
     rows = torch.arange(q, device=device)
@@ -63,7 +65,7 @@ def visible_spans(case: Case, segment: Segment, device: str) -> tuple[Tensor, Te
 
 
 def rows_with_keys(case: Case, device: str) -> Tensor:
-    """Return bool `(batch, seqlen_q)`: neither padding nor a row that sees no key."""
+    """Return bool `(batch, seqlen_q)`: True for rows that are neither padding nor without keys."""
     has_keys = torch.zeros(case.batch, case.seqlen_q, dtype=torch.bool, device=device)
     for segment in iter_segments(case):
         rows, first, last = visible_spans(case, segment, device)
@@ -73,9 +75,9 @@ def rows_with_keys(case: Case, device: str) -> Tensor:
 
 @_hands_over("mask")
 def build_mask(case: Case, device: str) -> Tensor:
-    """Return the mask of a case: bool `(batch, 1, seqlen_q, seqlen_k)`, True if a key is seen.
+    """Return the mask of a case: bool `(batch, 1, seqlen_q, seqlen_k)`, True if a key is visible.
 
-    A dense case's mask has a batch of 1. Rows of padding see nothing.
+    A dense case's mask has a batch of 1. Rows of padding attend to nothing.
     """
     batch = 1 if case.layout == "dense" else case.batch
     mask = torch.zeros(batch, 1, case.seqlen_q, case.seqlen_k, dtype=torch.bool, device=device)
@@ -98,7 +100,7 @@ def build_mask_tensor(case: Case, device: str, dtype: torch.dtype) -> Tensor:
 
 
 def build_mask_bias(case: Case, device: str) -> Tensor:
-    """Return what an additive mask adds to the scores of keys that are seen: float32 `(batch, heads or 1, …)`."""
+    """Return the values that an additive mask adds to the scores of visible keys: float32 `(batch, heads or 1, …)`."""
     heads = case.num_heads if case.per_head else 1
     bias = torch.zeros(1 if case.layout == "dense" else case.batch, heads, case.seqlen_q, case.seqlen_k, device=device)
     for s in iter_segments(case):

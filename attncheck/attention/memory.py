@@ -1,4 +1,4 @@
-"""How much memory a case needs, and how much there is."""
+"""How much memory a case needs, and how much is available."""
 
 import contextlib
 import fcntl
@@ -83,7 +83,7 @@ def wait_for_memory(
 
     `on_wait` is called every few seconds meanwhile. A case that needs more than its share of what is free runs alone.
     The locks are the operating system's, so that a worker that dies releases them; every case passes the gate, so that
-    small cases cannot keep a large one out for ever.
+    small cases cannot keep a large one out forever.
     """
     large = slots > 1 and estimate_bytes(case, kind, backend) > free_bytes(kind) / (2 * slots)
     with open(Path(folder) / "gate", "ab") as gate, open(Path(folder) / "turn", "ab") as stream:

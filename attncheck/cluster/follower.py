@@ -39,8 +39,8 @@ class Follower:
             if left <= 0:
                 ports = ", ".join(map(str, self._place.ports))
                 raise Unanswered(
-                    f"node {self._place.node} did not reach node 0 on port {ports}: {reason}; is it open among the "
-                    "nodes? --nodes-port names another, --nodes-timeout gives more time"
+                    f"node {self._place.node} did not reach node 0 on port {ports}: {reason}; is this port "
+                    "open between the nodes? --nodes-port names another, --nodes-timeout gives more time"
                 )
             try:
                 self._say_hello(port, min(CONNECT_SECONDS, left))

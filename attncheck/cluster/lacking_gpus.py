@@ -12,7 +12,7 @@ CODE = "ATN581"
 
 
 def count_gpus(snapshot: Snapshot) -> int | None:
-    """Return how many GPUs a job on this node would see; None if nobody could look."""
+    """Return how many GPUs a job on this node would see; None if no one could look."""
     if isinstance(snapshot.devices, Known):
         return len(snapshot.visible_devices())
     return 0 if isinstance(snapshot.devices, Absent) and snapshot.devices.reason != NOT_ASKED else None
@@ -44,7 +44,7 @@ def _describe_lacking(lacking: Mapping[int, int], counts: Mapping[int, int], pla
         evidence=(*_list_counts(lacking), total),
         fixes=(
             Fix("list the GPUs that are left there", "advice", "nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES"),
-            Fix(f"leave {'that node' if is_one else 'those nodes'} out, or request fewer", "manual", have),
+            Fix(f"exclude {'that node' if is_one else 'those nodes'}, or request fewer", "manual", have),
         ),
         subject="GPUs of nodes",
     )

@@ -167,7 +167,7 @@ class Leader:
 
     def _greet(self, connection: _Connection, node: int) -> None:
         if node not in self.states:
-            raise wire.Refused(f"there is no other node {node}")
+            raise wire.Refused(f"there is no node {node}")
         connection.node = node
         with self._lock:
             state = self.states[node]

@@ -22,7 +22,7 @@ def gather_nodes(
 ) -> GatheredNodes:
     """Return what came of all nodes within `seconds`. `collect` examines this node.
 
-    Raises `Following` on every process but node 0's, when what it saw has arrived there; `Unanswered` where it cannot.
+    Raises `Following` on every process but node 0's, when what it saw has arrived there; `Unanswered` if it cannot.
     """
     deadline = time.monotonic() + seconds
     if not place.leads:

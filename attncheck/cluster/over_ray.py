@@ -59,14 +59,14 @@ def read_runtime_env(text: str | None) -> dict[str, Any]:
     except (ValueError, RecursionError, YAMLError) as error:
         raise BadUsage(f"--ray-runtime-env is neither JSON nor YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise BadUsage('--ray-runtime-env is no mapping, as {"pip": ["transformers==5.17.0"]} is')
+        raise BadUsage('--ray-runtime-env is not a mapping, such as {"pip": ["transformers==5.17.0"]}')
     return value
 
 
 def check_address(address: str) -> str:
     """Return an address as ray.init takes it. Raises `BadUsage` for one that names no cluster that runs."""
     if not ADDRESS.fullmatch(address):
-        raise BadUsage("--ray takes auto, HOST:PORT or ray://HOST:PORT of a cluster that runs (`ray start`)")
+        raise BadUsage("--ray takes auto, HOST:PORT or ray://HOST:PORT of a running cluster (`ray start`)")
     return address
 
 
@@ -130,7 +130,7 @@ def unpack_nodes(answer: Mapping[str, Any]) -> GatheredNodes:
     for number, node in enumerate(answer["nodes"]):
         gpus[number] = int(node["gpus"])
         if "packed" not in node:
-            silent[number] = clean_reason(str(node.get("failure", "it gave no answer")))
+            silent[number] = clean_reason(str(node.get("failure", "no answer")))
             continue
         try:
             answers = json.loads(zlib.decompress(base64.b64decode(node["packed"])))

@@ -57,14 +57,14 @@ class Unpacker:
     kinds: dict[str, Any] = field(default_factory=lambda: get_type_hints(Snapshot))
 
     def unpack(self, data: bytes) -> Snapshot | Failure:
-        """Return what a document holds; a `Failure` too where it cannot be read."""
+        """Return what a document holds; a `Failure` too if it cannot be read."""
         try:
             document = json.loads(_decompress(data))
             if isinstance(document, dict) and isinstance(document.get("failure"), str):
                 return Failure(document["failure"])
             texts = document.get("fields") if isinstance(document, dict) else None
             if not isinstance(texts, dict):
-                raise BadDocument("$: it holds no fields")
+                raise BadDocument("$: it has no fields")
             return self._read_snapshot(texts)
         except (ValueError, RecursionError, zlib.error) as error:  # BadDocument is a ValueError
             return Failure(f"its snapshot cannot be read: {error}")

@@ -46,7 +46,7 @@ def read_place(environ: Mapping[str, str], port: int | None = None) -> NodePlace
         raise BadUsage(f"--nodes: no launcher started this process; {START}")
     launcher, node, nodes, local_size = _read_node(rank, environ)
     if not 0 <= node < nodes:
-        raise BadUsage(f"--nodes: the launcher calls this node {node} of {nodes}; {START}")
+        raise BadUsage(f"--nodes: according to the launcher, this is node {node} of {nodes}; {START}")
     words = [environ.get(name, "") for name in LAUNCH_VARIABLES]
     secret = environ.get(KEY_VARIABLE, "").encode("utf-8", "surrogatepass")
     key = hmac.new(secret, json.dumps([launcher, nodes, *words]).encode(), hashlib.sha256).digest()
@@ -74,7 +74,7 @@ def _read_node(rank: RankEnv, environ: Mapping[str, str]) -> tuple[str, int, int
         return "torchrun", node, nodes, local_size
     if local_size:
         return "ranks", rank.rank // local_size, -(-rank.world_size // local_size), local_size
-    raise BadUsage(f"--nodes: RANK is set, and nothing says which node it is on (LOCAL_WORLD_SIZE); {START}")
+    raise BadUsage(f"--nodes: RANK is set, but not which node this is (LOCAL_WORLD_SIZE); {START}")
 
 
 def _read_number(environ: Mapping[str, str], name: str) -> int | None:

@@ -51,7 +51,7 @@ def make_greeting(nonce: bytes) -> bytes:
 def make_hello(key: bytes, greeting: bytes, nonce: bytes, node: int) -> bytes:
     """Return a node's answer to a greeting. Raises `Refused` if it is not one of ours."""
     if len(greeting) != GREETING_BYTES or not greeting.startswith(MAGIC):
-        raise Refused("another program listens there")
+        raise Refused("another program listens on this port")
     number = node.to_bytes(NUMBER_BYTES, "big")
     return MAGIC + nonce + number + _digest(key, b"node", greeting[len(MAGIC) :], nonce, number)
 

@@ -9,7 +9,7 @@ To add a command's result: a module in `results/` with its `SECTION`.
 
 `outgoing.py` cleans what leaves the program, `secrets/` finds what is secret in it.
 
-`files.py` reads and replaces files without a surprise, `failures.py` describes what nobody foresaw.
+`files.py` reads and replaces files without a surprise, `failures.py` describes what no one foresaw.
 `codec.py` turns any of these dataclasses into JSON and back; `registry.py` finds records, built in and of plugins.
 
 Read first: `facts.py`, `snapshot.py`, `findings.py`.

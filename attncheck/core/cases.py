@@ -102,7 +102,7 @@ class Case:
 
     @property
     def windowed(self) -> bool:
-        """Whether a window limits what is seen, beyond the causal mask."""
+        """Whether a window limits the visible keys, in addition to the causal mask."""
         return self.window_size != (UNBOUNDED, UNBOUNDED)
 
     @property
@@ -130,7 +130,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Segment:
-    """Where one sequence or document lies: a row of the batch, and its queries' and keys' ranges in it."""
+    """The place of one sequence or document: a row of the batch, and its ranges of queries and keys."""
 
     index: int
     batch: int
@@ -161,7 +161,7 @@ def diagonal_shift(case: Case, seqlen_q: int, seqlen_k: int) -> int:
 def visible_bounds(case: Case, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
     """Return (low, high): key j of a document is visible to its query i if low <= j - i <= high.
 
-    With an `attention_chunk`, only where both also lie in one chunk.
+    With an `attention_chunk`, only if both are in one chunk.
     """
     offset = diagonal_shift(case, seqlen_q, seqlen_k)
     left, right = case.window_size

@@ -1,11 +1,10 @@
 """Frozen dataclasses to and from JSON, by their type hints.
 
 A fact is written as {"known": value}, {"absent": reason} or {"unreadable": reason}; tuples as arrays. Reading is
-strict about what it needs and lenient about what it does not know: an unknown key is ignored, so that a newer probe
-can be read by an older judge.
+strict about required keys and ignores unknown ones, so that an older judge can read a newer probe.
 
-What is read is bounded, so that whatever is computed from it stays a number. JSON has neither infinity nor NaN: `HUGE`
-is written for both.
+Input is bounded, so that all values computed from it are finite. JSON has neither infinity nor NaN: `HUGE` is written
+for both.
 """
 
 import dataclasses
@@ -88,7 +87,7 @@ def parse(text: str) -> Any:
 
 def _parse_integer(digits: str) -> int:
     if len(digits.lstrip("-")) > MAX_DIGITS:
-        raise BadDocument(f"a number of {len(digits)} digits; {MAX_DIGITS} are read")
+        raise BadDocument(f"a number has {len(digits)} digits; at most {MAX_DIGITS} are allowed")
     return int(digits)
 
 

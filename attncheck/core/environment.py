@@ -9,9 +9,9 @@ from attncheck.core.facts import Fact, Unreadable
 
 @dataclass(frozen=True)
 class Selection:
-    """Why this interpreter is the one that is examined, and what was not examined instead."""
+    """Why this interpreter is examined, and which ones were not examined instead."""
 
-    selected_by: str = ""  # a key of SELECTION_REASONS; "" if nobody recorded it
+    selected_by: str = ""  # a key of SELECTION_REASONS; "" if no one recorded it
     passed_over: tuple[str, ...] = ()  # "VIRTUAL_ENV names /opt/venv, which has no bin/python"
 
     @property
@@ -21,7 +21,7 @@ class Selection:
 
     @property
     def is_notable(self) -> bool:
-        """Whether nobody named this interpreter and it is not simply attncheck's own."""
+        """Whether no one named this interpreter and it is not simply attncheck's own."""
         return bool(self.passed_over) or self.selected_by not in ("", "own", "--python")
 
 
@@ -61,7 +61,7 @@ class Host:
 
 @dataclass(frozen=True)
 class BuildTools:
-    """What a source build of flash-attn would find, and how packages are installed here."""
+    """The tools that a source build of flash-attn would find, and how packages are installed here."""
 
     nvcc: Fact[str]  # "12.8"
     cuda_home: Fact[str]
@@ -100,7 +100,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class PackageGaps:
-    """What is not known of the packages: those that `Snapshot.distributions` does not list, where it is not the whole.
+    """Why a package that `Snapshot.distributions` does not list may still be installed, if the list is not complete.
 
     Nobody looked at a target (`--target`), and the environment that attncheck has for itself is not the job's.
     """
@@ -142,7 +142,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class RuntimeLibrary:
-    """One of the compiler's runtime libraries: of those of one name, the first is the one that is loaded."""
+    """One of the compiler's runtime libraries: of several with one name, the first is the loaded one."""
 
     name: str  # "libstdc++.so.6"
     path: str
@@ -232,7 +232,7 @@ class Interfaces:
 
 @dataclass(frozen=True)
 class Hub:
-    """The Hugging Face cache, as far as kernels go."""
+    """The kernels in the Hugging Face cache."""
 
     offline: bool  # HF_HUB_OFFLINE and its siblings
     kernels: tuple[str, ...]  # cached kernel repositories and their versions: "owner/name", "owner/name@v3"

@@ -23,7 +23,7 @@ class Absent:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """It could not be probed; `reason` says why, and nothing may be concluded."""
+    """It could not be probed; `reason` says why, and no conclusion is possible."""
 
     reason: str = ""
 

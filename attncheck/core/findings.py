@@ -12,7 +12,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Fix:
-    """One way to repair a finding, ready to paste; or, of kind "advice", what to do next if nothing here fixes it.
+    """One way to repair a finding, ready to paste; or, of kind "advice", the next step if nothing here fixes it.
 
     `kind` says what it changes: "command" runs in a shell, "env" sets an environment variable, "setting" is a
     framework flag or keyword, "edit" is a change of a file, "manual" cannot be pasted (a driver, a machine), "advice"
@@ -37,10 +37,10 @@ class Fix:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a rule yields: the defect in one line, what was observed, and how to repair it.
+    """The result of a rule: the defect in one line, the observations, and how to repair it.
 
-    `predicted` marks a defect inferred from versions, or whose source is weak: the engine then reports it one step
-    milder (an error as a warning), because nothing on this machine has shown it.
+    `predicted` marks a defect that is inferred from versions, or whose source is weak. The engine then reports it one
+    level less severe (an error as a warning), because nothing on this machine has confirmed it.
     """
 
     message: str

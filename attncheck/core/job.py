@@ -1,4 +1,4 @@
-"""What a launch will do: its settings as one framework version reads them, joined in a `Plan`; plain data."""
+"""The job that a launch will run: its settings as one framework version reads them, joined in a `Plan`; plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,8 @@ from attncheck.core.facts import Absent, Fact, Known
 from attncheck.core.launch import Edit, Setting, SourceLocation
 from attncheck.core.plan import Plan
 
-# The settings that every framework has under some name; a rule's fix names them so, a framework's module writes them
-# under its own name. A key of another form ("--train.batch_size", "data.max_length") is the framework's own name.
+# The settings that every framework has under some name. A rule's fix uses these names, and a framework's module
+# writes its own. A key of another form ("--train.batch_size", "data.max_length") is the framework's own name.
 Key = Literal[
     "attn_implementation",  # "flash_attention_2", "sdpa", …
     "packing",  # "on", "off"
@@ -28,14 +28,14 @@ Key = Literal[
 KEYS: tuple[Key, ...] = get_args(Key)
 DROP = "\0drop"  # as a value: take the setting out
 
-# What a framework does with settings that it cannot serve. Each is its own rule.
+# A framework's reactions to settings that it cannot support. Each is its own rule.
 Consequence = Literal[
     "refuses",  # stops with an error, at start or at the first step
-    "replaces",  # goes on with another setting than the one written
+    "replaces",  # it continues with a different setting from the written one
     "ignores",  # the setting does nothing
-    "wrong",  # goes on and computes something else, silently
+    "wrong",  # it continues and silently computes something else
     "no_step",  # runs and never takes an optimiser's step
-    "waits",  # waits for ever
+    "waits",  # waits forever
 ]
 
 
@@ -47,14 +47,14 @@ class UnknownSetting:
     location: SourceLocation
     now: tuple[str, ...] = ()  # what it is called in this version, with values where they change; (): it is gone
     since: str = ""  # version in which it went or was renamed, or from which on it is known
-    near: str = ""  # where it was never known: the nearest name that is
-    dropped: str = ""  # where the framework's source shows that it goes on without the setting, and is silent about it
-    proof: str = ""  # what shows that the parser which will run refuses it; "": nobody knows, and nobody may say so
+    near: str = ""  # the nearest known name, for a name that was never known
+    dropped: str = ""  # the framework's source shows that it silently continues without the setting
+    proof: str = ""  # what shows that the parser which will run refuses it; "": no one knows, and no one may say so
 
 
 @dataclass(frozen=True)
 class SettingProblem:
-    """What the framework will do with some of the settings, read in its source."""
+    """How the framework will treat some of the settings, read in its source."""
 
     consequence: Consequence
     message: str  # one line: the settings, with their numbers, and what happens
@@ -63,7 +63,7 @@ class SettingProblem:
     sets: Mapping[str, str] = field(default_factory=dict)  # `Key`s (or own names) that repair it
     advice: str = ""  # if no setting repairs it: what to do
     installs: tuple[str, ...] = ()  # requirements that repair it: "transformers==4.55.2"
-    mild: bool = False  # costs speed or memory, or is a matter of taste, or nothing proves it: a warning at most
+    mild: bool = False  # costs speed or memory, or is a matter of taste, or is not proven: a warning at most
     universal: bool = False  # every release and every fork does so: an option of argparse without its value
 
 
@@ -84,7 +84,7 @@ class Job:
     world_size: Fact[int] = Absent("the launch does not set the number of training processes")
     gpus: Fact[int] = Absent("the launch does not set the number of GPUs")  # over all roles and nodes
     nodes: int = 1
-    deepspeed: Fact[bool] = Known(False)  # whether transformers' Trainer hands its gradients to DeepSpeed
+    deepspeed: Fact[bool] = Known(False)  # whether transformers' Trainer passes its gradients to DeepSpeed
     tensor_parallel: int = 1
     scheme: str = ""  # of sequence parallelism: "llama3", "ulysses", "torch", "megatron"; "" if there is none
     hooked: tuple[str, ...] = ()  # implementations in which that scheme really takes place; (): all
@@ -99,11 +99,13 @@ class Job:
 
 @dataclass(frozen=True)
 class LintedLaunch:
-    """One launch as it was read and as it is corrected."""
+    """One launch as read, and as corrected."""
 
     job: Job
     diff: str = ""  # of the source, unified; "" if nothing is to be changed
     command: str = ""  # corrected, with its environment and folder, to paste; "" for a file, and without changes
     edits: tuple[Edit, ...] = ()
-    safe: tuple[Edit, ...] = ()  # of those, what leaves the job what it was: new names, the same settings otherwise
-    shell_variables: tuple[str, ...] = ()  # that the shell must hold for `command`: only running tells their values
+    # Of these, the changes that leave the job unchanged: new names, the same settings otherwise.
+    safe: tuple[Edit, ...] = ()
+    # Variables that the shell must define for `command`, because their values are known only at run time.
+    shell_variables: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the user wrote: sources, the words and settings in them, where each is, and edits; plain data."""
+"""What the user wrote: sources, their words and settings, the place of each, and edits; plain data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -43,15 +43,15 @@ class Source:
 
 
 Span = tuple[int, int]  # offsets in a source's text, the second one past the end
-NOWHERE: Span = (-1, -1)  # put together from several places: it cannot be edited where it is
+NOWHERE: Span = (-1, -1)  # assembled from several places, so it cannot be edited in place
 
 
 @dataclass(frozen=True)
 class Word:
     """One word of a command, without quotes and with the script's own variables expanded.
 
-    What is known only at run time is in `text` as it was written ("$(nproc)", "$HOME/data"), and `known` is False.
-    `span` is where the word came from: its use, or the array or heredoc that several words came from at once.
+    A value that is known only at run time is in `text` as written ("$(nproc)", "$HOME/data"), and `known` is False.
+    `span` is the word's origin: its use, or the array or heredoc that several words came from.
     """
 
     text: str
@@ -63,11 +63,11 @@ class Word:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A variable that comes before a command: `shell` is its value as a shell must read it again."""
+    """A variable set before a command: `shell` is its value in shell syntax."""
 
     name: str
     shell: str
-    certain: bool = True  # whether it is set at all: only running tells where it is under a condition
+    certain: bool = True  # whether it is set at all; unknown if it is set under a condition
 
 
 @dataclass(frozen=True)
@@ -96,11 +96,11 @@ class Edit:
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of a training job: the program's words with the launchers before it read and taken off, or a file.
+    """One start of a training job: the program's words, with the launchers before it parsed and removed, or a file.
 
-    `words` begins with what is run: a module ("openrlhf.cli.train_sft"), a script ("train.py") or a program
-    ("llamafactory-cli", "trl"). `entries` are those of the configuration file that is the source, or that the
-    command names (`file`). World size is `nodes` × `processes`; Absent if no launcher gives it.
+    `words` begins with the program: a module ("openrlhf.cli.train_sft"), a script ("train.py") or a command
+    ("llamafactory-cli", "trl"). `entries` are those of the configuration file that is the source, or that the command
+    names (`file`). World size is `nodes` × `processes`; Absent if no launcher gives it.
     """
 
     source: Source
@@ -129,11 +129,11 @@ class Launch:
 
     @property
     def starts_written_script(self) -> bool:
-        """Say whether its settings are written out in the script that it starts: options of the command set none."""
+        """Return whether its settings are written out in the script that it starts: options of the command set none."""
         return self.file is not None and self.file.kind == "python"
 
     @property
     def launcher_words(self) -> tuple[Word, ...]:
-        """Return the words before those of the program: its launchers with their options."""
+        """Return the words before the program's: its launchers with their options."""
         first = self.whole.index(self.words[0]) if self.words and self.words[0] in self.whole else 0
         return self.whole[:first]

@@ -1,4 +1,4 @@
-"""What one package, or the user's own code, takes from another that no longer has it: plain data."""
+"""Names that one package, or the user's own code, uses from another that no longer has them: plain data."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -28,7 +28,7 @@ class UnresolvedName:
     function: str = ""  # that takes it when it is called: "Trainer.train"; "": when the module is imported
     conditions: tuple[str, ...] = ()  # under which it is taken, and which the source leaves open
     tried: tuple[str, ...] = ()  # what was tried before it, and no longer exists as well: "module:name"
-    fallback_line: int = 0  # where its module goes on without it; 0: nothing catches the failure
+    fallback_line: int = 0  # the line where its module continues without it; 0: nothing catches the failure
     moved_to: tuple[str, ...] = ()  # modules of the provider that define the name now
     patched_by: str = ""
     breaks: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """A lock: the stack that is known to be good, and what attncheck measured of it; plain data.
 
-It names no machine, no folder and no person, so that it may be in a repository.
+It names no machine, folder or person, so it can be committed to a repository.
 """
 
 from dataclasses import dataclass

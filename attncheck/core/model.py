@@ -14,8 +14,8 @@ class Tokenizer:
     padding_side: Fact[str]
     pad_token: Fact[str]
     eos_token: Fact[str]
-    added_token: Fact[str] = Absent("the files were not checked for it")  # the one with the highest number
-    added_token_id: Fact[int] = Absent("the files were not checked for it")
+    added_token: Fact[str] = Absent("the files were not checked for this")  # the one with the highest number
+    added_token_id: Fact[int] = Absent("the files were not checked for this")
     token_ids: Mapping[str, int] = field(default_factory=dict)  # "pad_token" -> number, of those in the vocabulary
     appended: Mapping[str, int] = field(default_factory=dict)  # in no vocabulary: number that loading gives them
 
@@ -74,12 +74,12 @@ class Model:
     ]  # what that code imports, never run: "einops", "flash_attn.bert_padding:unpad_input"
     tokenizer: Fact[Tokenizer]
     accepts: Fact[Mapping[str, str]]  # attn_implementation -> "" accepted, or the installed transformers' refusal
-    vocab_size: Fact[int] = Absent("config.json was not checked for it")
+    vocab_size: Fact[int] = Absent("config.json was not checked for this")
     embedding_rows: Fact[int] = Absent("the class was not built")  # of the installed class, built without weights
     token_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # "config.json: pad_token_id" -> numbers
     build_failure: Fact[BuildFailure] = Absent("the class was not built")
     registered_attentions: tuple[str, ...] = ()  # that the model's own code registers, and no mask function for them
-    quantised_dtype: Fact[str] = Absent("config.json quantises nothing in 4 bits")  # in which 4-bit layers compute
+    quantised_dtype: Fact[str] = Absent("config.json does not quantise in 4 bits")  # in which 4-bit layers compute
     links: Fact[tuple[UnresolvedName, ...]] = Absent(
         "its code was not compared with the packages"
     )  # what is gone there

@@ -57,7 +57,7 @@ def list_records(extensions: Iterable[Extension], constant: str, kind: type[T]) 
 
 
 def list_origins(package: ModuleType, group: str) -> dict[str, str]:
-    """Return the extensions of a package, module by name; nothing is imported."""
+    """Return the extensions of a package, module by name, without importing any."""
     # A plugin does not replace a built-in module of its name.
     return dict([*_iter_plugins(group), *_iter_built_in(package, False)])
 

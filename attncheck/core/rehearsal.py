@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from attncheck.core.preferences import Preference
 
-# Which tokens are learnt: whole documents, answers alone, or what the user's own script labels.
+# Which tokens are learned: whole documents, answers only, or those that the user's own script labels.
 Targets = Literal["all", "assistant", "last", "labelled"]
 # How a row of the data names a document's turns; "every": in all these ways at once, for a script that takes one.
 DataForm = Literal[
@@ -27,7 +27,7 @@ PAIRED_FORMS: tuple[DataForm, ...] = ("preference", "preference_text", "rejected
 # What the loss of a step is the mean of. Each is a weight for every target token.
 Normalisation = Literal[
     "step_tokens",  # all targets of the step, over batches and ranks
-    "step_labels",  # the same sum over every label, a row's first among them, which nothing predicts
+    "step_labels",  # the same sum over every label, including a row's first, which nothing predicts
     "rank_tokens",  # of a rank's targets, then of ranks
     "rank_labels",  # the same sums over every label of the rank
     "batch_tokens",  # of a batch's targets, then of batches and ranks
@@ -38,9 +38,11 @@ Normalisation = Literal[
 NORMALISATIONS: tuple[Normalisation, ...] = get_args(Normalisation)
 NORMALISATION_TEXTS: Mapping[Normalisation, str] = {
     "step_tokens": "the mean over all target tokens of the step",
-    "step_labels": "the sum over the step's target tokens over all its labels, each row's first among them",
+    "step_labels": (
+        "the sum over the step's target tokens divided by the number of its labels, including each row's first"
+    ),
     "rank_tokens": "the mean over each rank's target tokens, averaged across ranks",
-    "rank_labels": "the sum over each rank's target tokens over all its labels, averaged across ranks",
+    "rank_labels": ("each rank's sum over target tokens divided by its number of labels, averaged across ranks"),
     "batch_tokens": "the mean over each batch's target tokens, averaged over batches",
     "row_tokens": "the mean over each row's target tokens, averaged over rows",
     "document_tokens": "the mean over each document's target tokens, averaged over documents",
@@ -70,24 +72,24 @@ class PolicyGradient:
 
 @dataclass(frozen=True)
 class TokenLoss:
-    """The loss of one target token, if it is not -log p alone."""
+    """The loss of one target token, if it is not just -log p."""
 
     smoothing: float = 0.0  # the share of the mean of -log p over the whole vocabulary
     by_probability: bool = False  # -p log p, p without a gradient: dynamic fine-tuning, DFT
 
     @property
     def text(self) -> str:
-        """What is added to a loss in words."""
+        """The text of an addition to a loss."""
         smoothed = f", labels smoothed by {self.smoothing:g}" if self.smoothing else ""
         return f"{smoothed}{', each weighted by its probability (DFT)' if self.by_probability else ''}"
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What a job optimises, as its framework documents it: which tokens are targets, and the mean that is the loss.
+    """The objective of a job, as its framework documents it: the target tokens, and the mean that is the loss.
 
-    `normalisations` are those that this release documents, or all if nothing does; the first is meant if several
-    agree on a batch. If the data are pairs, `preference` is the loss of a pair, and says on its own what is averaged.
+    `normalisations` are those that this release documents, or all if nothing does; the first one is assumed if
+    several agree on a batch. If the data are pairs, `preference` is the loss of a pair, and defines its own mean.
     """
 
     targets: Targets = "all"
@@ -95,7 +97,7 @@ class Objective:
     source: str = ""  # where that is documented: "transformers 5.17.0 trainer.py (average_tokens_across_devices)"
     policy: PolicyGradient | None = None  # of reinforcement learning; the mean is then of what it says
     preference: Preference | None = None
-    is_documented: bool = True  # False: nobody but its author says what is optimised
+    is_documented: bool = True  # False: no one but its author says what is optimised
     token_loss: TokenLoss = TokenLoss()
 
     @property
@@ -109,7 +111,7 @@ class Objective:
         return self.policy.describe(mean) if self.policy is not None else f"{mean}{self.token_loss.text}"
 
 
-# Of a loss that nobody but its author knows: what is labelled is learnt, by any mean.
+# Of a loss that no one but its author knows: what is labelled is learnt, by any mean.
 UNDOCUMENTED = Objective("labelled", NORMALISATIONS, is_documented=False)
 
 JOB_FOLDER = "job"  # of a rehearsal's folder: the only one that the launch may write to
@@ -158,7 +160,7 @@ class Materials:
     """The folders and numbers that a cut launch is pointed at."""
 
     model: str  # folder of the small model and its tokenizer
-    data: str  # folder of the documents, as `JobCut.form` wants them
+    data: str  # folder of the documents, in the format of `JobCut.form`
     output: str  # folder that takes what the job writes
     steps: int
     max_length: int  # tokens of a row
@@ -177,7 +179,8 @@ class Materials:
         return os.path.join(os.path.dirname(self.model), "models", name)
 
     def name_data(self, name: str) -> str:
-        """Return where the first rows of the data of this name are laid: a file of that name, or the data's folder."""
+        """Return where the first rows of the data of this name are written: a file of that name, or the data's
+        folder."""
         return f"{self.data}/{os.path.basename(name)}" if name.endswith(DATA_ENDINGS) else self.data
 
     @property
@@ -187,12 +190,12 @@ class Materials:
 
     @property
     def parquet_file(self) -> str:
-        """The documents in Parquet's format, where the environment has pyarrow to write it."""
+        """The documents in Parquet format, if the environment has pyarrow to write it."""
         return f"{self.data}/train.parquet"
 
     @property
     def data_file(self) -> str:
-        """The documents' file, a JSON object a line."""
+        """The documents' file, with one JSON object per line."""
         return f"{self.data}/train.jsonl"
 
     @property
@@ -203,7 +206,7 @@ class Materials:
 
 @dataclass(frozen=True)
 class JobCut:
-    """How a framework's launch is cut small: settings in its own names, and what its data must look like.
+    """How a framework's launch is scaled down: settings in its own names, and what its data must look like.
 
     `sets` maps a setting's name to its value, or to `core.job.DROP`. `command` starts the framework on a configuration
     file where the launch is nothing but that file; "{file}" represents it, "{folder}" and
@@ -224,7 +227,7 @@ class JobCut:
     driver: str = ""  # the module of `attncheck.rehearsal.drivers` that takes the launch over once it is configured
     remarks: tuple[str, ...] = ()  # what represents something else here
     ring_size: int = 1  # ranks that share a row here
-    whole_rows: str = ""  # why a rank has its rows whole on this machine, whatever the launch says; "": it need not
+    whole_rows: str = ""  # why a rank has whole rows on this machine, although the launch splits them; "": it does not
     data: str = ""  # the file, folder or repository that the launch names, if its rows can be the user's own
     takes_pictures: bool = False  # whether rows may have pictures, in a column "images", if the model takes them
     corrections: tuple[Mapping[str, str], ...] = ()  # settings that may fix what mixes, the likeliest first

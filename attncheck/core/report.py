@@ -68,7 +68,7 @@ MAX_REASONS = 3  # for which something was not measured, shown in a line
 
 @dataclass(frozen=True)
 class OpenQuestion:
-    """A check that was requested and gave no answer: that it found nothing means nothing."""
+    """A requested check that gave no answer; its silence is not a pass."""
 
     name: str  # of the check
     outcome: str  # "unanswered", "left out"
@@ -120,7 +120,7 @@ class MeasuredSection(Section):
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """How each thing that was requested came out, and why if it was not measured."""
+        """The outcome of each requested item, and why if it was not measured."""
         return ()
 
     @property
@@ -135,7 +135,7 @@ class MeasuredSection(Section):
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """That nothing was measured, that something ran out of time, that the run was interrupted."""
+        """Remarks that nothing was measured, that something ran out of time, or that the run was interrupted."""
         reasons = (_describe_unmeasured(self.measurements, self.answering_outcomes), _describe_interrupt(self))
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in reasons if reason)
 
@@ -162,7 +162,7 @@ class Report:
         return section if isinstance(section, kind) else None
 
     def with_section(self, section: Section, **changes: Any) -> "Report":
-        """Return the report with `section` in the place of the one of its name, and other fields changed."""
+        """Return the report with `section` replacing the one of its name, and other fields changed."""
         return replace(self, sections={**self.sections, section.name: section}, **changes)
 
     @property
@@ -206,7 +206,7 @@ class Report:
 
 
 def _describe_unmeasured(measurements: tuple[tuple[Outcome, str], ...], answering_outcomes: tuple[Outcome, ...]) -> str:
-    """Return that nothing was measured, or how much was not judged for lack of time; "" if all is answered."""
+    """Return that nothing was measured, or how much was not judged for lack of time; "" if everything is answered."""
     unmeasured = [reason or outcome for outcome, reason in measurements if outcome not in answering_outcomes]
     out_of_time = [reason for outcome, reason in measurements if outcome == "out_of_time"]
     if measurements and len(unmeasured) == len(measurements):
@@ -254,8 +254,8 @@ def mark_interrupted(report: Report) -> Report:
 def merge_reports(command: str, snapshot: Snapshot, reports: Iterable[Report]) -> Report:
     """Return one report on `snapshot` with everything that `reports` hold, each finding once.
 
-    A rule that found something in one of them has not passed; one that could not be judged in one, and found nothing
-    in another, has passed.
+    A rule with a finding in one of them has not passed. A rule that was inconclusive in one and passed in another has
+    passed.
     """
     all_reports = tuple(reports)
     findings, baselined, allowed = (

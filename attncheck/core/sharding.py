@@ -1,12 +1,12 @@
-"""Which tokens lie on which rank: how the schemes of context parallelism shard a sequence.
+"""Which tokens belong to which rank: how context-parallel schemes shard a sequence.
 
 - contiguous: rank r of n holds the r-th n-th of the row (ring, llama3, Ulysses).
 - zigzag: the row is cut into 2n chunks; rank r holds chunk r and chunk 2n-1-r, so that causal work is even.
 - stripe: rank r holds tokens r, r+n, r+2n, … (Striped Attention, arXiv 2311.09431).
 - contiguous_documents, zigzag_documents: the same of each document on its own, one document after the other.
 
-RoPE needs each token's position in its document, whichever rank it lies on: `positions`.
-Source: `extract_local` in zhuzilin/ring-flash-attention, test/test_*.py.
+RoPE needs each token's position in its document, on any rank: `positions`. Source: `extract_local` in
+zhuzilin/ring-flash-attention, test/test_*.py.
 """
 
 from bisect import bisect_right
@@ -26,7 +26,7 @@ _PARTS_PER_RANK: dict[Sharding, int] = {  # into how many equal parts for each r
 
 
 def shard_ranges(sharding: Sharding, case: Case, rank: int) -> tuple[range, ...]:
-    """Return the tokens of a row that lie on `rank`, in the order in which they lie there."""
+    """Return the tokens of a row that belong to `rank`, in its order."""
     world_size = case.context_parallel_size
     if sharding == "stripe":
         return (range(rank, case.seqlen_q, world_size),)
@@ -74,6 +74,6 @@ def rope_positions(sharding: Sharding, case: Case, rank: int) -> tuple[int, ...]
 
 
 def owning_rank(sharding: Sharding, case: Case, token: int) -> int:
-    """Return the rank on which `token` of a row lies."""
+    """Return the rank to which `token` of a row belongs."""
     ranks = range(case.context_parallel_size)
     return next(rank for rank in ranks if any(token in part for part in shard_ranges(sharding, case, rank)))

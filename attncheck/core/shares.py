@@ -1,10 +1,10 @@
-"""Shares of what is possible, as percentages."""
+"""Shares of the possible maximum, as percentages."""
 
 BEYOND_POSSIBLE = ">100 %"  # noise, or overlap between what was timed apart: no number is given
 
 
 def is_beyond_possible(share: float) -> bool:
-    """Return whether a share is above all that is possible, as far as one decimal of a percentage shows."""
+    """Return whether a share exceeds the maximum, at one decimal of a percentage."""
     return round(100 * share, 1) > 100
 
 

@@ -1,4 +1,4 @@
-"""What the probes collected of one environment: plain data, shareable, judged elsewhere.
+"""The facts that probes collected about one environment: plain data that can be shared and judged elsewhere.
 
 Every record here is written by `attncheck.doctor.probes` and read by `attncheck.doctor.rules`. Strings are already free
 of host name, user name, home path and credentials in URLs when they arrive (see
@@ -84,9 +84,10 @@ class Snapshot:
     environ: Mapping[str, str]  # by allow-list; with a launch, that of its job
     job: Fact[Job] = Absent("no launch was given")
     problems: tuple[str, ...] = ()  # what a probe warns of
-    lost: tuple[str, ...] = ()  # what the probe could not do: that rules find nothing there means nothing
+    lost: tuple[str, ...] = ()  # what the probe could not do; the absence of findings there proves nothing
     environ_gap: str = ""  # why a variable that `environ` lacks may be set anyway; "": it is not
-    links: Fact[tuple[UnresolvedName, ...]] = Absent(NOT_ASKED)  # what packages, a launch's scripts take and is gone
+    # Names that packages or a launch's scripts use and that no longer exist.
+    links: Fact[tuple[UnresolvedName, ...]] = Absent(NOT_ASKED)
     runtime_libraries: tuple[RuntimeLibrary, ...] = ()  # empty: not looked for
     builds: tuple[ExtensionBuild, ...] = ()  # of packages that say how they were built
     experiments: Fact[Experiments] = Absent(NOT_ASKED)  # with the installed trainers: doctor --deep
@@ -96,7 +97,7 @@ class Snapshot:
     def package(self, name: str) -> Fact[Distribution]:
         """Return the installed distribution called `name` (any spelling).
 
-        Of several it is the one whose version the imported module names, or else the first on sys.path.
+        If there are several, the one with the version that the imported module states, or else the first on sys.path.
         """
         normalised = re.sub(r"[-_.]+", "-", name).lower()
         candidates = [distribution for distribution in self.distributions if distribution.name == normalised]
@@ -116,11 +117,12 @@ class Snapshot:
             return True
         unknown = [name for name in names if isinstance(self.package(name), Unreadable)]
         if unknown:
-            raise MissingFact(f"whether {' or '.join(unknown)} is installed is not known: {self.gaps.reason}")
+            raise MissingFact(f"it is not known whether {' or '.join(unknown)} is installed: {self.gaps.reason}")
         return False
 
     def lists(self, *names: str) -> bool:
-        """Return whether any of the distributions `names` is known to be installed; False says nothing of a target."""
+        """Return whether any of the distributions `names` is known to be installed; for a target, False proves
+        nothing."""
         return any(isinstance(self.package(name), Known) for name in names)
 
     def version(self, name: str) -> Fact[Version]:
@@ -170,11 +172,11 @@ class Snapshot:
     def sets(self, name: str) -> bool:
         """Return whether the environment sets `name`. Raises `MissingFact` if that is not known."""
         if isinstance(self.env(name), Unreadable):
-            raise MissingFact(f"whether {name} is set is not known: {self.environ_gap}")
+            raise MissingFact(f"it is not known whether {name} is set: {self.environ_gap}")
         return name in self.environ
 
     def visible_devices(self) -> tuple[Device, ...]:
-        """Return the GPUs a job here would see; empty if there is none or none can be read."""
+        """Return the GPUs visible to a job here; empty if there is none or none can be read."""
         if isinstance(self.devices, Known):
             return tuple(device for device in self.devices.value if device.visible)
         return ()

@@ -18,7 +18,8 @@ from attncheck.core.codec import HUGE as HUGE
 
 Question = Literal["parity", "determinism", "smoke"]
 Answer = Literal["pass", "warn", "fail", "refused", "skipped", "lost"]
-# "timed_out" hangs, whatever the machine does; "out_of_time" may only have lacked the machine: nobody is blamed.
+# "timed_out": it hung on any machine. "out_of_time": the machine may have been too busy, so the backend is not
+# blamed.
 Outcome = Literal["ok", "refused", "out_of_memory", "raised", "skipped", "died", "timed_out", "out_of_time"]
 Mode = Literal["default", "deterministic", "warn_only"]  # of a backend's call
 ANSWERS: tuple[Answer, ...] = get_args(Answer)
@@ -86,13 +87,13 @@ class Run:
     backend: str
     case: Case
     outcome: Outcome
-    reason: str = ""  # why it was refused, skipped or lost; the message where it raised
+    reason: str = ""  # why it was refused, skipped or lost; the message if it raised
     scores: tuple[Score, ...] = ()
     violations: tuple[str, ...] = ()  # of a structured probe's exact expectation
-    warnings: tuple[str, ...] = ()  # what such a probe found that contradicts nothing and is worth knowing
+    warnings: tuple[str, ...] = ()  # harmless observations of such a probe
     pattern: tuple[str, ...] = ()  # what the errors have in common, in words
     kernels: tuple[str, ...] = ()  # the kernels or operators that were traced
-    foreign_kernels: str = ""  # what ran in its place, where the trace shows it
+    foreign_kernels: str = ""  # what ran instead, if the trace shows it
     class_factor: float = 1.0  # legitimate extra rounding of the backend's class
     call_ms: float = 0.0  # forward and backward, as seen from outside, the first call of its kind included
     oracle_ms: float = 0.0
@@ -279,7 +280,7 @@ def _describe_measure(case: Case, score: Score, class_factor: float) -> str:
     if measure == "z_rms":
         return f"{score.tensor} has z_rms {score.z_rms:.3g} (budget {allowed.z_rms:.3g})"
     if measure == "slope":
-        times = f"{score.slope:.5g} times the exact one in head {score.slope_head}"
+        times = f"{score.slope:.5g} times the exact result in head {score.slope_head}"
         return f"{score.tensor} is {times} (budget ±{slope_budget(case.dtype, score.slope_sigma, class_factor):.2g})"
     where = f"batch {score.batch}, head {score.head}, token {score.token}{_rank_suffix(score)}"
     return f"{score.tensor} has z_row {score.z_row:.3g} (budget {allowed.z_row:.3g}) at {where}"

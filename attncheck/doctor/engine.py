@@ -59,7 +59,7 @@ def check_codes(codes: Iterable[str]) -> None:
     for code in codes:
         if not any(rule.code.startswith(code) for rule in all_rules()[0]):
             prefix = code.rstrip("X")  # "ATN1xx", as pages write a range
-            hint = f"a range is written {prefix}" if prefix != code else "`attncheck rules` lists them"
+            hint = f"write a range as {prefix}" if prefix != code else "`attncheck rules` lists them"
             raise BadUsage(f"no rule's code starts with {code!r}; {hint}")
 
 

@@ -32,8 +32,8 @@ from attncheck.doctor.target_files.collector import PackageList
 
 NOT_PROBED = "this is a target, not an examined environment"
 NOT_INSTALLED = "none"  # as a version: the package is not there
-NOT_NAMED = "the target lists only some, and was not examined"
-NOT_IN_FILES = "the target's files list only some, and it was not examined"
+NOT_NAMED = "the target lists only some packages, and was not examined"
+NOT_IN_FILES = "the target's files list only some packages, and it was not examined"
 NO_ENVIRONMENT = "this is attncheck's own environment, without the training stack"
 NO_MACHINE = "the machine that trains was not named: --target h100x8"
 
@@ -64,7 +64,8 @@ def parse_target(text: str) -> Target:
         parsed = _apply_token(parsed, token)
     if parsed.gpus_per_node is not None and parsed.gpus_per_node > 0 and parsed.compute_capability is None:
         raise BadUsage(
-            f"--target {text!r}: {parsed.gpus_per_node} GPUs of which kind? Write h100x{parsed.gpus_per_node} or sm_90"
+            f"--target {text!r}: which kind of GPU are the {parsed.gpus_per_node}? Write "
+            f"h100x{parsed.gpus_per_node} or sm_90"
         )
     return parsed
 
@@ -108,7 +109,7 @@ def _apply_machine(target: Target, text: str) -> Target:
     if match is None:
         similar = difflib.get_close_matches(token, GPUS_BY_NAME, n=1)
         hint = f"did you mean {similar[0]}?" if similar else f"known: {', '.join(GPUS_BY_NAME)}; or a generation, sm_90"
-        hint += f"; and no file that is read: {KNOWN_FILES}" if os.path.exists(text) else ""
+        hint += f", nor a file that attncheck reads: {KNOWN_FILES}" if os.path.exists(text) else ""
         raise BadUsage(f"--target {token!r}: no GPU of that name; {hint}")
     name, capability, gib = GPUS_BY_NAME[match[1]]
     return replace(
@@ -212,7 +213,11 @@ def _target_devices(target: Target) -> Fact[tuple[Device, ...]]:
 
 def _target_driver(target: Target) -> Fact[Driver]:
     if not target.driver:
-        return Absent("the target has no GPU") if not target.gpus_per_node else Unreadable("the target names no driver")
+        return (
+            Absent("the target has no GPU")
+            if not target.gpus_per_node
+            else Unreadable("the target has no driver version")
+        )
     return Known(Driver(target.driver, Unreadable(NOT_PROBED)))
 
 

@@ -59,7 +59,7 @@ def find_expired_allowances(allowances: Iterable[Allowance], date: str) -> Itera
     """Yield a finding for each allowance whose last day is before `date`."""
     for allowance in allowances:
         if allowance.until < date:
-            message = f"the ignore of {allowance.code} ended on {allowance.until}"
+            message = f"the ignore entry of {allowance.code} expired on {allowance.until}"
             evidence = (f"its reason was: {allowance.reason}",)
             yield engine.make_finding_by_code(EXPIRED_CODE, Problem(message, evidence, (), allowance.code))
 
@@ -77,7 +77,7 @@ def find_imprecise_backends(verdicts: Iterable[Verdict], max_error: float) -> It
         ]
         more = [f"… and {len(imprecise) - MAX_CASES} more"] if len(imprecise) > MAX_CASES else []
         worst = imprecise[0].budget_ratio
-        message = f"{backend} errs by {worst:.2g} of its budget, the policy's max-error is {max_error:g}"
+        message = f"{backend} has an error of {worst:.2g} of its budget; the policy's max-error is {max_error:g}"
         problem = Problem(message, (*evidence[:MAX_CASES], *more), (), backend)
         yield replace(engine.make_finding_by_code(IMPRECISE_CODE, problem), check="parity")
 

@@ -75,7 +75,7 @@ def apply_baseline(report: Report, path: str) -> Report:
 
 
 def load_baseline(path: str) -> Baseline:
-    """Return the baseline in a file. Raises `BadUsage` where the file is missing or holds something else."""
+    """Return the baseline in a file. Raises `BadUsage` if the file is missing or holds something else."""
     try:
         data = read_bounded(path, MAX_BYTES)
     except CannotRead as error:

@@ -133,7 +133,7 @@ def run(
     if not node.leads:
         seconds = policy.budget + node_leader.START_SECONDS if policy.budget else node_leader.WAIT_SECONDS
         code = node_leader.follow_leader(folder, node, seconds)
-        node = replace(node, leads=True)  # if nobody else does
+        node = replace(node, leads=True)  # if no one else does
     if code is None:
         with node_leader.lead_node(folder, node) as publish:
             gated = _GatedCommand(policy, target, tuple(argv), environ, use_cache, with_progress)

@@ -121,7 +121,7 @@ def render_policy(project: Project) -> str:
 
 
 def _heading_lines(project: Project) -> Iterator[str]:
-    yield "# The policy of attncheck for this project: `attncheck gate` runs these checks; `attncheck run -- COMMAND`"
+    yield ("# The attncheck policy of this project. `attncheck gate` runs these checks; `attncheck run -- COMMAND`")
     yield "# runs them, then starts the command. `attncheck rules` lists codes, `attncheck explain CODE` prints a page."
     yield "#"
     packages, frameworks = (show_on_one_line(", ".join(names)) for names in (project.packages, project.frameworks))
@@ -191,7 +191,7 @@ def _optional_lines(project: Project) -> Iterator[str]:
     yield "# ]"
     yield ""
     yield "# [thresholds]"
-    yield "# max-error = 0.8  # of the error that a correct kernel may make"
+    yield "# max-error = 0.8  # as a share of the error budget"
     yield "# min-efficiency = 0.5  # of a ring, as a share of flash-attn / N; needs ring-size"
     yield ""
     yield "# [plan]  # how the job trains, for smoke; by default lint reads it from the launch"

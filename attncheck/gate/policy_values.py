@@ -85,7 +85,7 @@ def read_checks(value: object) -> tuple[Check, ...]:
         raise ValueError(f"expected an array of checks: {', '.join(CHECKS)}")
     for item in value:
         if item not in CHECKS:
-            raise ValueError(f"{item!r} is no check{suggest_nearest(str(item), CHECKS)}")
+            raise ValueError(f"{item!r} is not a check{suggest_nearest(str(item), CHECKS)}")
     return tuple(check for check in CHECKS if check in value)
 
 

@@ -56,7 +56,7 @@ def find_doubt(policy: Policy, files: Mapping[str, str]) -> str:
 
 
 def _find_fault(policy: Policy, files: Mapping[str, str]) -> str:
-    """Return why nobody can trust a policy and its files; "" if the user can."""
+    """Return why no one can trust a policy and its files; "" if the user can."""
     for path in (policy.path, *files):
         if writers := describe_other_writers(path):
             return f"{path}: {writers}"

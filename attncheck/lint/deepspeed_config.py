@@ -163,7 +163,7 @@ def read_zero_stage(launch: Launch) -> int | None:
 
 
 def _takes_training_arguments(program: Program | None) -> bool:
-    """Say whether a program's parser was read and takes `deepspeed` from transformers' TrainingArguments."""
+    """Return whether a program's parser was read and takes `deepspeed` from transformers' TrainingArguments."""
     option = program.options.get("deepspeed") if program is not None and program.style == "dataclasses" else None
     return option is not None and "transformers" in option.place
 

@@ -56,7 +56,7 @@ def _quote_argument(segments: Segments) -> Segments:
 def align_text(value: str, raw: str, raw_start: int) -> Segments | None:
     """Return `value` with the places of its characters in `raw`, which is at `raw_start` of the file.
 
-    Only blanks may differ: the indentation of a block, the line ends of a folded text. None where more does.
+    Only blanks may differ: the indentation of a block, the line ends of a folded text. None if more does.
     """
     segments: list[Segment] = []
     offset = 0

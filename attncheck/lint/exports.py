@@ -1,6 +1,6 @@
 """Hides the values of a launch's environment in what a report shows: a command, a diff, what a program printed.
 
-What a launch exports is the user's own business: passwords among it have names and forms that nobody has listed. Only
+What a launch exports is the user's own business: passwords among it have names and forms that no one has listed. Only
 the variables that a snapshot may show keep their values, as do references to other variables; of the rest the name
 stays: `PGPASSWORD=… torchrun train.py`.
 """

@@ -19,7 +19,7 @@ SKIPPED_FOLDERS = frozenset({
 # Files of tools that start nothing, and would only be noise among what was not read.
 TOOL_FILES = frozenset({"package-lock.json", "package.json", "tsconfig.json", "pyproject.toml", "uv.lock"})
 MAX_FILES = 20_000
-MAX_BYTES = 1 << 18  # of a file that nobody named: a larger one is data
+MAX_BYTES = 1 << 18  # of a file that no one named: a larger one is data
 
 
 @dataclass(frozen=True)

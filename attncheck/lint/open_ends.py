@@ -22,7 +22,7 @@ MAX_SHOWN = 3
 
 
 def is_script_arguments(word: Word) -> bool:
-    """Say whether a word represents all arguments of the script: they may be none."""
+    """Return whether a word represents all arguments of the script: they may be none."""
     return not word.known and SCRIPT_ARGUMENTS.fullmatch(word.text) is not None
 
 

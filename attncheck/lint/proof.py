@@ -1,7 +1,7 @@
 """Says which unknown names of a launch are proven to be refused: by the program's own source, or a release's table.
 
 The program that will run decides. Where its source was read (attncheck.lint.programs), a name that it takes is known
-whatever the tables say, and one that it does not take is refused; if it has gaps, nobody knows. Where no source was
+whatever the tables say, and one that it does not take is refused; if it has gaps, no one knows. Where no source was
 found, the table of a release is proof only if the release is the one available, what is started is the framework's own,
 and every such name was known to some release: a name that none ever had says that the tree may be a changed one.
 """
@@ -175,14 +175,15 @@ def _settle_by_table(job: Job, launch: Launch, own_programs: Sequence[str], rele
 
 
 def starts_one_of(own_programs: Sequence[str], launch: Launch) -> bool:
-    """Say whether a launch starts the framework's own command or module, and not a script or a module of the user's."""
+    """Return whether a launch starts the framework's own command or module, and not a script or a module of the
+    user's."""
     name = launch.words[0].text.rsplit("/", 1)[-1] if launch.words else ""
     name = read_settings_class(launch.file) or name  # whose arguments are the framework's own
     return any(name.startswith(program) if program.endswith(".") else name == program for program in own_programs)
 
 
 def _is_between_releases(version: str) -> bool:
-    """Say whether a version is none that was released under its number alone: "0.5.5.post2"."""
+    """Return whether a version is none that was released under its number alone: "0.5.5.post2"."""
     return "post" in version or "+" in version
 
 
@@ -192,7 +193,7 @@ def _prove(unknown: UnknownSetting, version: str, proof: str) -> str:
 
 
 def _changed_meanwhile(unknown: UnknownSetting, version: str) -> bool:
-    """Say whether a name changed about when the tree of a development version was cut: before it or after it?
+    """Return whether a name changed about when the tree of a development version was cut: before it or after it?
 
     The tree of 3.7.0.dev0 is cut from the line of 3.6 and becomes 3.7.0, that of 0.4.1.dev0 lies between 0.4.0 and it.
     """
@@ -232,7 +233,8 @@ def _settle_by_program(job: Job, launch: Launch, program: Program) -> Iterator[U
 
 
 def _reads_file_itself(program: Program, name: str) -> bool:
-    """Say whether a name is a key of a file that only the program's own code reads: argparse reads no YAML or JSON."""
+    """Return whether a name is a key of a file that only the program's own code reads: argparse reads no YAML or
+    JSON."""
     return program.style == "argparse" and not name.startswith("-")
 
 
@@ -253,7 +255,7 @@ def _settle_overrides(job: Job, launch: Launch, program: Program) -> Iterator[Un
 
 
 def _is_checked(program: Program, launch: Launch, setting: Setting) -> bool:
-    """Say whether a setting is one that this program's parser reads: an option, an override, not a file's key."""
+    """Return whether a setting is one that this program's parser reads: an option, an override, not a file's key."""
     if program.style in ("argparse", "dataclasses"):
         return setting.name.startswith("--")
     is_entry = any(entry.location == setting.location for entry in launch.entries)
@@ -261,7 +263,7 @@ def _is_checked(program: Program, launch: Launch, setting: Setting) -> bool:
 
 
 def takes_name(program: Program, written: str) -> bool:
-    """Say whether a program's parser takes a name as it is written: "--max-len", "data.path"."""
+    """Return whether a program's parser takes a name as it is written: "--max-len", "data.path"."""
     if program.style == "argparse":
         name = written.lstrip("-")
         return name in program.options or sum(option.startswith(name) for option in program.options) == 1
@@ -276,7 +278,7 @@ def takes_name(program: Program, written: str) -> bool:
 
 
 def _is_in_open_table(options: Mapping[str, ProgramOption], key: str) -> bool:
-    """Say whether a dotted key lies in a field that is no scalar: OmegaConf takes any key in a `dict[str, Any]`."""
+    """Return whether a dotted key lies in a field that is no scalar: OmegaConf takes any key in a `dict[str, Any]`."""
     parts = key.split(".")
     parents = (".".join(parts[:count]) for count in range(1, len(parts)))
     return any(parent in options and not options[parent].kind for parent in parents)

@@ -1,6 +1,6 @@
 """Chooses the release of a framework in whose names a launch is read: named, installed, or the one that fits.
 
-The names that a launch writes date it: each release takes some names and refuses others. If nobody says which
+The names that a launch writes date it: each release takes some names and refuses others. If no one says which
 release will run, the newest that takes all of them is what the launch was most likely written for; it is a guess, said
 as one, and proves nothing.
 """
@@ -125,7 +125,7 @@ def _parse_change(since: str) -> Version | None:
 
 
 def is_older_than_known(framework: Framework, version: str) -> bool:
-    """Say whether a version is of a minor release older than every one whose names are known."""
+    """Return whether a version is of a minor release older than every one whose names are known."""
     releases = framework.releases()
     try:
         return bool(releases) and parse_release(version).release[:2] < Version(releases[0]).release[:2]

@@ -541,7 +541,7 @@ def _adds_problem(before: Iterable[Finding], after: Iterable[Finding]) -> bool:
     return any(count > counts[code] for code, count in added.items())
 
 
-PROOF = "the corrected launch, linted again, is without it"
+PROOF = "linting the corrected launch no longer reports it"
 
 
 def _is_same_finding(first: Finding, second: Finding) -> bool:

@@ -62,7 +62,7 @@ class StatedVersions:
 
 
 def is_own_source(distribution: str, file: str) -> bool:
-    """Say whether a file that states a version is of the package's own source, and pins nothing from elsewhere."""
+    """Return whether a file that states a version is of the package's own source, and pins nothing from elsewhere."""
     return any(file.endswith(path) for path in OWN_FILES.get(distribution, ()))
 
 
@@ -101,7 +101,7 @@ def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _holds_package(path: Path, name: str) -> bool:
-    """Say whether a file is in the package, or in the folder that has it: version.txt."""
+    """Return whether a file is in the package, or in the folder that has it: version.txt."""
     return path.suffix != ".txt" or (path.parent / name).is_dir()
 
 

@@ -30,7 +30,7 @@ class Availability:
 
 
 def probe_backends(target: ExecutionTarget, report_progress: Callable[[str], None]) -> tuple[Availability, ...]:
-    """Return the availability of every backend for one plain case; those of one package share a process."""
+    """Return the availability of every backend for one plain case; backends of one package share a process."""
     report_progress("looking for backends")
     states = discovery.list_backends(target)
     packages: dict[str, list[BackendState]] = {}
@@ -100,7 +100,7 @@ def format_text(availabilities: Sequence[Availability]) -> str:
 
 
 def _name_group(availability: Availability) -> str:
-    """Return what one backend needs, in the words that others of the same need share."""
+    """Return what one backend needs, in the same words as other backends with that need."""
     reason = availability.reason
     if availability.state == "runs":
         return "ready"

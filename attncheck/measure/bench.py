@@ -1,10 +1,10 @@
-"""Times every backend on one device, forward and backward, and recommends the fastest that is right.
+"""Times every backend on one device, forward and backward, and recommends the fastest correct one.
 
-Backends run one after another with nothing else on the device, those of one package in one worker, because importing
-torch and opening the device take as long as timing a backend; a plugin's and one that compiles have a worker of their
-own. On a machine with a GPU the next worker imports torch meanwhile.
-Parity of the same case is measured in the same worker first. A product of matrices is timed before and after each, so
-that a drift of the device's clocks is not taken for a difference between backends.
+Backends run one after another with nothing else on the device. Those of one package share a worker, because importing
+torch and opening the device take as long as timing a backend. A plugin's backend, and one that compiles, has its own
+worker. On a GPU the next worker imports torch meanwhile. The same worker measures parity of the same case first. A
+matrix product is timed before and after each backend, so that a drift of the device's clocks is not mistaken for a
+difference between backends.
 """
 
 import time
@@ -40,8 +40,8 @@ from attncheck.workers.execution import ExecutionTarget, Progress
 from attncheck.workers.pool import Event, Job, Pool
 from attncheck.workers.processors import count_cores
 
-DEADLINE_FACTOR = 2.0  # of a case's deadline: an item measures parity, repeats and times
-COMPILE_DEADLINE_FACTOR = 4.0  # of a backend that compiles
+DEADLINE_FACTOR = 2.0  # share of a case's deadline: an item measures parity, repeats and times
+COMPILE_DEADLINE_FACTOR = 4.0  # the same for a backend that compiles
 MIN_CORES_TO_PREPARE = 4  # importing torch takes one, launching kernels another
 
 
@@ -52,7 +52,7 @@ def run(
     report_progress: Callable[[str], None],
     on_timing: Callable[[Timing, Progress], None] | None = None,
 ) -> Report:
-    """Return the report on every backend that is installed; `on_timing` gets each timing as soon as it is there.
+    """Return the report on every installed backend; `on_timing` gets each timing as soon as it is measured.
 
     Raises `Unanswered` if no backend is installed.
     """
@@ -94,7 +94,7 @@ def run(
 
 
 def choose_slots(target: ExecutionTarget) -> int:
-    """Return how many workers there are at a time: one measures, and alongside a GPU the next gets ready."""
+    """Return the number of concurrent workers: one measures, and on a GPU the next one prepares."""
     return 2 if target.uses_gpu and count_cores() >= MIN_CORES_TO_PREPARE else 1
 
 
@@ -103,7 +103,7 @@ def make_jobs(
 ) -> tuple[Job, ...]:
     """Return the work of each worker: the device's rates first, then every backend in each case and mode.
 
-    The switch of determinism is tried in the cases with a backward.
+    The deterministic switch is tried in the cases with a backward.
     """
     members_by_worker: dict[str, list[str]] = {}
     for state in states:
@@ -120,7 +120,8 @@ def make_jobs(
 
 
 def _name_worker(state: BackendState) -> str:
-    """Return the name of the worker that times a backend: of its package, if it is ours and compiles nothing."""
+    """Return the name of the worker that times a backend: one per package, if the backend is built in and compiles
+    nothing."""
     backend = discovery.get_backend(state.name)
     is_own = backend.run.__module__.startswith("attncheck.")
     return state.package if is_own and not backend.compiles else state.name
@@ -140,7 +141,7 @@ def _make_message(layers_by_case: dict[Case, int], target: ExecutionTarget) -> d
     return {
         "task": "attncheck.measure.worker.bench_tasks:bench",
         "device": target.device,
-        "threads": target.threads_per_worker(1, spare=1),  # a thread that waits for its core holds up all others
+        "threads": target.threads_per_worker(1, spare=1),  # a thread that waits for its core delays all others
         "seconds": target.seconds,
         "dtype": next(iter(layers_by_case)).dtype,
         "cases": codec.to_plain(tuple(layers_by_case)),
@@ -148,7 +149,7 @@ def _make_message(layers_by_case: dict[Case, int], target: ExecutionTarget) -> d
 
 
 def _split_by_backend(jobs: Iterable[Job], chosen: Sequence[str]) -> Iterator[Job]:
-    """Yield the work on some of the jobs' items, a worker for each backend."""
+    """Yield the work on some of the jobs' items, one worker per backend."""
     for job in jobs:
         for backend in _backends_of(job):
             if items := tuple(item for item in job.items if item in chosen and _backend_of(item) == backend):
@@ -165,7 +166,7 @@ def _backend_of(item: str) -> str:
 
 @dataclass
 class _Measured:
-    """What was measured so far, and what another backend of the same worker kept from being measured."""
+    """The measurements so far, and those that another backend of the same worker prevented."""
 
     layers_by_case: dict[Case, int]
     progress: Progress
@@ -178,7 +179,7 @@ class _Measured:
     starts: Counter[str] = field(default_factory=Counter)
 
     def on_event(self, event: Event) -> None:
-        """Add what an event of a shared worker answers; what was lost with another backend is put aside."""
+        """Add the answer of a shared worker's event; items lost together with another backend are set aside."""
         self.starts[event.item] += event.kind == "started"
         if event.item != RATES_ITEM and self._is_lost_with_another(event):
             self.put_aside.append(event.item)
@@ -191,7 +192,7 @@ class _Measured:
         return is_shared and (event.kind == "given_up" or (event.kind == "out_of_time" and self.starts[event.item] < 2))
 
     def add(self, event: Event) -> None:
-        """Add the run and the timing, or the rates, that an event answers."""
+        """Add the run and timing, or the rates, of an event."""
         self.progress.on_event(event)
         if event.kind == "started":
             return
@@ -237,7 +238,8 @@ def make_report(
 ) -> Report:
     """Return the report on measured timings: pure judging, so that recorded ones can be judged again.
 
-    Raises `Unanswered` if a share of the best published is required, and none is published for the device or shape.
+    Raises `Unanswered` if a share of the best published speed is required, but none is published for the device or
+    shape.
     """
     timings_with_rates = tuple(_with_rates(timing, rates) for timing in timings)
     parity_report = parity.make_report(snapshot, states, runs, measured_on)

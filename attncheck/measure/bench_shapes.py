@@ -1,4 +1,4 @@
-"""The shape that is timed: the command line's, else that of the model's layers, else a usual one."""
+"""The shape to time: the command line's, else that of the model's layers, else a default."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -30,10 +30,10 @@ class Request:
     head_dim: int | None = None
     dtype: Dtype | None = None
     causal: bool | None = None
-    window: int | None = None  # keys that a query attends to, its own included
+    window: int | None = None  # keys that a query attends to, including its own
     packed: tuple[int, ...] = ()  # lengths of documents
     seed: int = 0
-    min_of_published: float = 0.0  # share of the best published speed below which a finding is made; 0: any
+    min_of_published: float = 0.0  # share of the best published speed below which there is a finding; 0: none
 
 
 def parse_passes(text: str) -> tuple[Passes, ...]:
@@ -80,7 +80,7 @@ def choose_cases(snapshot: Snapshot, request: Request, uses_gpu: bool) -> dict[C
 
 
 def _count_layer_kinds(model: Model | None, uses_gpu: bool) -> list[tuple[dict[str, Any], int]]:
-    """Return the `Case` fields of each kind of attention layer, and how many layers are of it."""
+    """Return the `Case` fields of each kind of attention layer, and the number of layers of that kind."""
     if model is None:
         heads, kv_heads, head_dim = HEADS[uses_gpu]
         return [({"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": head_dim, "v_head_dim": head_dim}, 1)]

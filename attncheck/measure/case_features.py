@@ -1,17 +1,17 @@
-"""What a case is recognised by: its features in words, and what makes two cases one shape to a compiler or planner."""
+"""What characterises a case: its features in words, and which cases have the same shape for a compiler or planner."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, Case
 
-# The largest first: of several that explain the same losses, the one that says the least.
+# The largest first: of several features that explain the same losses, the least specific.
 HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to these, and up to 256
 SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
 
 
 def list_features(case: Case) -> tuple[str, ...]:
-    """Return the features of a case, in the order in which they explain best that a kernel dies of it."""
+    """Return the features of a case, best explanations of a crash first."""
     return tuple(dict.fromkeys(_iter_features(case)))
 
 
@@ -51,18 +51,18 @@ def _list_options(case: Case) -> tuple[tuple[str, bool], ...]:
 
 
 def group_by_shape(cases: Iterable[Case]) -> tuple[tuple[Case, ...], ...]:
-    """Return the cases in groups of one shape and mask: those that differ in what the tensors hold, and no more."""
+    """Return the cases in groups of one shape and mask, which differ only in the tensors' values."""
     groups: dict[Case, list[Case]] = {}
     for case in cases:
         shape = replace(
             case, family="", values="normal", probe="", seed=0, name="", backward=True, every_row=True
-        )  # a forward has no plan of its own
+        )  # a forward does not have its own plan
         groups.setdefault(shape, []).append(case)
     return tuple(map(tuple, groups.values()))
 
 
 def group_by_kernel(cases: Iterable[Case]) -> tuple[tuple[Case, ...], ...]:
-    """Return the cases in groups for which, as far as cuDNN's times show, one kernel is built."""
+    """Return the cases in groups that, judging by cuDNN's times, share one compiled kernel."""
     groups: dict[tuple[object, ...], list[Case]] = {}
     for case in cases:
         kernel = (case.dtype, case.head_dim, case.v_head_dim, case.needs_mask, case.causal, case.dropout > 0.0)

@@ -1,7 +1,7 @@
 """Covering arrays: few rows in which every pair of values of all dimensions occurs, and every triple of some.
 
-Row by row, each begins with a tuple that no row has yet; every other dimension then takes the value that completes most
-such tuples. Sets of values are integers, one bit a value.
+Each row begins with a tuple that no row has yet. Every other dimension then takes the value that completes most
+missing tuples. Sets of values are integers, one bit per value.
 """
 
 import itertools
@@ -14,7 +14,7 @@ TRIES = 10  # rows that are begun for each tuple before it counts as excluded
 
 
 class Coverage:
-    """The pairs and triples of values that are still to occur in a row."""
+    """The pairs and triples of values that no row has yet."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Coverage:
         is_allowed: Callable[[Row], bool],
         usually_plain: Sequence[str] = (),
     ) -> None:
-        """`is_allowed` judges a row of which some dimensions have no value yet.
+        """`is_allowed` judges a row in which some dimensions have no value yet.
 
         Those of `usually_plain` take their first value if no other one completes a tuple, the rest any value.
         """
@@ -34,14 +34,16 @@ class Coverage:
         self.of_dimension = {name: [bit for bit in bits if self.values[bit][0] == name] for name in names}
         self.excluded = {2: 0, 3: 0}
         self.total = {2: 0, 3: 0}
-        self.pairs = [0] * len(self.values)  # of each value: those that it has not met
+        self.pairs = [0] * len(self.values)  # for each value: those that it has not met
         for first, second in itertools.combinations(names, 2):
             for pair in itertools.product(self.of_dimension[first], self.of_dimension[second]):
                 if self._count_allowed(pair):
                     self.pairs[pair[0]] |= 1 << pair[1]
                     self.pairs[pair[1]] |= 1 << pair[0]
         allowed = list(self.pairs)
-        self.triples: dict[tuple[int, int], int] = {}  # of each pair of values: the third ones that they have not met
+        self.triples: dict[
+            tuple[int, int], int
+        ] = {}  # for each pair of values: the third values that they have not met
         for group in itertools.combinations(interacting, 3):
             for triple in itertools.product(*(self.of_dimension[name] for name in group)):
                 a, b, c = triple
@@ -77,7 +79,7 @@ class Coverage:
         }
 
     def remove(self, bits: Sequence[int]) -> None:
-        """Take the tuples of a row, or of part of one, from those that are left."""
+        """Remove the tuples of a row, or of part of one, from the missing ones."""
         mask = sum(1 << bit for bit in bits)
         for bit in bits:
             self.pairs[bit] &= ~mask
@@ -86,7 +88,7 @@ class Coverage:
                 self.triples[pair] &= ~mask
 
     def exclude(self, bits: tuple[int, ...]) -> None:
-        """Give up a tuple that no allowed row holds, though it is allowed itself."""
+        """Give up a tuple that no allowed row contains, although it is allowed itself."""
         self.total[len(bits)] -= 1
         self.excluded[len(bits)] += 1
         for x, *others in itertools.permutations(bits):
@@ -111,7 +113,7 @@ def make_rows(coverage: Coverage, seed: int) -> list[Row]:
 
 
 def _complete_row(coverage: Coverage, begun: tuple[int, ...], rng: random.Random) -> tuple[int, ...]:
-    """Return the values of a row that holds those of `begun`, () if a dimension is left without an allowed one."""
+    """Return the values of a row that extends `begun`, () if a dimension has no allowed value left."""
     row = dict(coverage.values[bit] for bit in begun)
     chosen, mask = list(begun), sum(1 << bit for bit in begun)
     names = [name for name in coverage.dimensions if name not in row]

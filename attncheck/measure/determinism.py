@@ -1,4 +1,4 @@
-"""Repeats every backend and judges: are bits the same in every call, by which switch, at what cost, in any batch?"""
+"""Repeats every backend and judges: are bits the same in every call, with which switch, at what cost, in any batch?"""
 
 import math
 import time
@@ -34,7 +34,8 @@ from attncheck.workers.pool import Event, Job, Pool, default_slots
 
 @dataclass(frozen=True)
 class Request:
-    """The backends, seed and number of repeats requested; `repeats` counts every call of a case, the first included."""
+    """The requested backends, seed and number of repeats; `repeats` counts every call of a case, including the
+    first."""
 
     backends: tuple[str, ...] = ()
     seed: int = 0
@@ -56,7 +57,7 @@ def choose_cases(snapshot: Snapshot, seed: int, uses_gpu: bool) -> tuple[Case, .
 def choose_ring_cases(snapshot: Snapshot, seed: int, uses_gpu: bool, ring_size: int) -> tuple[Case, ...]:
     """Return the cases to repeat on a ring: a dense row and a packed one, each document a multiple of 2n."""
     shape = {**_choose_shape(snapshot, uses_gpu), "context_parallel_size": ring_size, "seed": seed}
-    shard = (1024 if uses_gpu else 256) // (2 * ring_size) * 2 * ring_size  # of each rank, at least
+    shard = (1024 if uses_gpu else 256) // (2 * ring_size) * 2 * ring_size  # per rank, at least
     seqlen = max(1, shard) * ring_size
     unit = 2 * ring_size
     first_lengths = [seqlen // 2 // unit * unit, unit, seqlen // 4 // unit * unit]
@@ -129,7 +130,7 @@ def choose_modes(name: str) -> tuple[Mode, ...]:
 def make_jobs(
     states: Sequence[BackendState], cases: tuple[Case, ...], request: Request, target: ExecutionTarget, slots: int
 ) -> list[Job]:
-    """Return the work on every backend; first, a worker for each case, on those that compile for each."""
+    """Return the work on every backend; for those that compile, one worker per case comes first."""
     compiling = [state for state in states if discovery.get_backend(state.name).compiles and slots > 1]
     jobs = [_make_job(state, (case,), request, target, slots) for state in compiling for case in cases]
     return jobs + [_make_job(state, cases, request, target, slots) for state in states if state not in compiling]
@@ -173,14 +174,15 @@ def make_report(
 
 
 def varying_tensors(repeats: Repeats) -> tuple[str, ...]:
-    """Return the tensors whose bits changed from call to call."""
+    """Return the tensors whose bits changed between calls."""
     return tuple(difference.tensor for difference in repeats.differences if difference.distinct > 1)
 
 
 def judge_repeats(repeats: Repeats) -> Verdict:
     """Return the verdict on one case in one mode.
 
-    Wrong values are wrong in any mode; bits that vary are wrong if determinism was switched on, else a warning.
+    Wrong values are errors in any mode. Varying bits are an error if determinism was switched on, otherwise a
+    warning.
     """
     answer = UNMEASURED.get(repeats.outcome)
     reason = repeats.reason
@@ -202,7 +204,7 @@ def judge_repeats(repeats: Repeats) -> Verdict:
 
 
 def excluded_share(calls: int) -> float:
-    """Return the share of calls from which on variation would have shown, with a probability of 95 %."""
+    """Return the share of calls above which variation would have shown with a probability of 95 %."""
     return float(1.0 - 0.05 ** (1.0 / max(1, calls - 1)))
 
 
@@ -213,7 +215,8 @@ def describe_variation(repeats: Repeats) -> str:
         if d.distinct > 1:
             parts.append(
                 f"{d.tensor}: {d.distinct} different results in {repeats.repeats} calls, first at call "
-                f"{d.first_differing}, up to {d.max_abs:.2g}, {100 * d.elements / d.numel:.2g} % of elements"
+                f"{d.first_differing}, up to {d.max_abs:.2g}, in {100 * d.elements / d.numel:.2g} % of "
+                "elements"
             )
     return "; ".join(parts)
 
@@ -229,7 +232,7 @@ def _iter_findings(backend: str, measurements: tuple[Repeats, ...]) -> Iterator[
     ]
     if lost:
         evidence = tuple(f"{repeats.case.name} ({repeats.mode}): {repeats.reason}" for repeats in lost[:5])
-        message = f"{backend} does not survive {len(lost)} of {len(of_backend)} repeated cases"
+        message = f"{backend} fails {len(lost)} of {len(of_backend)} repeated cases"
         yield engine.make_finding_by_code("ATN604", Problem(message, evidence, (), backend))
     for code, adjective in (("ATN601", "wrong"), ("ATN602", "less precise than a kernel of its class")):
         in_error = [repeats for repeats in of_backend if _value_code(repeats) == code]
@@ -284,12 +287,12 @@ def _make_variation_problem(
         if repeats.outcome == "refused" and repeats.case.name in default_cases:
             evidence.append(f"{repeats.deterministic_switch}: {repeats.reason}")
             break
-    message = f"{backend} is not reproducible: {', '.join(tensors)} change from call to call"
+    message = f"{backend} is not reproducible: {', '.join(tensors)} change between calls"
     return Problem(message, tuple(evidence), tuple(fixes), backend)
 
 
 def _describe_switch_cost(repeats: Repeats, of_backend: list[Repeats]) -> str:
-    """Return what the switch was measured to do, and what it costs in time and memory."""
+    """Return the measured effect of the switch, and its cost in time and memory."""
     default = next(other for other in of_backend if other.case.name == repeats.case.name and other.mode == "default")
     parts = [f"{repeats.repeats} calls with identical bits, {repeats.under_load} under load"]
     if default.call_ms:
@@ -299,7 +302,7 @@ def _describe_switch_cost(repeats: Repeats, of_backend: list[Repeats]) -> str:
     return ", ".join(parts)
 
 
-# Read by vLLM, and handed to its workers by verl 0.9.1 (constants_ppo.py); that it holds was not measured here.
+# Read by vLLM, and passed to its workers by verl 0.9.1 (constants_ppo.py); its effect was not measured here.
 FIXED_ORDER = Fix(
     "make vLLM's rollouts independent of the batch (not tried here)", "env", "export VLLM_BATCH_INVARIANT=1"
 )
@@ -308,9 +311,10 @@ FIXED_ORDER = Fix(
 def _make_batch_problem(backend: str, repeats: Repeats) -> Problem:
     differing = [d for d in repeats.batch if d.distinct > 1]
     evidence = tuple(
-        f"{d.tensor}: up to {d.max_abs:.2g} apart, {100 * d.elements / d.numel:.2g} % of elements" for d in differing
+        (f"{d.tensor}: differs by up to {d.max_abs:.2g} in {100 * d.elements / d.numel:.2g} % of elements")
+        for d in differing
     )
     message = (
-        f"{backend} changes a sequence's bits in {', '.join(d.tensor for d in differing)} when others share its batch"
+        f"{backend}: a sequence's {', '.join(d.tensor for d in differing)} change when other sequences share its batch"
     )
     return Problem(message, evidence, (FIXED_ORDER,), backend)

@@ -23,7 +23,7 @@ def get_backend(name: str) -> Backend:
 
 
 def find_backend(name: str) -> Backend | None:
-    """Return a backend by name, None if this attncheck knows none of that name."""
+    """Return a backend by name, None if this attncheck does not know it."""
     return backends.load()[0].get(name)
 
 
@@ -64,13 +64,13 @@ def off_switch(name: str) -> str:
 
 
 def requested_model(snapshot: Snapshot) -> Model | None:
-    """Return the requested model, None if none was named. Raises `Unanswered` where it cannot be read or run."""
+    """Return the requested model, None if none was named. Raises `Unanswered` if it cannot be read or run."""
     if isinstance(snapshot.model, Known):
         model = snapshot.model.value
         heads = value_or(model.num_heads, 1)
         kv_heads = value_or(model.num_kv_heads, heads)
         if heads < 1 or kv_heads < 1 or heads % kv_heads:
-            raise Unanswered(f"the model's configuration cannot be run: {heads} heads over {kv_heads} kv heads")
+            raise Unanswered(f"the model's configuration cannot be run: {heads} heads with {kv_heads} kv heads")
         return model
     if isinstance(snapshot.model, Absent):
         return None

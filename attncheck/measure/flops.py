@@ -1,11 +1,11 @@
 """Counts the visible (query, key) pairs of a case: what attention has to compute.
 
-Counting is in closed form: the pairs of two runs of tokens that are at most a distance apart make a trapezium.
+Counting is in closed form: the pairs of two runs of tokens with a maximum distance form a trapezium.
 """
 
 from attncheck.core.cases import Case, diagonal_shift, iter_segments, visible_bounds
 
-BACKWARD_FACTOR = 2.5  # times the operations of the forward: five products of matrices for its two
+BACKWARD_FACTOR = 2.5  # times the forward's operations: five matrix products instead of two
 
 
 def count_visible_pairs(case: Case) -> int:
@@ -48,7 +48,7 @@ def _sum_capped(last: int, cap: int) -> int:
 def count_flops(case: Case) -> float:
     """Return the floating-point operations of a case, over all heads: only visible pairs count.
 
-    Two products of matrices forward, 2 · head_dim and 2 · v_head_dim operations a pair, and 2.5 times that backward
+    Two matrix products forward, with 2 · head_dim and 2 · v_head_dim operations per pair, and 2.5 times that backward
     (Dao-AILab/flash-attention, benchmarks/benchmark_flash_attention.py, `flops`).
     """
     forward = count_visible_pairs(case) * case.num_heads * 2.0 * (case.head_dim + case.v_head_dim)

@@ -1,4 +1,4 @@
-"""The generated part of a suite: a covering array over the dimensions of a case, each row made into one case.
+"""The generated part of a suite: a covering array over the dimensions of a case, with one case per row.
 
 The first value of a dimension is the plain one. Seeds draw other rows of the same coverage, and other lengths, windows
 and documents within a row.
@@ -46,7 +46,7 @@ DIMENSIONS: dict[str, tuple[Any, ...]] = {
     "strides": ("", "sliced", "expanded", "scalar_dout"),
 }
 INTERACTING = tuple(DIMENSIONS)[:13]
-# What decides which keys are seen, and the probe that shows it.
+# Dimensions that decide which keys are visible, and the probe that shows it.
 PROBE_DIMENSIONS = {
     "probe": ("code", "retrieve", "heads", "poison"),
     **{name: DIMENSIONS[name] for name in ("layout", "keys", "causal", "window", "attention_chunk", "documents")},
@@ -55,14 +55,14 @@ PROBE_DIMENSIONS = {
 }
 Array = Literal["quick", "standard", "probes"]
 QUICK_LEVELS = 3  # values of each dimension in the quick suite, at most
-# What some backends refuse: more of it in one row, and no backend runs the row.
+# Features that some backends refuse: with more of them in one row, no backend would run it.
 REFUSED_BY_SOME = ("softcap", "sinks", "alibi", "attention_chunk", "mask", "per_head", "scale")
 SELDOM_COMBINED = ("layout", "keys", "window", "dtype", "v_head_dim", "alignment", "backward", "strides")
 LARGE = ("outlier", "large", "long_tail", "normal")
 
 
 def is_allowed(row: Mapping[str, Any]) -> bool:
-    """Return whether a row makes sense, as far as it has values: what is missing is taken as plain."""
+    """Return whether a row makes sense so far; missing values count as plain."""
     get = row.get
     layout, keys, values, length = get("layout"), get("keys", "same"), get("values", "normal"), get("length", "odd")
     batch, (heads, kv_heads), dtype = get("batch", 1), get("heads", (4, 2)), get("dtype", "bfloat16")
@@ -96,7 +96,7 @@ def is_allowed(row: Mapping[str, Any]) -> bool:
         or (strides in ("expanded", "scalar_dout") and (layout not in ("dense", None) or crossed))
         or (strides == "scalar_dout" and get("backward") is False)
         or (strides == "scalar_dout" and values not in LARGE)  # dq cancels
-        # All rows round alike, so that many of them show what the noise model leaves out.
+        # All rows round the same way, so many of them reveal errors that the noise model omits.
         or (
             values in ("constant_v", "negative", "small")
             and (batch > 3 or heads > 20 or get("attention_chunk") or get("mask"))

@@ -1,4 +1,4 @@
-"""What the cases that a backend did not survive have in common, in words: judged from all runs, when they are done."""
+"""What the cases that a backend did not survive have in common, in words: judged from all runs at the end."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ VERBS = {"died": "died", "timed_out": "hung", "raised": "raised"}
 
 @dataclass(frozen=True)
 class LostCases:
-    """Lines of evidence, and what to do where one missing part of a build may explain every loss; "" elsewhere."""
+    """Lines of evidence, and a remedy if one missing part of a build may explain every loss, else ""."""
 
     lines: tuple[str, ...]
     missing_feature: str = ""
@@ -27,7 +27,7 @@ def describe(state: BackendState, runs: Sequence[Run]) -> LostCases:
     shared = explain_losses(*([list_features(run.case) for run in group] for group in (lost, survivors)))
     lines = tuple(_describe_shared(feature, runs, features) for feature in shared)
     explained = all(any(feature.features <= features[run.case.name] for feature in shared) for run in lost)
-    raises = any(run.outcome == "raised" for run in lost)  # and says on its own what it lacks
+    raises = any(run.outcome == "raised" for run in lost)  # and reports missing parts itself
     if not shared or not explained or raises or not _is_built(state):
         return LostCases(lines)
     names = " and ".join(feature.name for feature in shared)

@@ -215,7 +215,7 @@ _MESSAGES = {
     "ATN602": "{backend} is less precise than a kernel of its class in {cases}",
     "ATN603": "{backend} was requested, but another kernel ran in {cases}",
     "ATN604": "{backend} crashes or hangs in {cases}",
-    "ATN607": "{backend} is right, but has a side effect, in {cases}",
+    "ATN607": "{backend} is correct, but has a side effect, in {cases}",
 }
 
 
@@ -265,8 +265,8 @@ def _suggest_off_switch(
             passed |= {run.case.name} if verdict.answer == "pass" else set()
     if passed != case_names or any(answers != {"pass"} for answers in answers_by_backend.values()):
         return []
-    proven = f"{', '.join(answers_by_backend)}, which SDPA chooses from otherwise, pass these {len(case_names)} cases"
-    return [Fix(f"keep SDPA from choosing {backend}", "setting", switch, proven=proven)]
+    proven = f"{', '.join(answers_by_backend)}, SDPA's other backends, pass these {len(case_names)} cases"
+    return [Fix(f"prevent SDPA from choosing {backend}", "setting", switch, proven=proven)]
 
 
 def _suggest_backend(

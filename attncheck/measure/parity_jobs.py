@@ -101,14 +101,14 @@ class _Shares:
 
 
 def _costs_of(backend: Backend) -> tuple[float, float]:
-    """Return the seconds for a new shape, and those for a new kernel."""
+    """Return the seconds for a new shape, and for a new kernel."""
     if backend.compiles:
         return SECONDS_PER_COMPILED_SHAPE, 0.0
     return (SECONDS_PER_PLAN, SECONDS_PER_KERNEL) if backend.plans else (0.0, 0.0)
 
 
 def accepted_cases(name: str, cases: Iterable[Case], target: ExecutionTarget) -> tuple[Case, ...]:
-    """Return the cases that a backend does not refuse by what it says of itself."""
+    """Return the cases that a backend does not refuse."""
     device = Device("cuda" if target.uses_gpu else "cpu", compute_capability=(9, 0), torch=(99, 0))
     refuses = partial(refusal, discovery.get_backend(name), device=device)
     return tuple(case for case in cases if not refuses(case))

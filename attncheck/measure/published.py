@@ -1,4 +1,4 @@
-"""What others have published as the speed of attention kernels: context for a measurement, never one itself.
+"""Published speeds of attention kernels: context for a measurement, never a measurement.
 
 The table is `published_speeds.json`: kernel, GPU, shape, pass and TFLOP/s of each anchor, with its source, version and
 date. Operations are counted as `flops` counts them: visible pairs only, the backward 2.5 times the forward. An anchor
@@ -64,14 +64,14 @@ def find_best(case: Case, gpu: str, gpus: int = 1) -> Anchor | None:
 
 
 def _name_kind(gpu: str) -> str:
-    """Return the name that the table has for a device's name, "" for a GPU of which nothing is published."""
+    """Return the table's name for a device, "" for a GPU without published speeds."""
     table = _load_table()
     kinds = {row["gpu"]: row["gpu"] for row in table["anchors"]} | table["same_processors"]
     return next((kind for name, kind in kinds.items() if name in gpu), "")
 
 
 def shares_of(timings: tuple[Timing, ...], gpu: str) -> tuple[PublishedShare, ...]:
-    """Return for each case the share of the best published that the fastest backend which is right reaches."""
+    """Return for each case the share of the best published speed that the fastest correct backend reaches."""
     fastest: dict[Case, Timing] = {}
     for timing in timings:
         if timing.outcome == "ok" and timing.answer in ("pass", "warn"):

@@ -11,7 +11,7 @@ from typing import get_args
 from attncheck.core.results.ring_timings import Passes
 from attncheck.core.results.timings import Candidate, Recommendation, TimedMode, Timing, Wanted
 
-UNSTABLE_NOISE = 0.05  # noise of a timing that never settled, at least
+UNSTABLE_NOISE = 0.05  # least noise of a timing that never settled
 
 
 def recommend_backends(
@@ -19,7 +19,7 @@ def recommend_backends(
 ) -> tuple[Recommendation, ...]:
     """Return the recommendations for each kind of pass that was timed; `setting(backend)` is how a job selects it.
 
-    With `order_only` the fastest is named and no setting: it was timed if no job trains.
+    With `order_only`, the fastest is named without a setting, because no job trains on what was timed.
     """
     recommendations: list[Recommendation] = []
     for passes in get_args(Passes):
@@ -69,7 +69,7 @@ def median_reference_ms(timings: Sequence[Timing]) -> float:
 
 
 def relative_noise(timing: Timing, usual_ms: float) -> float:
-    """Return how far a time may be off, as a share of it: its interval, and the drift of the device at that time.
+    """Return by how much a time may be off, as a share of it: its interval, and the device's drift at that time.
 
     The device's speed is that of the matrix product timed before and after, against its median over all timings.
     """

@@ -1,7 +1,7 @@
 """Writes a script that reproduces one case of one backend with torch and the backend alone, for an upstream report.
 
-Its inputs are, bit for bit, those that parity measures on the same kind of device with the same torch; a test runs
-both and compares. Schemes of context parallelism have none: their cases are reproduced by `attncheck parity --case`.
+Its inputs are bitwise identical to those that parity measures on the same kind of device with the same torch; a test
+runs both and compares. Context-parallel schemes have no script: `attncheck parity --case` reproduces their cases.
 """
 
 import math

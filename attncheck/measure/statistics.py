@@ -9,10 +9,10 @@ CONFIDENCE = 0.95
 def median_interval(times: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % confidence interval of the median of `times`: two of them, whatever their distribution.
 
-    The number of times below the median is binomial, so the l-th smallest and the l-th largest enclose it with
-    1 − 2 P(fewer than l below) (Hoefler and Belli, Scientific Benchmarking of Parallel Computing Systems, SC15,
-    section 3.1.3; Le Boudec, Performance Evaluation of Computer and Communication Systems, 2010). Fewer than six
-    times have no such interval: all of them lie in what is returned then.
+    The number of times below the median is binomial, so the l-th smallest and the l-th largest enclose it with 1 − 2
+    P(fewer than l below) (Hoefler and Belli, Scientific Benchmarking of Parallel Computing Systems, SC15, section
+    3.1.3; Le Boudec, Performance Evaluation of Computer and Communication Systems, 2010). Fewer than six times have
+    no such interval; the returned one then contains all of them.
     """
     ordered = sorted(times)
     count = len(ordered)

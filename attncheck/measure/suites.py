@@ -1,8 +1,8 @@
 """The suites of cases: quick, standard, full, and one made from a model.
 
 A suite is an array that covers all pairs of a case's dimensions (quick), and all triples of those that interact
-(standard), alongside cases that no array has: structured probes, what only long sequences or many documents show, and
-combinations that real models have. What only a very long sequence shows is in `full`.
+(standard), with additional cases: structured probes, long sequences, many documents, and combinations that real
+models have. Very long sequences are only in `full`.
 """
 
 import itertools
@@ -23,8 +23,8 @@ MANY_DOCUMENTS = tuple(1 + 37 * i % 41 for i in range(40))
 TINY_DOCUMENTS = tuple(1 + 5 * i % 11 for i in range(150))
 SOME_EMPTY_DOCUMENTS = (0, 129, 0, 64, 0, 0, 1, 65, 0)
 MIN_RETRIEVE_HEAD_DIM = 32  # head_dim below which codes are too short to tell thousands of keys apart
-MIN_SAMPLED_SEQLEN = 1 << 14  # query rows from which on the oracle computes a sample of them
-# Of masks given as tensors: layout, what they hold, and whether there is one for each head.
+MIN_SAMPLED_SEQLEN = 1 << 14  # query rows above which the oracle computes a sample
+# Masks given as tensors: layout, values, and whether each head has its own.
 MASK_FORMS = tuple(itertools.product(("right_padded", "left_padded"), ("bool", "additive"), (False, True)))
 COMPILED_CASES = {"quick": 2, "standard": 15, "full": 60}  # for a backend that compiles each shape, which takes seconds
 
@@ -143,7 +143,7 @@ def _window_cases() -> Iterator[Case]:
 
 
 def _model_like_cases() -> Iterator[Case]:
-    """Yield what layers of real models combine, in sizes of theirs."""
+    """Yield combinations that layers of real models have, at their sizes."""
     for window_size in ((127, 0), (UNBOUNDED, UNBOUNDED)):  # gpt-oss
         yield _dense_case("sinks", 300, num_heads=64, num_kv_heads=8, sinks=True, window_size=window_size)
     for window_size in ((64, 0), (UNBOUNDED, UNBOUNDED)):  # Gemma 2
@@ -167,10 +167,11 @@ def _offset_cases() -> Iterator[Case]:
 
 
 def _mask_cases() -> Iterator[Case]:
-    """Yield masks given as tensors, in every form, over short lengths and about a tile's: many rows see nothing."""
+    """Yield masks given as tensors, in every form, at short lengths and around a tile's size; many rows attend to
+    nothing."""
     for index, seqlen in enumerate((1, 2, 7, 8, 16, 17, 31, 33, 48, 63, 64, 65, 96, 127, 128, 129)):
         yield _masked_case(seqlen, *MASK_FORMS[3 * index % 8])
-    for mask, per_head in itertools.product(("bool", "additive"), (False, True)):  # the first queries see no key
+    for mask, per_head in itertools.product(("bool", "additive"), (False, True)):  # the first queries attend to no key
         yield replace(_cross_case(64, 20, mask=mask, per_head=per_head), family="mask")
 
 
@@ -254,8 +255,7 @@ def make_model_cases(
     """Return the cases that a model's own attention makes: its heads, sizes, windows, caps, sinks, dtype, lengths.
 
     Every distinct head_dim and kind of layer has its cases. Lengths go up to `max_seqlen` or the model's
-    max_position_embeddings; `dtype` takes the place of the model's own. What the configuration does not say takes its
-    usual value.
+    max_position_embeddings. `dtype` overrides the model's own. Missing configuration fields take their usual values.
     """
     limit = min(max_seqlen or 1 << 40, value_or(model.max_position_embeddings, 4096))
     cases = _iter_model_cases(model, max(1, limit))
@@ -305,7 +305,7 @@ def _common_fields(model: Model) -> dict[str, Any]:
 
 
 def _iter_layer_fields(model: Model) -> Iterator[dict[str, Any]]:
-    """Yield what distinguishes the kinds of attention layer: head sizes and window."""
+    """Yield the distinguishing features of the attention layers: head sizes and window."""
     head_dim = value_or(model.head_dim, 64)
     v_head_dim = value_or(model.v_head_dim, head_dim)
     for size in model.head_dims or (head_dim,):

@@ -1,12 +1,12 @@
-"""A rehearsal: the user's own command, cut small, watched from inside, and compared with the truth.
+"""A rehearsal: the user's own command, scaled down, recorded from inside, and compared with a reference.
 
-Answers: what does this launch train, and what fixes it? `cutting.py` points the launch at a small model and made-up
-documents, with `guards.py` around what it could touch; `execution.py` runs it in a sandbox; workers judge what the
-watcher wrote, and `run.py` makes the report, with the change that fixes it.
+Answers: what does this launch train, and what fixes it? `cutting.py` points the launch at a small model and synthetic
+documents, and `guards.py` protects everything that it could touch. `execution.py` runs it in a sandbox, workers judge
+the watcher's records, and `run.py` writes the report, with the change that fixes it.
 
-`watcher/` runs in the launch's own processes, `drivers/` represent what needs more than one machine there, `emulated/`
-is flash-attn in plain torch for machines without a GPU: these import nothing of ours. `worker/` makes the materials and
-judges the record, where torch is.
+`watcher/` runs in the launch's own processes, `drivers/` replace parts that need more than one machine, and
+`emulated/` is flash-attn in plain torch for machines without a GPU. These import nothing of ours. `worker/` makes the
+materials and judges the record, and imports torch.
 
 To add a framework: `cut` in its `rehearsal.py` (`attncheck.lint.frameworks`).
 

@@ -16,7 +16,7 @@ MAX_CORRECTIONS = 4  # each is a run of the launch
 class Correction:
     """What may fix a launch: settings as `Framework.write` takes them, or the user's own line code.
 
-    The watcher does what the line says where `environ` is set.
+    The watcher applies the line if `environ` is set.
     """
 
     sets: Mapping[str, str] = field(default_factory=dict)
@@ -26,14 +26,14 @@ class Correction:
 
 
 NO_CACHE = Correction(
-    title="switch the cache off while training",
+    title="turn the cache off in training",
     line="model.config.use_cache = False",
     environ={"ATTNCHECK_NO_CACHE": "1"},
 )
 
 
 def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str], first: RehearsedLaunch) -> list[Correction]:
-    """Return what to try; each changes the job."""
+    """Return the settings to try; each changes the job."""
     said = [line for result in first.results for line in (*result.violations, *result.notes)]
     unique = [NO_CACHE] if any(CACHE_IS_ON in line for line in said) else []
     for sets in _iter_proposals(read, cut, failed, first.ranks):
@@ -45,11 +45,11 @@ def propose(read: ReadLaunch, cut: JobCut, failed: Sequence[str], first: Rehears
 
 def _iter_proposals(read: ReadLaunch, cut: JobCut, failed: Sequence[str], ranks: int) -> Iterator[dict[str, str]]:
     plan = read.job.plan
-    for problem in read.job.problems:  # what lint says is wrong, in the launch's own settings
+    for problem in read.job.problems:  # errors that lint reports, in the launch's own settings
         if problem.sets and problem.consequence == ("refuses" if "run" in failed else "wrong"):
             yield dict(problem.sets)
     for sets in cut.corrections if "documents" in failed or (cut.driver and "gradients" in failed) else ():
-        is_switched_off = DROP in sets.values()  # of an option that the launch gives
+        is_switched_off = DROP in sets.values()  # an option that the launch sets
         if not set(sets) & {"packing"} or is_switched_off or plan.packed or plan.packing == "mask_2d":
             yield dict(sets)
     if "documents" in failed or "gradients" in failed:
@@ -74,7 +74,7 @@ def _changes_something(read: ReadLaunch, sets: Mapping[str, str]) -> bool:
 
 
 def describe(read: ReadLaunch, correction: Correction) -> str:
-    """Return a fix's line, or its settings as the launch's framework writes them: the lines that are new, joined."""
+    """Return a fix's line, or its settings as the launch's framework writes them: the new lines, joined."""
     if correction.line:
         return correction.line
     sets = correction.sets
@@ -92,7 +92,7 @@ def describe(read: ReadLaunch, correction: Correction) -> str:
 
 
 def _iter_new_settings(words: Sequence[str], before: set[str]) -> Iterator[str]:
-    """Yield the words of a line that were not there before, a value with the name that it belongs to."""
+    """Yield the words of a line that are new; a value comes with its name."""
     for index, word in enumerate(words):
         if word == "\\" or word in before:
             continue

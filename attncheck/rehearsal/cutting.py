@@ -1,4 +1,4 @@
-"""Cuts a launch small: the settings of size in its framework's words, its launcher to the processes that are here."""
+"""Scales a launch down: the framework's own settings of size, and its launcher's processes to those available here."""
 
 import contextlib
 import json
@@ -26,12 +26,12 @@ from attncheck.rehearsal.guards import GUARDED, drop_guarded
 from attncheck.rehearsal.substitutions import leave_out
 
 MAX_LENGTH = 256  # tokens of a row
-MAX_REAL_LENGTH = 512  # of the user's own row data, which are longer
-MAX_BATCH = 3  # of documents: what is lost after the second row of a batch shows
-MAX_PAIRED_BATCH = 2  # of pairs, and of prompts that two answers are generated for
+MAX_REAL_LENGTH = 512  # for the user's own data, whose rows are longer
+MAX_BATCH = 3  # documents: losses after the second row of a batch become visible
+MAX_PAIRED_BATCH = 2  # pairs, and prompts for which two answers are generated
 PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
-STAND_IN_HEADS = 2  # kv heads of the shapes that represent a model that is not available here, which Ulysses splits
+STAND_IN_HEADS = 2  # kv heads of the shapes that replace an unavailable model, which Ulysses splits
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # torchrun's, accelerate's, deepspeed's
 FILE_OPTION = "--config"
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
@@ -44,23 +44,23 @@ HOST_OPTIONS = (
     "--machinefile",
     "-machinefile",
 )  # mpirun's, deepspeed's
-# Of a model that is trained on from its own weights: at the small model's rate it would lose what it knows.
+# For a model that is trained from its own weights: at the small model's rate it would lose what it knows.
 RATES = ("learning_rate", "lr", "max_lr", "optim.lr", "adam.lr")
 
 
 class NothingToRehearse(Unanswered):
-    """No launch starts a training that can be cut small."""
+    """No launch starts a training that can be scaled down."""
 
 
 @dataclass(frozen=True)
 class CutLaunch:
-    """A launch that can be run here: a shell's command, and the files that it reads."""
+    """A launch that can run here: a shell command, and the files that it reads."""
 
     command: str
     files: Mapping[str, str]  # path to text
     diff: str
     cut: JobCut
-    folders: tuple[str, ...] = ()  # that it may want to find
+    folders: tuple[str, ...] = ()  # that it may look up
 
 
 def make_materials(
@@ -73,7 +73,7 @@ def make_materials(
     real_data: bool = False,
     trusts_remote_code: bool = False,
 ) -> Materials:
-    """Return where a launch's model, data and output are, and the sizes that it is cut to."""
+    """Return where a launch's model, data and output are, and the sizes to which it is scaled down."""
     plan = read.job.plan
     ring_size = _choose_ring_size(read, processes)
     is_of_documents = read.recognised.framework.general or read.job.trainer in ("sft", "pt")
@@ -96,7 +96,7 @@ def make_materials(
 
 
 def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
-    """Return over how many ranks a row is here: as many as the launch says, or a part that there is room for."""
+    """Return the number of ranks of a row here: as many as the launch says, or a divisor for which there is room."""
     plan = read.job.plan
     is_stand_in = not isinstance(read.snapshot.model, Known)  # never with --full-model
     limit = min(processes, STAND_IN_HEADS) if plan.scheme == "ulysses" and is_stand_in else processes
@@ -104,7 +104,7 @@ def _choose_ring_size(read: ReadLaunch, processes: int) -> int:
 
 
 def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
-    """Return how the framework says that its launch is cut. Raises `NothingToRehearse` if it cannot be."""
+    """Return how the framework scales its launch down. Raises `NothingToRehearse` if it cannot."""
     framework = read.recognised.framework
     if framework.cut is None:
         raise NothingToRehearse(f"{read.job.location}: launches of {framework.name} are not rehearsed yet, only linted")
@@ -127,7 +127,8 @@ def cut_job(read: ReadLaunch, materials: Materials) -> JobCut:
 
 
 def lay_files(cut: JobCut, materials: Materials) -> None:
-    """Make the data's folder, the model's other path, and the files that the cut launch reads next to the data."""
+    """Create the data's folder, the model's other path, and the files next to the data that the scaled-down launch
+    reads."""
     os.makedirs(materials.data, exist_ok=True)
     if cut.model_alias:
         os.makedirs(os.path.dirname(cut.model_alias), exist_ok=True)
@@ -138,20 +139,20 @@ def lay_files(cut: JobCut, materials: Materials) -> None:
 
 
 def find_data(read: ReadLaunch, cut: JobCut) -> str:
-    """Return the data that a launch names, from the folder into which it changes, if they are there."""
+    """Return the data that a launch names, relative to the folder into which it changes, if they exist."""
     path = os.path.join(read.recognised.launch.folder, os.path.expanduser(cut.data))
     return path if os.path.exists(path) else cut.data
 
 
 def _holds_lines(read: ReadLaunch, cut: JobCut) -> bool:
-    """Return whether the launch's data are here and a file that holds a JSON object a line, whatever it is called."""
+    """Return whether the launch's data are a local file with one JSON object per line, under any name."""
     with contextlib.suppress(OSError, UnicodeError), open(find_data(read, cut)) as stream:
         return stream.read(PEEKED).lstrip().startswith("{")
     return False
 
 
 def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
-    """Return the cut of a launch whose rows are its own: which of their tokens are learnt, their labels say."""
+    """Return the cut of a launch that uses its own rows: their labels say which tokens are learned."""
     name = read.recognised.framework.name
     if not cut.data:
         raise NothingToRehearse(
@@ -166,11 +167,11 @@ def _take_own_data(read: ReadLaunch, cut: JobCut) -> JobCut:
 
 
 def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
-    """Return the cut of a launch whose model is its own: it is trained at the rate that is written."""
+    """Return the cut of a launch that uses its own model: it is trained at the launch's own rate."""
     if cut.driver:
         raise NothingToRehearse(
-            f"{read.job.location}: {read.recognised.framework.name}'s {read.job.trainer} is rehearsed with a small "
-            "model alone: leave out --full-model"
+            f"{read.job.location}: {read.recognised.framework.name}'s {read.job.trainer} is rehearsed "
+            "only with a small model: remove --full-model"
         )
     sets, options = (
         {name: value for name, value in given.items() if name not in RATES} for given in (cut.sets, cut.options)
@@ -179,7 +180,7 @@ def _keep_own_model(read: ReadLaunch, cut: JobCut) -> JobCut:
 
 
 def _cut_ring(cut: JobCut, ring_size: int, materials: Materials) -> JobCut:
-    """Return a cut whose rows are spread over as many ranks as the launch says and this machine has processes for."""
+    """Return a cut whose rows are split over as many ranks as the launch says and this machine has processes for."""
     kept = 1 if cut.whole_rows else materials.ring_size
     if kept == ring_size:
         return replace(cut, ring_size=kept)
@@ -201,11 +202,11 @@ def cut_launch(
     materials: Materials,
     runs_substitutions: bool = False,
 ) -> CutLaunch:
-    """Return a launch cut small, with `sets` on top: settings of the job that are tried.
+    """Return a launch scaled down, with `sets` on top: settings of the job to try.
 
-    Whatever the framework, what would write elsewhere, send, delete or load is taken out. Raises `Unanswered` for a
-    launch that cannot be changed, whose shell must hold what only its script knows, or which needs a command
-    substitution and `runs_substitutions` is not set.
+    In any framework, settings that write elsewhere, send, delete or load are removed. Raises `Unanswered` for a
+    launch that cannot be changed, that needs variables which only its script sets, or that needs a command
+    substitution while `runs_substitutions` is not set.
     """
     launch, processes = read.recognised.launch, materials.processes
     if launch.starts_written_script:
@@ -217,7 +218,7 @@ def cut_launch(
         raise Unanswered(f"{read.job.location}: {error}: write it as one word") from None
     corrections = list_corrections(read, cut)
     rewritten = rewrite(read, _rename_sets({**cut.sets, **sets}, corrections), edits, corrections)
-    if launch.starts_written_script:  # what it writes out is cut in its process
+    if launch.starts_written_script:  # literal settings in a script are changed in its process
         rewritten = replace(rewritten, launch=replace(rewritten.launch, file=None, entries=()))
     effects = cut_effects(rewritten.launch, {**cut.sets, **cut.options, **sets}, materials)
     rewritten, cut = replace(rewritten, launch=effects.launch), _add_remarks(cut, effects.remarks)
@@ -250,7 +251,7 @@ def cut_launch(
     services = [name for name in ("srun", "ray") if name in launch.launchers]
     if "uv" in launch.launchers:
         cut = _add_remarks(cut, ("uv run is left out: the environment that is examined runs the launch",))
-    if services:  # what they set, which is left out with them
+    if services:  # settings that are removed together with them
         cut = _add_remarks(cut, tuple(f"{name} is left out: processes start in the sandbox" for name in services))
         environ |= {setting.name: setting.value for setting in guarded.variables if setting.known}
     if not command.text:
@@ -281,14 +282,14 @@ def take_vendored(launch: Launch, cut: JobCut) -> JobCut:
 
 
 def _cut_in_process(cut: JobCut, sets: Mapping[str, str]) -> JobCut:
-    """Return the cut of a script that writes its settings out: the watcher changes them as the script gives them."""
+    """Return the cut of a script with literal settings: the watcher changes them when the script sets them."""
     settings = {name: None if value == DROP else value for name, value in {**cut.sets, **sets}.items()}
-    remarks = (*cut.remarks, "the settings that the script writes out are cut in its process")
+    remarks = (*cut.remarks, "the settings that are written in the script are changed in its process")
     return replace(cut, sets={}, environ={**cut.environ, "ATTNCHECK_SETTINGS": json.dumps(settings)}, remarks=remarks)
 
 
 def _find_files_here(launch: Launch, folder: str) -> Launch:
-    """Return a launch whose files that another machine has by an absolute path are those of such a name near it."""
+    """Return a launch in which absolute paths of another machine are replaced by files of the same name nearby."""
     places = dict.fromkeys((os.getcwd(), os.path.dirname(os.path.abspath(launch.source.name))))
 
     def find(word: Word) -> Word:
@@ -304,9 +305,9 @@ def _find_files_here(launch: Launch, folder: str) -> Launch:
 
 
 def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...]:
-    """Return the names that are corrected: those that what runs refuses, all that the framework's own does not know.
+    """Return the names to correct: those that the program refuses, if the framework's own program does not know them.
 
-    A script runs as it is written.
+    A script runs as written.
     """
     if read.recognised.launch.starts_written_script:
         return ()
@@ -317,7 +318,7 @@ def list_corrections(read: ReadLaunch, cut: JobCut) -> tuple[UnknownSetting, ...
 
 
 def _rename_sets(sets: Mapping[str, str], corrections: Iterable[UnknownSetting]) -> dict[str, str]:
-    """Return settings under the names that are corrected."""
+    """Return settings under their corrected names."""
     renamed = dict(sets)
     for unknown in corrections:
         old, new = (name.lstrip("-+~").replace("-", "_") for name in (unknown.name, *unknown.now[:1], "")[:2])
@@ -327,7 +328,7 @@ def _rename_sets(sets: Mapping[str, str], corrections: Iterable[UnknownSetting])
 
 
 def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
-    """Return what is corrected, "" if nothing is."""
+    """Return the corrections, "" if there is none."""
     corrections = list_corrections(read, cut)
     names = [f"{name.name} is {name.now[0]}" if name.now else f"without {name.name}" for name in corrections]
     if not names:
@@ -337,14 +338,14 @@ def describe_corrections(read: ReadLaunch, cut: JobCut) -> str:
 
 
 def _edit_program(launch: Launch, cut: JobCut) -> Iterator[Edit]:
-    """Yield the edit by which the framework's own program represents the launch's."""
+    """Yield the edit that replaces the launch's program by the framework's own."""
     if cut.program and launch.words:
         module = launch.words[0]
         yield edit_word(launch, module, f"-m {cut.program}" if module.text.endswith(".py") else cut.program)
 
 
 def _remove_foreign(launch: Launch, cut: JobCut) -> Iterator[Edit]:
-    """Yield the edits that take the keys out which the framework's program does not take."""
+    """Yield the edits that remove keys which the framework's program does not accept."""
     if launch.file is None:
         return
     tables = dict(remove_emptied_tables(launch.file, launch.entries, cut.foreign))
@@ -359,10 +360,10 @@ def _add_remarks(cut: JobCut, remarks: tuple[str, ...]) -> JobCut:
 
 
 def _run_here(launch: Launch, location: SourceLocation) -> Launch:
-    """Return a launch that starts its processes itself, here: srun and `ray job submit` have a service start them.
+    """Return a launch that starts its processes here: with srun and `ray job submit`, a service would start them.
 
-    What such a service starts is in no sandbox. Hosts are left out too. Raises `Unanswered` for a container, whose
-    image has another environment than the one that is examined.
+    Processes of such a service would not be in the sandbox. Hosts are removed too. Raises `Unanswered` for a
+    container, because its image has a different environment from the examined one.
     """
     whole = launch.whole
     place = 0
@@ -370,8 +371,7 @@ def _run_here(launch: Launch, location: SourceLocation) -> Launch:
         if containers.parse(whole[place:]):
             raise Unanswered(
                 f"{location}: the launch starts a container, which a rehearsal does not do: rehearse the "
-                "command in it, "
-                "if its packages are installed"
+                "command inside it, if its packages are installed"
             )
         parsed = srun.parse(whole[place:]) or ray.parse(whole[place:])
         runner = uv.parse(whole[place:])
@@ -459,7 +459,7 @@ def _make_word(place: Word, text: str) -> Word:
 
 
 def _limit_processes(command: str, processes: int) -> str:
-    """Return a command whose variables start no more processes than there is room for, on one node."""
+    """Return a command whose variables start no more processes than possible, on one node."""
     for name, limit in (("NPROC_PER_NODE", processes), ("NNODES", 1)):
         command = re.sub(
             rf"\b{name}=['\"]?(\d{{1,6}})\b['\"]?",
@@ -470,7 +470,7 @@ def _limit_processes(command: str, processes: int) -> str:
 
 
 def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
-    """Yield the edits that leave one node, and no more processes than there is room for."""
+    """Yield the edits that leave one node, and no more processes than possible."""
     words = launch.launcher_words
     for index, word in enumerate(words):
         name, equals, text = word.text.lstrip("-").partition("=")
@@ -489,10 +489,10 @@ def _edit_launcher(launch: Launch, processes: int) -> Iterator[Edit]:
 
 
 def _edit_accelerate(launch: Launch, processes: int) -> Iterator[Edit]:
-    """Yield the edits by which accelerate starts no more processes than there is room for.
+    """Yield the edits that make accelerate start no more processes than possible.
 
-    Its own configuration file may count them, over which options win, and --multi_gpu refuses to start one process
-    alone: accelerate 1.15.0 commands/launch.py:1208.
+    Its own configuration file may set them, and options override it. --multi_gpu refuses to start a single process:
+    accelerate 1.15.0 commands/launch.py:1208.
     """
     words = launch.launcher_words
     if "accelerate" not in launch.launchers or not words:

@@ -1,4 +1,4 @@
-"""How a cut launch ended: well, with its own error, or because of what a rehearsal does not let it do."""
+"""How a scaled-down launch ended: well, with its own error, or because of a restriction of the rehearsal."""
 
 import os
 import re
@@ -8,14 +8,14 @@ from attncheck.core.results.smoke import CheckResult
 from attncheck.rehearsal.execution import Execution
 
 ERROR_LINES = 4
-# The last line of a trainer's traceback, or argparse's; not a launcher's word that its child failed.
+# The last line of a trainer's traceback, or argparse's; not a launcher's message that its child failed.
 ERROR_LINE = re.compile(
     r"^(?!.*(?:ChildFailed|CalledProcess))(?:\[rank\d+\]: )?\S*(?:Error|Exception)\b|\berror: |: can't open file "
     r"|: No module named "
 )
-KILLED = (-9, 137)  # SIGKILL, as a process and its shell end with it
-SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or is not there
-# Errors of what a rehearsal does not let a launch do.
+KILLED = (-9, 137)  # SIGKILL, as the exit code of a process or its shell
+SHELL_ERRORS = (126, 127)  # bash's own: a program that cannot be run, or does not exist
+# Errors caused by restrictions of a rehearsal.
 NETWORK_ERRORS = (
     *("Network is unreachable", "name resolution", "Name or service not known"),
     "attncheck rehearses without a network",
@@ -36,7 +36,9 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
     if ended.returncode in SHELL_ERRORS and lines:
         places = [len(lines) - 1]
     error = lines[places[-1]] if places else ""
-    lines = lines[: places[-1] + 1 if places else None][-ERROR_LINES:]  # what a launcher says of its child is left out
+    lines = lines[: places[-1] + 1 if places else None][
+        -ERROR_LINES:
+    ]  # a launcher's message about its child is left out
     notes = tuple(line.strip()[:300] for line in lines)
     if refusal := explain_refusal(ended, lines):
         return CheckResult("run", "skipped", f"{refusal} (status {ended.returncode})", notes=notes)
@@ -48,7 +50,7 @@ def judge_end(ended: Execution, remark: str = "") -> CheckResult:
 
 
 def explain_refusal(ended: Execution, lines: Sequence[str]) -> str:
-    """Return what the launch could not do because it is rehearsed, if the lines of its error show that; else ""."""
+    """Return what the launch could not do because it is rehearsed, if its error lines show that, else ""."""
     text = "\n".join(lines)
     if any(word in text for word in NETWORK_ERRORS):
         return "the launch needs the network, which a rehearsal does not have"

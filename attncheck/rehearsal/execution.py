@@ -1,4 +1,4 @@
-"""Runs a cut launch with the watcher in its processes, in a sandbox that leaves nothing of it behind."""
+"""Runs a scaled-down launch with the watcher in its processes, in a sandbox that leaves nothing behind."""
 
 import contextlib
 import json
@@ -30,18 +30,18 @@ FLASH_ATTN_METADATA = {
     "top_level.txt": "flash_attn\n",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
-LAST_LINES = 200  # of what the launch prints: torchrun writes tens after a rank's own error
+LAST_LINES = 200  # of the launch's output: torchrun prints tens of lines after a rank's own error
 MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
-MAX_STEP_BYTES = 64 << 20  # of a rank's losses and rows
+MAX_STEP_BYTES = 64 << 20  # for a rank's losses and rows
 MAX_NOTE_BYTES = 64 << 10
-MAX_DENIED = 100  # paths, and bytes of each, that are read of what the watcher noted
+MAX_DENIED = 100  # number of paths, and bytes of each, that are read from the watcher's notes
 MAX_PATH_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Execution:
-    """How a launch ended: its exit status (None: it was ended at the deadline), the steps taken, its last lines."""
+    """How a launch ended: its exit status (None: it was stopped at the deadline), the steps taken, its last lines."""
 
     returncode: int | None
     steps: int
@@ -52,10 +52,10 @@ class Execution:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What is run, and how.
+    """What to run, and how.
 
-    `environ` is the launch's own. `needs_files`: it is not started unless the user's files are protected.
-    `emulates_flash_attn`: its processes find flash-attn in plain torch. It is ended after `seconds`.
+    `environ` is the launch's own. `needs_files`: it starts only if the user's files are protected.
+    `emulates_flash_attn`: its processes find flash-attn in plain torch. It is stopped after `seconds`.
     """
 
     command: str
@@ -65,18 +65,18 @@ class RunRequest:
     seconds: float
     needs_files: bool = False
     trusts_remote_code: bool = False
-    folders: tuple[str, ...] = ()  # inside its own, that it may want to find
+    folders: tuple[str, ...] = ()  # inside its own folder, which it may look for
 
 
 def run_launch(request: RunRequest, folder: str, python: str, report_progress: Callable[[str], None]) -> Execution:
-    """Run a shell's command where the user works, with the interpreter's programs first."""
+    """Run a shell command in the user's working folder, with the interpreter's programs first on PATH."""
     job = _lay_folders(folder)
     for path in request.folders:
         os.makedirs(path, exist_ok=True)
     watch = os.path.join(job, "watch")
     environment = {**request.environ, **guards.make_environment(job, os.environ, request.trusts_remote_code)}
     environment |= {"ATTNCHECK_WATCH": watch, "ATTNCHECK_FOLDER": job}
-    environment["TORCH_EXTENSIONS_DIR"] = os.path.join(job, FOLDER)  # a killed build leaves a lock for ever
+    environment["TORCH_EXTENSIONS_DIR"] = os.path.join(job, FOLDER)  # a killed build leaves a lock forever
     if request.emulates_flash_attn:
         lay_flash_attn(Path(folder) / "entry")
         environment["ATTNCHECK_EMULATED"] = "flash_attn"
@@ -103,13 +103,13 @@ def run_launch(request: RunRequest, folder: str, python: str, report_progress: C
 def _follow(
     process: "LaunchProcess", request: RunRequest, watch: str, began: float, report_progress: Callable[[str], None]
 ) -> Execution:
-    """Return how a launch ended, or that it has taken its steps or its time."""
+    """Return how a launch ended; it is stopped after its steps or its time."""
     taken = 0
     while not process.wait_for_exit(POLL_SECONDS):
         if count_steps(watch) != taken:
             taken = count_steps(watch)
             report_progress(f"step {taken} of {request.steps}")
-        if taken >= request.steps:  # a script that cannot be determined to stop
+        if taken >= request.steps:  # a script without a setting that stops it
             return Execution(0, taken, (), time.monotonic() - began)
         if time.monotonic() - began > request.seconds:
             return Execution(None, count_steps(watch), (), request.seconds)
@@ -117,7 +117,7 @@ def _follow(
 
 
 def keep_watcher(command: str, entry: str) -> str:
-    """Return a launch's command with the watcher's folder before those that it sets as PYTHONPATH itself."""
+    """Return a launch's command with the watcher's folder first in any PYTHONPATH that it sets."""
     return SET_PYTHONPATH.sub(lambda match: f"{match[0]}{shlex.quote(entry)}:", command)
 
 
@@ -153,7 +153,7 @@ def list_absent(folder: str) -> list[str]:
 
 
 def describe_data_parallel(folder: str) -> str:
-    """Return that the launch copied its model to several GPUs, which is not watched; "" if it did not."""
+    """Return that the launch copied its model to several GPUs, which is not recorded; "" if it did not."""
     count = _read_note(Path(folder) / "watch" / "data-parallel")
     if not count.isdecimal():
         return ""
@@ -164,7 +164,7 @@ def describe_data_parallel(folder: str) -> str:
 
 
 def _read_note(path: Path) -> str:
-    """Return a text that the watcher wrote, "" if it is none that can be read: the launch can write there too."""
+    """Return a text that the watcher wrote, "" if there is no readable one: the launch can write there too."""
     with contextlib.suppress(CannotRead):
         return read_bounded(path, MAX_NOTE_BYTES).decode("utf-8", "replace")
     return ""
@@ -188,7 +188,7 @@ def _lay_folders(folder: str) -> str:
 
 
 def _keep_records(folder: str) -> None:
-    """Move what the watcher wrote out of the launch's reach; links, pipes and folders are none of the watcher's."""
+    """Move the watcher's files out of the launch's reach; links, pipes and folders are not the watcher's."""
     written, kept = os.path.join(folder, JOB_FOLDER, "watch"), os.path.join(folder, "watch")
     remove_folder(kept)
     if os.path.isdir(written) and not os.path.islink(written):
@@ -202,7 +202,7 @@ def _keep_records(folder: str) -> None:
 
 
 def _read_denied(watch: str) -> tuple[str, ...]:
-    """Return the paths that the launch's Python could not write."""
+    """Return the paths that the launch's Python could not write to."""
     paths: dict[str, None] = {}
     for file in sorted(Path(watch).glob("denied-*")):
         with contextlib.suppress(CannotRead):
@@ -248,7 +248,7 @@ class LaunchProcess(SandboxedProcess):
             self._lines.extend(iter(lambda: stream.readline(MAX_LINE_BYTES), b""))
 
     def last_lines(self) -> tuple[str, ...]:
-        """Return the last lines that the launch printed, those of standard error after the others."""
+        """Return the last lines that the launch printed, standard error after standard output."""
         for thread in self._threads:
             thread.join(1.0)
         text = b"".join(self._lines).decode("utf-8", "replace") + "\n" + self.stderr

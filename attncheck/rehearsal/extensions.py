@@ -1,8 +1,8 @@
-"""C++ and CUDA extensions that the user's processes have built before: a rehearsal takes a copy instead of building.
+"""C++ and CUDA extensions that the user's processes built before: a rehearsal uses a copy instead of building.
 
 Source: torch 2.13.0 utils/cpp_extension.py. `_get_build_directory` (2482): a folder for each extension, under
 TORCH_EXTENSIONS_DIR, else under torch_extensions/py312_cu130 of the user's cache; `_jit_compile`: ninja decides by
-times and commands whether there is anything to build, and a lock file that a killed build left is waited for, for ever.
+times and commands whether there is anything to build, and a lock file that a killed build left is waited for, forever.
 """
 
 import contextlib
@@ -15,11 +15,12 @@ from attncheck.core.facts import Known, value_or
 from attncheck.core.snapshot import Snapshot
 
 LOCK = "lock"
-FOLDER = "extensions"  # of a rehearsal, where its processes look for them
+FOLDER = "extensions"  # in a rehearsal's folder, where its processes look for them
 
 
 def find_built(snapshot: Snapshot, environ: Mapping[str, str]) -> Path | None:
-    """Return the folder in which the examined environment's torch looks for built extensions, None if it is not."""
+    """Return the folder in which the examined environment's torch looks for built extensions, None if it does not
+    exist."""
     if environ.get("TORCH_EXTENSIONS_DIR"):
         folder = Path(environ["TORCH_EXTENSIONS_DIR"])
     elif isinstance(snapshot.torch, Known):
@@ -34,8 +35,8 @@ def find_built(snapshot: Snapshot, environ: Mapping[str, str]) -> Path | None:
 
 
 def copy_built(built: Path, folder: Path) -> None:
-    """Copy every extension that is wholly built, with its files' times, which tell ninja that nothing is to be done."""
+    """Copy every completely built extension with its files' times, so that ninja does not rebuild it."""
     for extension in sorted(built.iterdir()):
         if extension.is_dir() and not (extension / LOCK).exists() and any(extension.glob("*.so")):
-            with contextlib.suppress(OSError):  # what cannot be read is built again
+            with contextlib.suppress(OSError):  # unreadable files are built again
                 shutil.copytree(extension, folder / extension.name, symlinks=True, dirs_exist_ok=True)

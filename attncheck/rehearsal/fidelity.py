@@ -1,7 +1,7 @@
-"""How the job that is rehearsed differs from the launch, and which questions that leaves without an answer.
+"""How the rehearsed job differs from the launch, and which questions that leaves unanswered.
 
-A check that rests on what was replaced would answer for the replacement. A failure under other ranks or accumulation
-is one of the launch too, so that these make passes alone unknown.
+A check that depends on a replaced part would answer for the replacement. A failure under other ranks or accumulation
+also holds for the launch, so these only make passes unknown.
 """
 
 import json
@@ -25,7 +25,7 @@ SHARING = re.compile(r"packing|packed|padding_free|flatten|remove_padding")
 
 @dataclass(frozen=True)
 class _Dimension:
-    """A dimension of a job: the checks whose answers rest on it, and whether a failure holds anyway."""
+    """A dimension of a job: the checks whose answers depend on it, and whether a failure holds anyway."""
 
     checks: tuple[str, ...]
     keeps_failures: bool = False
@@ -90,7 +90,7 @@ def shares_rows(job: Job) -> bool:
 
 
 def leave_unasked(results: Sequence[CheckResult], differences: Sequence[Difference]) -> list[CheckResult]:
-    """Return the results, those that rest on what differs as not asked."""
+    """Return the results; those that depend on a difference become "not asked"."""
     return [_leave_unasked(result, differences) for result in results]
 
 

@@ -1,4 +1,5 @@
-"""The environment of a rehearsed launch: what keeps it offline, silent and in its folder, over whatever it sets itself.
+"""The environment of a rehearsed launch: variables that keep it offline, silent and in its folder, and override its
+own.
 
 Each name was read in its package: huggingface_hub constants.py and transformers 5.17.0 utils/hub.py and
 integrations/integration_utils.py; wandb 0.31.0, swanlab 0.10.3, mlflow-skinny 3.17.2, comet_ml 3.58.8, clearml 2.1.12,
@@ -30,17 +31,17 @@ QUIET: Mapping[str, str] = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-# Where packages keep what they make, each a folder of the rehearsal's own.
+# Where packages write their files, each a folder of the rehearsal.
 CACHES = (
     *("XDG_CACHE_HOME", "HF_DATASETS_CACHE", "HF_MODULES_CACHE", "HF_ASSETS_CACHE", "MODELSCOPE_CACHE", "WANDB_DIR"),
     *("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "SWANLAB_SAVE_DIR", "SWANLAB_LOG_DIR", "TRACKIO_DIR"),
     *("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "CUDA_CACHE_PATH", "NUMBA_CACHE_DIR", "MPLCONFIGDIR"),
     *("VLLM_CACHE_ROOT", "RAY_TMPDIR", "COMET_OFFLINE_DIRECTORY", "CLEARML_CACHE_DIR"),
 )
-# Read as they are: models, tokenizers and data sets that were downloaded before.
+# Read unchanged: models, tokenizers and data sets that were downloaded before.
 STORES = {"HF_HOME": "huggingface", "TORCH_HOME": "torch"}
 TEMPORARY = ("TMPDIR", "TMP", "TEMP")
-# By which the watcher is told what to do, and the sandbox closes the network if there is no namespace of it.
+# They tell the watcher what to do, and close the network if there is no network namespace.
 OURS = tuple(
     f"ATTNCHECK_{name}"
     for name in (
@@ -57,7 +58,7 @@ ASSIGNMENT = re.compile(rf"(?<![\w.])({'|'.join(sorted(GUARDED))})=[^\s,]*")  # 
 
 
 def make_environment(job: str, environ: Mapping[str, str], trusts_remote_code: bool = False) -> dict[str, str]:
-    """Return the variables that every process of a launch has, where `environ` is the user's own.
+    """Return the variables of every process of a launch; `environ` is the user's own.
 
     `job` is the folder that it may write to.
     """
@@ -81,7 +82,8 @@ def drop_guarded(launch: Launch) -> Launch:
 
 
 def _keep_guards(word: Word) -> Word:
-    """Return a launcher's word that hands guarded variables on as they are: `env HF_HOME=x` sets HF_HOME="$HF_HOME"."""
+    """Return a launcher's word that passes guarded variables on unchanged: `env HF_HOME=x` becomes
+    HF_HOME="$HF_HOME"."""
     text = word.shell or word.text
     kept = ASSIGNMENT.sub(lambda match: f'{match[1]}="${match[1]}"', text)
     return word if kept == text else replace(word, shell=kept)

@@ -1,4 +1,4 @@
-"""What doctor's rules already know of a fault that a rehearsal measured: the release or setting that is its cause."""
+"""What doctor's rules know about a fault that a rehearsal measured: the release or setting that causes it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,7 +8,7 @@ from attncheck.doctor import engine
 from attncheck.doctor.profile import needs_of_job
 from attncheck.lint.rewriting import ReadLaunch
 
-# The rules whose findings bring a check's failure about: what is wrong in a model, in packing, in a trainer's mean.
+# The rules whose findings explain a check's failure: errors of a model, of packing, of a trainer's mean.
 CAUSES: Mapping[str, tuple[str, ...]] = {
     "documents": ("ATN310", "ATN350", "ATN357", "ATN401", "ATN409", "ATN410", "ATN444", "ATN450"),
     "loss": ("ATN352", "ATN429", "ATN444", "ATN457"),
@@ -18,9 +18,9 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
 
 
 def list_known_causes(read: ReadLaunch, check: str) -> tuple[str, ...]:
-    """Return in a line each what the rules say about the launch's job that explains a failed check.
+    """Return, one line each, what the rules say about the launch's job that explains a failed check.
 
-    They read the launch as written. An error of the one that was cut need not be of theirs.
+    They read the launch as written, so an error of the scaled-down launch may have another cause.
     """
     codes = CAUSES.get(check, ())
     if not codes:

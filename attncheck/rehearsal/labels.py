@@ -25,8 +25,8 @@ from attncheck.workers.pool import Event
 from attncheck.workers.scratch import scratch_folder
 
 CODE = "ATN439"
-CONVERSATIONS = 120  # more than a step's rows, packed ones too, hold
-SMALL = "qwen2"  # the shape of the model: its labels do not depend on it
+CONVERSATIONS = 120  # more than a step's rows contain, also packed ones
+SMALL = "qwen2"  # the model's shape, which does not affect its labels
 MAX_LINES = 6
 # Frameworks that render a row by the tokenizer's chat template, its fields of thoughts and tool calls too.
 RENDERED = ("trl", "axolotl")
@@ -84,7 +84,7 @@ def _read_labels(
         materials = cutting.make_materials(read, folder, 1, target.uses_gpu, 1, full_model=bool(tokenizer))
         cut = cutting.cut_job(read, materials)
         if cut.form in PAIRED_FORMS or cut.driver:
-            raise NothingToRehearse(f"{job.location}: {job.trainer} trains on no labels of its data set")
+            raise NothingToRehearse(f"{job.location}: {job.trainer} does not train on labels of its data set")
         # What a script sets in code may not be read: that it sets nothing is no reason to expect every token.
         targets = (
             "labelled"
@@ -123,7 +123,7 @@ def _read_labels(
 
 
 def _choose_tokenizer(read: ReadLaunch, request: LabelsRequest) -> tuple[str, tuple[str, ...]]:
-    """Return whose tokenizer is used ("": one that is made), and remarks. Raises `Unanswered` for a bad template."""
+    """Return whose tokenizer is used ("": a synthetic one), and remarks. Raises `Unanswered` for a bad template."""
     if request.template:
         if "known" not in files.find_model_folder(request.template):
             raise Unanswered(f"--template {request.template}: no such folder, and no model of this name in the cache")
@@ -167,7 +167,7 @@ def _prepare(
 
 
 def _ask_worker(message: dict[str, Any], target: ExecutionTarget) -> Event | None:
-    """Return what a worker answers to a job of one item."""
+    """Return a worker's answer to a job of one item."""
     message = {"device": "cpu", "threads": target.threads_per_worker(1), **message}
     return ask_worker(target, message, ("labels",))[0].get("labels")
 
@@ -202,7 +202,7 @@ def _run_step(
 
 
 def _iter_findings(launch: LabelledLaunch) -> Iterator[Finding]:
-    """Yield a finding for each thing that is wrong with a launch's labels."""
+    """Yield a finding for each error in a launch's labels."""
     name = " ".join(filter(None, (launch.framework, launch.trainer)))
     counts = tuple(f"{count.role}: {count.learned} of {count.tokens} tokens learned" for count in launch.counts)
     for problem in launch.problems:

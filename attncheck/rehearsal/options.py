@@ -1,4 +1,4 @@
-"""Options of a launch that make another loss of each token than -log p: part of what the framework documents.
+"""Options of a launch that replace -log p by another loss per token: part of what the framework documents.
 
 Sources: transformers 5.17.0 trainer_pt_utils.py (`LabelSmoother`); trl 1.16.0 trainer/sft_trainer.py (`loss_type`);
 LLaMA-Factory 0.9.5 hparams/finetuning_args.py (`use_dft_loss`, `use_asft_loss`, `use_eaft_loss`); ms-swift 4.6.0
@@ -17,7 +17,7 @@ UNKNOWN = ("use_asft_loss", "use_eaft_loss", "enable_channel_loss")
 
 
 def add_options(objective: Objective, job: Job) -> Objective:
-    """Return the objective with the loss of a token that the launch's options make, or as one that is not known."""
+    """Return the objective with the token loss that the launch's options set, or an unknown one."""
     if objective.preference is not None or objective.policy is not None:
         return objective
     kind = (get_setting(job, "loss_type") or "").lower()

@@ -1,4 +1,4 @@
-"""Rehearses launches: makes what they train, runs them cut small, judges the first step, and tries what fixes it."""
+"""Rehearses launches: makes their materials, runs them scaled down, judges the first step, and tries fixes."""
 
 import os
 import re
@@ -62,11 +62,11 @@ MESSAGES = {
 OTHER_TARGETS = "the loss does not predict the next token"  # if nothing documents what it is
 STEPS = 30
 FULL_STEPS = 10  # of its own model size, which is slow, and whose learning is not judged
-MAX_WEIGHTS = 8_000_000  # numbers of such a model whose gradients are kept and compared, of the smallest parameters
+MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, of the smallest parameters
 REPEATED_STEPS = 3  # of the second run of a launch that asks for reproducible training
-MAX_SCRIPTS = 200  # next to a launch's own
-DOCUMENTS = 900  # more than the rows of all steps hold, so that none goes in twice
-LAUNCH_FACTOR = 5.0  # times a case's deadline: for the whole launch
+MAX_SCRIPTS = 200  # in addition to a launch's own
+DOCUMENTS = 900  # more than the rows of all steps contain, so that none is used twice
+LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
 CPU_PROCESSES = 2
 MAX_LINES = 6  # of a finding's evidence
 FOLDER = "REHEARSAL"  # the throwaway folder, in what is shown
@@ -75,21 +75,21 @@ FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner
 
 @dataclass(frozen=True)
 class Request:
-    """The launches to rehearse, each from its source; what may be tried; the seed of the documents and weights."""
+    """The launches to rehearse, each from its source; what may be tried; the seed of documents and weights."""
 
     sources: tuple[Source, ...]
     read_model: lint.ReadModel
     make_reader: Callable[[Source], lint.ReadFile]
     fix: bool = True
     seed: int = 0
-    steps: int = 0  # 0: as many as there must be
-    full_model: bool = False  # the user's own model, whole, instead of a small one of its architecture
-    real_data: bool = False  # the first rows of the user's own data instead of made-up documents
-    own_loops: bool = True  # scripts whose training loop is their own too: what else they do is not known
-    trusts_script: bool = False  # the user's own script is run even if nothing keeps it from their files
-    trusts_remote_code: bool = False  # code of model repositories is run if the launch says so
-    runs_substitutions: bool = False  # commands in the launch's words and exports, `$(…)`
-    only: tuple[str, ...] = ()  # the checks whose answers are requested; (): all
+    steps: int = 0  # 0: as many as needed
+    full_model: bool = False  # the user's own full-size model instead of a small one of its architecture
+    real_data: bool = False  # the first rows of the user's own data instead of synthetic documents
+    own_loops: bool = True  # also scripts with their own training loop, whose other effects are unknown
+    trusts_script: bool = False  # run the user's own script even if nothing protects their files from it
+    trusts_remote_code: bool = False  # run code of model repositories if the launch requests it
+    runs_substitutions: bool = False  # commands in the launch's options and exports, `$(…)`
+    only: tuple[str, ...] = ()  # the checks to answer; (): all
 
 
 @dataclass
@@ -122,7 +122,7 @@ def list_scripts(snapshot: Snapshot, request: Request, source: Source) -> list[s
 
 
 def runs_own_script(read: ReadLaunch) -> bool:
-    """Return whether a launch starts the user's own script or module, of which nobody knows what else it does."""
+    """Return whether a launch starts the user's own script or module, whose other effects are unknown."""
     launch = read.recognised.launch
     if read.recognised.framework.general or not launch.words:
         return read.recognised.framework.general
@@ -177,7 +177,7 @@ def run(
 
 
 def _make_refused(read: ReadLaunch, reason: str) -> RehearsalSection:
-    """Return the section of a launch that cannot be run, among others."""
+    """Return the section of a launch that cannot be run, among other launches."""
     job = read.job
     result = CheckResult("run", "skipped", reason.removeprefix(f"{job.location}: "))
     names = (str(job.location), job.framework, job.version, job.trainer, job.model)
@@ -217,7 +217,7 @@ def _rehearse(
 
 
 def _keep_requested(launch: RehearsedLaunch, only: tuple[str, ...]) -> RehearsedLaunch:
-    """Return a launch with the results that are requested, and that it did not run: with none, nothing is answered."""
+    """Return a launch with the requested results, and a note that it did not run if there are none."""
     results = (r for r in launch.results if r.check in only or (r.check == "run" and judge_result(r) != "pass"))
     return replace(launch, results=tuple(results)) if only else launch
 
@@ -253,13 +253,13 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
     answers = _run_worker(stage, message, ("materials",))
     event = answers["materials"]
     if event.kind != "answer":
-        what = "the model cannot be rehearsed whole" if is_full else "no small model could be made"
+        what = "the model cannot be rehearsed at full size" if is_full else "no small model could be made"
         raise Unanswered(f"{stage.read.job.location}: {what}: {event.reason}")
     stage.remarks += tuple(event.answer["remarks"])
 
 
 def _name_model(read: ReadLaunch) -> str:
-    """Return the name or folder of the launch's model. Raises `Unanswered` where it has none that can be read."""
+    """Return the name or folder of the launch's model. Raises `Unanswered` if it has none that can be read."""
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if not name:
         raise Unanswered(f"{read.job.location}: cannot tell from the launch which model and tokenizer it trains")
@@ -267,7 +267,7 @@ def _name_model(read: ReadLaunch) -> str:
 
 
 def _choose_model(read: ReadLaunch) -> tuple[str, str]:
-    """Return the model or shape that is trained small, and a remark if it represents another."""
+    """Return the small model or shape to train, and a remark if it replaces another."""
     name = read.job.model or read.recognised.framework.model(read.recognised.launch)
     if isinstance(read.snapshot.model, Known) and name:
         return name, ""
@@ -284,7 +284,7 @@ def _run_worker(stage: _Stage, message: Mapping[str, Any], items: tuple[str, ...
 def ask_worker(
     target: ExecutionTarget, message: Mapping[str, Any], items: tuple[str, ...]
 ) -> tuple[dict[str, Event], Mapping[str, Any]]:
-    """Return the last event of each item that a worker came to, and the device that it named."""
+    """Return the last event of each item that a worker reached, and the device that it named."""
     events: dict[str, Event] = {}
 
     def on_event(event: Event) -> None:
@@ -297,7 +297,7 @@ def ask_worker(
 
 
 def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -> RehearsedLaunch:
-    """Run a launch cut small, with `sets` on top, and judge its first step."""
+    """Run a launch scaled down, with `sets` on top, and judge its first step."""
     cut_launch = cutting.cut_launch(
         stage.read, cut, sets, stage.folder, stage.materials, stage.request.runs_substitutions
     )
@@ -349,7 +349,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
 
 
 def _shorten_paths(isolation: Isolation, folder: str) -> Isolation:
-    """Return it without the paths of the rehearsal's own folder, which is thrown away."""
+    """Return the text without paths of the rehearsal's own folder, which is discarded."""
 
     def keep(paths: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(path for path in paths if not path.startswith(folder))
@@ -359,8 +359,10 @@ def _shorten_paths(isolation: Isolation, folder: str) -> Isolation:
 
 
 def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> execution.Execution:
-    """Run a cut launch for so many steps, and report each with the prefix."""
-    is_large = stage.materials.full_model or stage.materials.real_data  # its own words alone make a small model large
+    """Run a scaled-down launch for this many steps, and report each with the prefix."""
+    is_large = (
+        stage.materials.full_model or stage.materials.real_data
+    )  # the launch's own options make even a small model large
     limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else {}
     return run_cut(
         stage.read,
@@ -386,9 +388,9 @@ def run_cut(
     trusts_script: bool,
     trusts_remote_code: bool = False,
 ) -> execution.Execution:
-    """Return how a cut launch ended, with `environ` on top; nothing secret is in its lines.
+    """Return how a scaled-down launch ended, with `environ` on top; its lines contain no secrets.
 
-    Raises `Unanswered` if nothing can keep the user's own script from their files.
+    Raises `Unanswered` if nothing can protect the user's files from their own script.
     """
     for path, text in cut_launch.files.items():
         with open(path, "w") as stream:
@@ -415,7 +417,7 @@ def run_cut(
 
 
 def _repeat(stage: _Stage, cut_launch: CutLaunch, prefix: str) -> CheckResult:
-    """Run a launch once more, and return whether it is alike bit for bit."""
+    """Run a launch once more, and return whether it is bitwise identical."""
     watch, first = (os.path.join(stage.folder, name) for name in ("watch", "watch-first"))
     shutil.rmtree(first, ignore_errors=True)
     os.rename(watch, first)
@@ -454,7 +456,7 @@ def _judge(stage: _Stage, cut: JobCut, ring_size: int) -> list[CheckResult]:
 
 
 def _freezes(read: ReadLaunch) -> bool:
-    """Return whether a setting or option of the launch says that parameters are frozen, or of adapters."""
+    """Return whether a setting or option of the launch freezes parameters or uses adapters."""
     settings = [f"{setting.name} {setting.value}" for setting in read.job.settings]
     return any(FREEZING.search(text.lower()) for text in (*settings, *(w.text for w in read.recognised.launch.words)))
 
@@ -469,11 +471,11 @@ def _read_result(event: Event | None, name: str) -> CheckResult:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A fix that was tried, and the launch with it."""
+    """A fix that was tried, and the resulting launch."""
 
     correction: corrections.Correction
     launch: RehearsedLaunch
-    corrected: tuple[str, ...]  # the checks that failed before and pass now
+    corrected: tuple[str, ...]  # the checks that failed before and now pass
 
     @property
     def is_better(self) -> bool:
@@ -490,7 +492,7 @@ def failed_checks(launch: RehearsedLaunch) -> tuple[str, ...]:
 
 
 def _try_corrections(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list[_Trial]:
-    """Return the trials of what may fix a launch, as far as the first that leaves nothing wrong."""
+    """Return the trials of possible fixes, up to the first that fixes everything."""
     failed = failed_checks(first)
     trials: list[_Trial] = []
     for correction in corrections.propose(stage.read, cut, failed, first) if failed else ():
@@ -498,7 +500,7 @@ def _try_corrections(stage: _Stage, cut: JobCut, first: RehearsedLaunch) -> list
         trial_cut = replace(cut, environ={**cut.environ, **correction.environ})
         try:
             launch = _run_once(stage, trial_cut, correction.sets, text)
-        except Unanswered:  # this launch cannot be written so
+        except Unanswered:  # this launch cannot be written that way
             continue
         passes = {result.check for result in launch.results if judge_result(result) in ("pass", "warn")}
         trials.append(_Trial(correction, launch, tuple(name for name in failed if name in passes)))
@@ -556,7 +558,7 @@ def _iter_findings(
         lines = collect_evidence(result) + ((f"tried without success: {'; '.join(tried)}",) if tried else ())
         is_known = cut.objective.is_documented or result.check != "loss"
         message = f"{MESSAGES[result.check] if is_known else OTHER_TARGETS}: {deciding_reason(result)}"
-        place = 1 if result.check == "run" else 0  # an error's own words come before what may not be its cause
+        place = 1 if result.check == "run" else 0  # an error's own text comes before context that may be unrelated
         lines = (*lines[:place], *known.list_known_causes(read, result.check), *lines[place:])
         problem = Problem(message, lines[:MAX_LINES], fixes, f"{first.framework} {first.trainer}")
         yield engine.make_finding_by_code(CODES[result.check], problem)

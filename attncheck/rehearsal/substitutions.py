@@ -1,8 +1,9 @@
-"""What only a launch's script knows: commands in its words and exports, and variables that it does not set.
+"""Parts of a launch that only its script knows: commands in its options and exports, and variables that it does not
+set.
 
-`$(pwd)`, `$(dirname X)`, `$(cd X && pwd)` and their like are computed here without a shell. Options, exports and
-folders that hold something else are left out: what a rehearsal needs, its cut has set by then. The program, and the
-configuration that it reads, are needed: then the user is asked.
+`$(pwd)`, `$(dirname X)`, `$(cd X && pwd)` and similar are computed here without a shell. Options, exports and folders
+with other commands are left out, because the cut has already set what a rehearsal needs. The program, and the
+configuration that it reads, are required; for those the user is asked.
 """
 
 import os
@@ -20,27 +21,27 @@ Compute = Callable[[str], str]
 INNERMOST = re.compile(r"\$\(([^()`$]*)\)|`([^`$()]*)`")
 PLAIN = re.compile(r"[\w@%+=:,./-]+")  # a path that needs no quotes
 SINGLE_QUOTED = re.compile(r"\\.|\"(?:[^\"\\]|\\.)*\"|\$?'[^']*'", re.DOTALL)
-# `$(`, a backquote, `<(`, `>(`, `${X@P}`, which runs what X holds. Arithmetic runs what a variable holds as an index.
+# `$(`, a backquote, `<(`, `>(`, `${X@P}`, which runs the contents of X. Arithmetic runs commands in array indices.
 RUNS = re.compile(r"`|\$\((?!\()|[<>]\(|@P\}")
 ARITHMETIC = re.compile(r"\$\(\(|\$\[")
-# What expands a variable's value again: arithmetic, `${!X}`, and the numbers of `${X:Y}` and `${X[Y]}`.
+# Expressions that expand a variable's value again: arithmetic, `${!X}`, and the numbers of `${X:Y}` and `${X[Y]}`.
 EXPANDS_AGAIN = re.compile(rf"{ARITHMETIC.pattern}|\$\{{!|\$\{{\w+(?:\[|:(?![-=?+]))")
 TERMS = r"[\w\s+*/%<>=!&|^~?:,${}.-]"
 PLAIN_ARITHMETIC = re.compile(rf"\$\(\((?:{TERMS}|\({TERMS}*\))*\)\)|\$\[{TERMS}*\]")  # unbalanced, it is a command
-REFERENCE = re.compile(r"\$(?:\{[#!]?)?(\w+)(?!\w*:?[-=+])")  # not `${X:-1}`, which says what it is without X
+REFERENCE = re.compile(r"\$(?:\{[#!]?)?(\w+)(?!\w*:?[-=+])")  # not `${X:-1}`, which has a default
 # Variables that every shell holds.
 HELD = frozenset(("HOME", "PWD", "USER", "PATH", "HOSTNAME", "RANDOM", "SHELL", "UID", "OLDPWD", "LANG", "0"))
 NEEDED = ("config", "config_file", "config_path", "config_name")  # options of a program that say what it trains
 # A file of an installed package, `$(python -c "import swift; print(swift.__path__[0])")/cli/sft.py`.
 INSTALLED_FILE = re.compile(r"\bimport\s+(\w+).*?((?:/\w+)+)\.py\b", re.DOTALL)
 ARGUMENTS = re.compile(r"\$\{?\w*(ARG|OPT|FLAG|EXTRA)\w*(\[@\])?\}?", re.IGNORECASE)  # behind an option, not its value
-# Of exports, names that programs want to find, whatever they hold.
+# Exports that programs look up, with any value.
 WANTED = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|NAME|PROJECT|ENTITY|USER")
 
 
 @dataclass(frozen=True)
 class PlainLaunch:
-    """A launch of what is known here alone: what was left out of it, and what cannot be."""
+    """A launch that contains only known text; what was left out of it, and what cannot be."""
 
     launch: Launch
     left_out: tuple[str, ...] = ()
@@ -48,13 +49,13 @@ class PlainLaunch:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is reported of what was left out."""
+        """The report's text about what was left out."""
         names = ", ".join(dict.fromkeys(self.left_out))
         return (f"left out, because the value is unknown: {names}",) if names else ()
 
 
 class _Unknown:
-    """Says of a shell's text whether it can be expanded here."""
+    """Tells whether a shell's text can be expanded here."""
 
     def __init__(self, held: Collection[str], runs_commands: bool) -> None:
         self.held, self.runs_commands = {*held, *HELD}, runs_commands
@@ -66,7 +67,7 @@ class _Unknown:
 
 
 def leave_out(launch: Launch, held: Collection[str] = (), runs_commands: bool = False) -> PlainLaunch:
-    """Return a launch without what cannot be known here; `held` are the variables of the shell that runs it."""
+    """Return a launch without unknown parts; `held` are the variables of the shell that runs it."""
     known = (lambda shell: shell) if runs_commands else compute
     first = len(launch.launcher_words)
     program = _start_module(launch.whole[first:])
@@ -100,7 +101,7 @@ def _start_module(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def _keep_exports(launch: Launch, known: Compute, is_unknown: _Unknown) -> tuple[tuple[Assignment, ...], list[str]]:
-    """Return the exports whose values are known, and the names of the others, which the shell does not hold then."""
+    """Return the exports whose values are known, and the names of the others, which the shell then does not have."""
     kept: list[Assignment] = []
     left_out: list[str] = []
     for export in launch.exports:
@@ -125,7 +126,7 @@ def _keep_known(
     left_out: list[str],
     keeps: Collection[str] = (),
 ) -> Iterator[Word]:
-    """Yield the words of a command without the options and other words that are not known; those named stay."""
+    """Yield the words of a command without unknown options and words, except for the named ones."""
     for group in split_options(words, program):
         name = group[0].text.partition("=")[0]
         unknown = [word for word in group if is_unknown(word.shell)]
@@ -140,7 +141,7 @@ def _keep_known(
 
 
 def _iter_folders(folders: Iterable[str], is_unknown: _Unknown, left_out: list[str]) -> Iterator[str]:
-    """Yield the folders that the script enters, without those that are not available here."""
+    """Yield the folders that the script enters and that exist here."""
     place = os.getcwd()
     for folder in folders:
         path = os.path.expanduser(os.path.expandvars(folder.strip("'\"")))
@@ -159,7 +160,8 @@ def runs_command(shell: str) -> bool:
 
 
 def _drop_literals(shell: str) -> str:
-    """Return a shell's text without what it does not expand: single quotes, and what a backslash precedes."""
+    """Return a shell's text without the parts that it does not expand: single quotes, and characters after a
+    backslash."""
     text = SINGLE_QUOTED.sub(lambda match: match[0] if match[0].startswith('"') else " ", shell)
     return re.sub(r"\\.", " ", text)
 

@@ -1,4 +1,4 @@
-"""Which interpreter was examined, where attncheck selected one that nobody named."""
+"""Which interpreter was examined, where attncheck selected one that no one named."""
 
 from attncheck.core.report import Report
 

@@ -23,7 +23,7 @@ INSTALL_COMMAND = re.compile(r"\b(?:pip3?|uv|poetry|pdm|pixi|conda|mamba)\s+(?:p
 
 
 def is_requirements_file(name: str) -> bool:
-    """Say whether a file of this name lists packages to install."""
+    """Return whether a file of this name lists packages to install."""
     path = PurePosixPath(name.replace("\\", "/"))
     in_folder = path.parent.name == REQUIREMENTS_FOLDER and path.suffix in (".txt", ".in")
     return path.name == PYPROJECT or in_folder or REQUIREMENTS_FILE.fullmatch(path.name) is not None
@@ -88,7 +88,8 @@ def packages_of_finding(finding: Finding, report: Report) -> list[str]:
 
 
 def _is_package(subject_parts: list[str], report: Report) -> bool:
-    """Say whether a subject is a package: "flash-attn 2.8.3", or a bare name that is no model's ("falcon" is both)."""
+    """Return whether a subject is a package: "flash-attn 2.8.3", or a bare name that is no model's ("falcon" is
+    both)."""
     if len(subject_parts) == 1:
         model = getattr(report.snapshot.model, "value", None)
         return model is None or subject_parts[0] not in (model.model_type, model.source)

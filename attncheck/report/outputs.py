@@ -57,7 +57,7 @@ def _parse_output(value: str) -> Output:
 
 
 def _check_writable(path: str) -> None:
-    """Raise `BadUsage` where the file could not be written: now, not after an hour's measuring."""
+    """Raise `BadUsage` if the file could not be written: now, not after an hour's measuring."""
     try:
         folder = os.path.dirname(os.path.realpath(path))
         if not os.path.isdir(folder):
@@ -73,7 +73,7 @@ def _check_writable(path: str) -> None:
 
 
 def _is_replaceable(path: str) -> bool:
-    """Say whether a file is put into its place by renaming: not so /dev/stderr, a pipe, /dev/null."""
+    """Return whether a file is put into its place by renaming: not so /dev/stderr, a pipe, /dev/null."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
     except OSError:
@@ -106,7 +106,7 @@ def _write_file(path: str, document: str) -> None:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a device or a pipe: a pipe that nobody reads is an error, and is not waited for."""
+    """Open a device or a pipe: a pipe that no one reads is an error, and is not waited for."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     return descriptor

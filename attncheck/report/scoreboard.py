@@ -68,7 +68,7 @@ def _has_warning(verdict: Verdict) -> bool:
 
 
 def _ran_out_of_time(verdict: Verdict) -> bool:
-    """Return whether a verdict is no judgement: its case was lost, and nobody is at fault."""
+    """Return whether a verdict is no judgement: its case was lost, and no one is at fault."""
     return verdict.answer == "lost" and not verdict.budget_ratio
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from attncheck.core.report import UNMEASURED, Answer, Outcome, Report
 
-ALLOWED = "it fails, and no error is: the baseline, the policy or --ignore allows it"
+ALLOWED = "it is an error, but the baseline, the policy or --ignore allows it"
 
 
 @dataclass(frozen=True)

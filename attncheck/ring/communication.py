@@ -57,7 +57,7 @@ def run(
 ) -> Communication:
     """Return the result of every exchange; under an outside launcher, all ranks but the first return none.
 
-    Raises `Unanswered` where the ranks cannot start or meet.
+    Raises `Unanswered` if the ranks cannot start or meet.
     """
     began = time.monotonic()
     job = make_job(world_size, target, seconds, rendezvous_seconds)

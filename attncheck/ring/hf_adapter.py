@@ -97,7 +97,7 @@ def _with_verdicts(report: Report, verdicts: tuple[AdapterVerdict, ...]) -> Repo
 def measure_adapter(
     request: Request, ring: Ring, target: ExecutionTarget, report_progress: Callable[[str], None]
 ) -> tuple[AdapterRun, ...]:
-    """Return what the adapter does on the ring. Raises `Unanswered` where the ranks cannot start or meet."""
+    """Return what the adapter does on the ring. Raises `Unanswered` if the ranks cannot start or meet."""
     size = max(2, ring.size)
     job = group.make_job(ring, target, size, request.items, {"task": "attncheck.ring.worker.hf_adapter:adapter"})
     progress = Progress(report_progress, len(job.items))

@@ -96,7 +96,7 @@ def select_faults(codes: Iterable[str]) -> tuple[Fault, ...]:
     engine.check_codes(prefixes)
     for prefix in prefixes:
         if not any(code.startswith(prefix) for fault in all_faults for code in fault.codes):
-            raise Unanswered(f"no fault is planted for {prefix}; `attncheck selftest --list` lists the faults")
+            raise Unanswered(f"no fault is injected for {prefix}; `attncheck selftest --list` lists the faults")
     return tuple(fault for fault in all_faults if any(code.startswith(prefixes) for code in fault.codes))
 
 
@@ -112,7 +112,7 @@ def run_faults(
 ) -> SelftestResult:
     """Run the checks on `selected` faults and on their families' controls, and return the results."""
     began = time.monotonic()
-    report_progress("looking at the environment")
+    report_progress("examining the environment")
     capabilities = Capabilities(collect_snapshot(python, ("static",)), device)
     missing = {fault.name: capabilities.missing_need((*fault.family.needs, *fault.needs)) for fault in selected}
     possible = [fault for fault in selected if not missing[fault.name]]
@@ -168,7 +168,7 @@ class Capabilities:
         if need in ("gpu", "two gpus"):
             return "" if self.gpus >= (2 if need == "two gpus" else 1) else f"needs {need.replace('gpu', 'GPU')}"
         if need == "cpu":
-            return "" if not self.gpus else "is planted into what replaces a GPU's kernels"
+            return "" if not self.gpus else "is injected into the replacement of a GPU's kernels"
         if need == "linux":
             return "" if sys.platform.startswith("linux") else "needs Linux"
         return "" if self.snapshot.has(need) else f"needs {need}, which is not installed in the environment"
@@ -301,5 +301,8 @@ def _judge_control(task: Task, outcome: CheckOutcome, known: Iterable[Fault]) ->
     elif alarms := [finding for finding in outcome.findings if finding["code"] in codes]:
         status, because = "alarm", "; ".join(f"{alarm['code']} {alarm['message']}" for alarm in alarms[:3])
     elif task.family.measures and not outcome.passed:
-        status, because = "alarm", "the check measured nothing that it could find right: its silence proves nothing"
+        status, because = (
+            "alarm",
+            ("the check measured nothing that it could judge, so the absence of findings proves nothing"),
+        )
     return ControlResult(task.family.name, task.family.title, status, outcome.seconds, codes, because)

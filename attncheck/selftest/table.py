@@ -24,7 +24,7 @@ def as_text(selftest: "SelftestResult") -> str:
         if result.status != "caught":
             lines.append(f"{'':26}{show_line_ends(result.because)}")
     for control in selftest.controls:
-        lines.append(f"{control.status:8}{'control':8} {control.seconds:6.1f} s  nothing planted: {control.checks}")
+        lines.append(f"{control.status:8}{'control':8} {control.seconds:6.1f} s  nothing injected: {control.checks}")
         if control.status == "alarm":
             lines.append(f"{'':26}{show_line_ends(control.because)}")
     alarms = sum(control.status == "alarm" for control in selftest.controls)

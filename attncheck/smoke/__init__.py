@@ -11,6 +11,6 @@ Read first: `checks/padding.py` and `worker/checks/padding.py`, then `run.py`. `
 `fix_search.py` finds the change, `package_trials.py` tries other versions of packages alongside the environment,
 `over_ranks.py` asks a ring.
 
-Imports: `ring`, `measure`, `lint`, `attention`, `doctor`, `workers`, `core`; torch only in `worker/`, which nobody
+Imports: `ring`, `measure`, `lint`, `attention`, `doctor`, `workers`, `core`; torch only in `worker/`, which no one
 else imports.
 """

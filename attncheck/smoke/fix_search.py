@@ -15,7 +15,7 @@ from attncheck.smoke.trials import failed_checks, find_result
 MAX_CHANGES = 8  # changes tried for one check
 MAX_ROUNDS = 4  # searches one after another, each for one failed check
 
-# Runs changes of a run's plan: each with the checks of these names, or with all of them if none is named.
+# Tries changes of a plan: each with the checks of these names, or with all of them if none is named.
 RunChanges = Callable[[PlanRun, Sequence[Change], tuple[str, ...]], list[PlanRun]]
 
 
@@ -92,6 +92,6 @@ def _find_alternative(
 
 
 def passes_check(plan_run: PlanRun, check_name: str) -> bool:
-    """Say whether a check no longer fails; one that does not apply any more, as without packing, passes too."""
+    """Return whether a check no longer fails; one that does not apply any more, as without packing, passes too."""
     result = find_result(plan_run, check_name)
     return result is None or judge_result(result) in ("pass", "warn")

@@ -37,7 +37,7 @@ class PackageTrial:
     reason: str = ""
 
     def fixes_check(self, check_name: str) -> bool:
-        """Say whether a check that failed passes with these packages."""
+        """Return whether a check that failed passes with these packages."""
         was_run = self.plan_run is not None and find_result(self.plan_run, check_name) is not None
         return was_run and self.plan_run is not None and fix_search.passes_check(self.plan_run, check_name)
 
@@ -61,7 +61,7 @@ def try_packages(
 
 
 def list_package_fixes(snapshot: Snapshot) -> list[Fix]:
-    """Return the repair of all findings of doctor, then its fixes, as far as an overlay can hold their packages.
+    """Return the repair of all of doctor's findings, then its single fixes, if an overlay can hold their packages.
 
     Each set of packages is listed once.
     """

@@ -25,7 +25,7 @@ def propose_implementations(
 
 
 def propose_without_cudnn(plan: Plan, result: CheckResult) -> Iterator[Change]:
-    """Yield SDPA without cuDNN's kernels if it made NaN or infinity: a run that has none then proves whose they are.
+    """Yield SDPA without cuDNN's kernels if there was NaN or infinity: a run without any then proves the cause.
 
     Under a bool mask with rows that see nothing cuDNN 9.19 makes NaN of dq below 128 tokens, in bfloat16.
     """
@@ -36,7 +36,7 @@ def propose_without_cudnn(plan: Plan, result: CheckResult) -> Iterator[Change]:
 
 
 def _shows_nonfinite(result: CheckResult) -> bool:
-    """Say whether a check met NaN or infinity: in a measure, in a step, or in what it says."""
+    """Return whether a check met NaN or infinity: in a measure, in a step, or in what it says."""
     values = [measure.value for measure in result.measures]
     values += [value for step in result.steps for value in (step.loss, step.grad_norm)]
     if any(not math.isfinite(value) or value >= HUGE for value in values):
@@ -79,7 +79,7 @@ def propose_packing(plan: Plan) -> Change:
     """Return the change to the way of packing that `plan` names."""
     if plan.packing == "cu_seqlens":
         text = "DataCollatorWithFlattening(return_flash_attn_kwargs=True)  # cu_seq_lens_q, cu_seq_lens_k, max_length_*"
-        return Change("pass document borders as cu_seqlens", "setting", text, plan)
+        return Change("pass document boundaries as cu_seqlens", "setting", text, plan)
     text = "attention_mask = block_diagonal_causal(document_lengths)  # (batch, 1, seqlen, seqlen), 0 or dtype's lowest"
     return Change("a block-diagonal 4-D mask", "edit", text, plan)
 

@@ -46,7 +46,7 @@ from attncheck.smoke.trials import (
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.launcher_env import RankEnv, read_rank_env
 
-DOES_NOT_RUN = "ATN347"  # the code of errors in which no check's question could be asked
+DOES_NOT_RUN = "ATN347"  # the code of errors that prevent every check
 DEFAULT_MODELS = ("llama", "qwen2")  # shapes trained if no model is named
 SHAPES = ("qwen2", "qwen3", "mistral", "gemma2", "gemma3", "gpt_oss", "llama")  # by a part of a model's name
 
@@ -132,7 +132,7 @@ def _make_measured_on(request: Request, plan: Plan, runner: TrialRunner, began: 
 
 
 def find_shape(name: str) -> str:
-    """Return the small architecture whose name is part of a model's name, "" if none is."""
+    """Return the small architecture whose name is part of a model's name, "" if there is none."""
     text = name.lower().replace("-", "").replace("_", "").replace(".", "")
     return next((shape for shape in SHAPES if shape.replace("_", "") in text), "")
 
@@ -166,7 +166,7 @@ def choose_implementation(plan: Plan, snapshot: Snapshot, target: ExecutionTarge
 def _run_trials(request: Request, runner: TrialRunner, trials: Sequence[Trial]) -> list[PlanRun]:
     """Return the plan run of each trial, on one device and across ranks.
 
-    If flash-attn is emulated for the ranks, one device has none: it runs transformers' own choice.
+    If flash-attn is emulated for the ranks, one device does not have it: it runs transformers' own choice.
     """
     emulated = request.ring is not None and request.ring.is_emulated(runner.target)
     local_trials = [
@@ -244,7 +244,7 @@ def make_report(
     measured_on: MeasuredOn,
     package_trials_per_model: Sequence[tuple[PackageTrial, ...]] = (),
 ) -> Report:
-    """Return the report on what was run, by judging alone. The sequences have one item for each model."""
+    """Return the report by judging alone. The sequences have one item for each model."""
     final_runs = [search.final_run for search in searches if search.accepted]
     plan_runs = (*first_runs, *final_runs)
     final_plan = next(iter(final_runs), first_runs[0]).plan
@@ -288,7 +288,7 @@ class _FailedCheck:
 
     @property
     def is_error(self) -> bool:
-        """Whether the model raised or its process died where this check was to look at numbers: it says nothing."""
+        """Whether the model raised or its process died before this check had numbers, so that it has no answer."""
         return not self.check.names_errors and self.result.outcome in UNMEASURED
 
 
@@ -359,11 +359,11 @@ def _accepted_for(check_name: str, search: SearchResult) -> list[AcceptedChange]
 
 
 def _name_culprit(check_name: str, search: SearchResult) -> str:
-    """Return what a change that alone repairs a check shows to be at fault, as the end of a message; "" for nothing."""
+    """Return the cause shown by a change that alone repairs a check, as the end of a message, or ""."""
     if not search.accepted or not fix_search.passes_check(search.final_run, check_name):
         return ""
     accepted = _accepted_for(check_name, search)
-    return f"; {accepted[0].change.culprit} does it" if len(accepted) == 1 and accepted[0].change.culprit else ""
+    return f"; {accepted[0].change.culprit} causes it" if len(accepted) == 1 and accepted[0].change.culprit else ""
 
 
 def _package_fixes(item: _FailedCheck) -> Iterator[Fix]:

@@ -21,7 +21,7 @@ PARALLEL_CHECK = "parallel"  # the check that a worker, which has one device, ca
 
 @dataclass(frozen=True)
 class Trial:
-    """A plan to run on a model, and the names of the checks to run; all that apply if none is named."""
+    """A plan to run on a model, and the names of the checks to run; all applicable ones if none is named."""
 
     model: str
     plan: Plan
@@ -29,7 +29,7 @@ class Trial:
     check_names: tuple[str, ...] = ()
 
     def select_checks(self) -> tuple[checks.SmokeCheck, ...]:
-        """Return the checks that one worker runs, in order: those named that apply, without the one across ranks."""
+        """Return the checks that one worker runs, in order: applicable named ones, without the one across ranks."""
         all_checks = checks.load()[0].values()
         local_checks = [check for check in all_checks if check.name != PARALLEL_CHECK]
         requested = [check for check in local_checks if not self.check_names or check.name in self.check_names]
@@ -135,7 +135,7 @@ def _collect_results(trial: Trial, index: int, measured: dict[tuple[int, str], C
 
 
 def failed_checks(plan_run: PlanRun) -> tuple[str, ...]:
-    """Return the names of the checks that a plan run fails or lost, but for those that only ran out of time."""
+    """Return the names of the checks that a plan fails or lost, except those that only ran out of time."""
     results = [result for result in plan_run.results if result.outcome != "out_of_time"]
     return tuple(result.check for result in results if judge_result(result) in ("fail", "lost"))
 

@@ -1,7 +1,7 @@
 """The only room that starts processes.
 
-Answers: how is code that may crash, hang or print run without harm? In a child with a deadline, whose group is killed
-with it; nothing outlives the command that asked.
+Answers: how is code that may crash, hang or print run safely? In a child process with a deadline, whose process group
+is killed with it; nothing outlives the command.
 
 `child.py` runs one process and returns how it ended; `pool.py` keeps workers that run one item after another, and
 takes another worker if one is lost; `losses.py` finds what the lost items share; `ranks.py` starts a group of ranks

@@ -67,7 +67,7 @@ class Child(Process):
     """One interpreter that runs one call of the payload."""
 
     def __init__(self, python: str, call: str, message: Mapping[str, object]) -> None:
-        """Start `python`. Raises `BadUsage` where it cannot be started."""
+        """Start `python`. Raises `BadUsage` if it cannot be started."""
         self.call = call
         self._message = message
         self._stdout: list[bytes] = []
@@ -118,7 +118,7 @@ class Child(Process):
 
 
 def _make_environment(call: str) -> dict[str, str]:
-    """Return the variables that a call adds; the static lane sees the user's own, and writes nothing."""
+    """Return the variables that a call adds; the static lane reads the user's own, and sets none."""
     if call == "static":
         return {}
     folder = empty_folder()
@@ -128,7 +128,7 @@ def _make_environment(call: str) -> dict[str, str]:
 
 
 def wait_for_children(children: Sequence[Child], deadline: float) -> dict[str, ChildResult]:
-    """Wait for `children` and return their results by call; none of them outlives this function, whatever ends it."""
+    """Wait for `children` and return their results by call; none of them outlives this function, however it ends."""
     try:
         return {child.call: child.wait(deadline) for child in children}
     finally:

@@ -1,4 +1,4 @@
-"""A deadline over work that has none of its own: it ends it as Ctrl-C would, so that no child is left behind."""
+"""A deadline for work that has none: it interrupts the work like Ctrl-C, so that no child is left behind."""
 
 import os
 import signal

@@ -24,11 +24,11 @@ class ExecutionTarget:
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether a GPU is likely to be used, as far as the device files show; none is opened."""
+        """Whether a GPU is likely to be used, judging by the device files; none is opened."""
         return self.device == "cuda" or (self.device == "auto" and bool(glob.glob("/dev/nvidia[0-9]*")))
 
     def threads_per_worker(self, slots: int, spare: int = 0) -> int:
-        """Return how many CPU threads one worker among `slots` gets, where `spare` cores are left alone."""
+        """Return how many CPU threads each of `slots` workers gets, if `spare` cores stay free."""
         return share_cores(slots, os.environ, spare)
 
 
@@ -63,7 +63,7 @@ class Progress:
     total: int
     done: int = 0
     began: float = field(default_factory=time.monotonic)
-    first_done_at: float = 0.0  # when the first case was done: what came before was starting up
+    first_done_at: float = 0.0  # when the first case was done: the time before was start-up
 
     def on_event(self, event: Event) -> None:
         """Count an event of the pool and report the progress."""

@@ -19,7 +19,7 @@ class RankEnv:
 
 
 def read_rank_env(environ: Mapping[str, str]) -> RankEnv | None:
-    """Return our rank, None if no launcher started us. Raises `BadUsage` where only some variables are set.
+    """Return our rank, None if no launcher started us. Raises `BadUsage` if only some variables are set.
 
     torchrun sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; srun sets SLURM_PROCID, SLURM_NTASKS,
     SLURM_LOCALID and the list of nodes, whose first is taken as the master address. SLURM_STEP_NUM_TASKS distinguishes

@@ -1,4 +1,4 @@
-"""What the items that cost their worker have in common, so that no more of that kind are tried and all others are.
+"""What the items that crashed a worker have in common, so that no more of that kind are tried and all others are.
 
 An item is known by its features, in the order in which they explain best ("head_dim 160", "dtype bf16", …); what they
 mean is the business of whoever makes the job. A feature explains a loss if at least two lost items have it and no
@@ -12,11 +12,11 @@ from itertools import combinations
 
 Features = tuple[str, ...]
 
-MAX_LOSSES = 3  # after which a job's remaining items are given up if none survived, or nothing is known of them
-# A worker that dies costs another start (some seconds), one that hangs its whole deadline. Two losses show a feature,
-# so that three features may be found before a backend that dies here and there ends.
+MAX_LOSSES = 3  # the number after which remaining items are given up if none survived, or nothing is known about them
+# A worker that dies costs another start (some seconds), and one that hangs its whole deadline. Two losses show a
+# feature, so three features may be found before a backend that dies often is given up.
 COST_OF_DEATH, COST_OF_HANG, MAX_COST = 1, 2, 6
-MIN_LOST = 2  # items that must be lost to what they share: one alone is no feature's fault
+MIN_LOST = 2  # number of items that must be lost to a shared feature: one alone proves nothing
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def _find_shared(lost: Sequence[Features], survivors: Sequence[frozenset[str]]) 
 
 @dataclass
 class Losses:
-    """What was lost and what survived of all jobs of one name; `features` are those of their items."""
+    """Lost and surviving items of all jobs of one name; `features` are those of their items."""
 
     features: dict[str, Features] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)  # how: "died", "hung"
@@ -91,7 +91,7 @@ class Losses:
         self.update()
 
     def forgive(self) -> None:
-        """Start counting again: what follows is tried alone, without what held it up."""
+        """Start counting again: the following items run alone, without the cause of the delays."""
         self.workers = self.cost = 0
 
     def update(self) -> None:
@@ -122,7 +122,7 @@ class Losses:
     def order(self, items: Iterable[str]) -> list[str]:
         """Return items in the order to try them: where all were lost so far, the ones that are least like them first.
 
-        So that one may survive which shows what the lost ones have, however many of those come first.
+        So that an item may survive that has the features of the lost ones, however many of those come first.
         """
         items = list(items)
         if self.survived or not self.lost:

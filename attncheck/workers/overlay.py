@@ -66,7 +66,7 @@ def package_overlay(
     """
     folder: Path | None = None
     try:
-        with defer_signals():  # no interrupt may come between the folder and our knowing it
+        with defer_signals():  # no interrupt may come between creating the folder and recording it
             folder = Path(make_folder())
         deadline = time.monotonic() + seconds
         yield _install_packages(python, packages, folder, report_progress, deadline, options)
@@ -95,7 +95,7 @@ def _install_packages(
         installer = _run_installer(python, arguments, scratch, doing, seconds, report_progress)
         shutil.rmtree(scratch, ignore_errors=True)
         if installer is None:
-            reasons.append(f"it took longer than {seconds:.0f} s; take a faster index, or install it by hand")
+            reasons.append(f"it took longer than {seconds:.0f} s; use a faster index, or install it by hand")
         elif installer.returncode:
             reasons.append(_explain_failure(installer.final_stderr()))
         else:
@@ -113,7 +113,8 @@ def resolve_with_uv(
 ) -> str:
     """Return what `uv pip install --dry-run` says of installing `requirements` together; "" if uv is not on PATH.
 
-    It asks the package index, builds nothing and changes nothing. Raises `Unanswered` if it gives no answer in time.
+    It contacts the package index, builds nothing and changes nothing. Raises `Unanswered` if there is no answer in
+    time.
     """
     uv = shutil.which("uv")
     if not uv or not os.path.isabs(uv):
@@ -135,7 +136,7 @@ def resolve_with_uv(
 
 
 def _remove_lock(lock: Path) -> None:
-    """Remove an empty lock file that nobody holds."""
+    """Remove an empty lock file that no one holds."""
     with contextlib.suppress(OSError), lock.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(file.fileno()).st_size == 0:
@@ -164,8 +165,8 @@ def resolve_with_pip(
 ) -> tuple[ResolvedPackage, ...]:
     """Return all that the interpreter's pip would install for `requirements` (`pip install --dry-run --report`).
 
-    It asks the package index unless `options` forbid it, builds nothing and changes nothing. Raises `Unanswered` where
-    pip finds no solution, is missing or older than 22.2, or gives no answer in time.
+    It contacts the package index unless `options` forbid it, builds nothing and changes nothing. Raises `Unanswered`
+    if pip finds no solution, is missing or older than 22.2, or gives no answer in time.
     """
     names = " ".join(map(_describe_package, requirements))
     with scratch_folder() as scratch:
@@ -189,7 +190,8 @@ def resolve_with_pip(
 
 
 def _read_pip_report(path: Path) -> tuple[ResolvedPackage, ...]:
-    """Return the packages of pip's installation report (https://pip.pypa.io/en/stable/reference/installation-report/)."""
+    """Return the packages of pip's installation report
+    (https://pip.pypa.io/en/stable/reference/installation-report/)."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         return tuple(
@@ -216,7 +218,7 @@ class _Installer(Process):
     def __init__(
         self, python: str, arguments: Sequence[str], scratch: Path, variables: Mapping[str, str] | None = None
     ) -> None:
-        # What pip leaves when it is killed goes with our folder.
+        # Files that a killed pip leaves are removed with our folder.
         environment = {**INSTALLER_ENVIRONMENT, **(variables or {}), "TMPDIR": str(scratch)}
         super().__init__(python, arguments, environment)
 
@@ -269,7 +271,7 @@ def _explain_failure(stderr: str) -> str:
         newest = f"; the newest is {versions[1].split(', ')[-1]}" if versions and versions[1] != "none" else ""
         return f"the index has no such version, or no wheel of it for this Python and machine (none is built){newest}"
     errors = [line for line in lines if line.lower().startswith("error")]
-    return (errors or lines[-1:] or ["the installer says nothing"])[0][:300]
+    return (errors or lines[-1:] or ["the installer printed nothing"])[0][:300]
 
 
 def parse_fix_requirements(fix: Fix) -> tuple[str, ...]:
@@ -314,7 +316,7 @@ def _is_pip_program(program: Sequence[str]) -> bool:
 
 
 def _is_pinned(text: str) -> bool:
-    """Say whether a requirement names one release, or releases up to one."""
+    """Return whether a requirement names one release, or releases up to one."""
     if re.fullmatch(r"https?://\S+\.whl(#\S+)?", text):
         return True
     try:

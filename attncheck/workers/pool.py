@@ -28,9 +28,9 @@ PACKAGE_FOLDER = Path(__file__).resolve().parents[1]
 POLL_SECONDS = 0.2  # between two looks at deadlines and interrupts
 START_SECONDS = 180.0  # importing torch and opening the device, on a cold disk
 RETRY_FACTOR = 3.0  # times its seconds that an item gets which ran out of time and is tried again
-NO_TIME_LEFT = "ran out of time, and none was left to try it again: not judged"
+NO_TIME_LEFT = "ran out of time, and none was left for another try: not judged"
 LINE_LIMIT = 64 << 20
-# Only attncheck is taken from our folder: whatever else lies next to it is not the examined environment's.
+# Only attncheck is imported from our folder; other packages next to it do not belong to the examined environment.
 BOOTSTRAP = """\
 import os, sys
 out = os.dup(1)
@@ -74,9 +74,9 @@ EventKind = Literal["started", "step", "answer", "raised", "died", "timed_out", 
 class Event:
     """Something that happened to an item of a job; `answer` is a document if it was measured, else `reason` is set.
 
-    A "step" holds in `answer` how far a long item has come. "timed_out" hangs, whatever the machine does;
-    "out_of_time" may only have lacked the machine, and twice. "skipped" shares what the lost items do; "given_up" came
-    after too many losses.
+    A "step" holds in `answer` the progress of a long item. "timed_out": it hung on any machine. "out_of_time": twice
+    the machine may have been too busy. "skipped": it shares a feature with lost items. "given_up": there were too
+    many losses.
     """
 
     job: str
@@ -90,7 +90,7 @@ class Worker(Process):
     """One interpreter working on the items of a job; its messages arrive in a queue as (worker, document or None)."""
 
     def __init__(self, python: str, job: Job, folder: str, messages: "queue.Queue[tuple[Worker, Any]]") -> None:
-        """Start the interpreter. Raises `BadUsage` where it cannot be started."""
+        """Start the interpreter. Raises `BadUsage` if it cannot be started."""
         self.job, self._messages = job, messages
         environment = {**CHILD_ENVIRONMENT, **cache_environment(folder), "PYTHONDONTWRITEBYTECODE": "1"}
         environment |= overlay_environment(job.extra_path)
@@ -131,7 +131,7 @@ class Worker(Process):
 
 @dataclass(eq=False)
 class _Work:
-    """What is left of a job; `retries` of its items ran out of time before."""
+    """The rest of a job; `retries` of its items ran out of time before."""
 
     job: Job
     items: list[str]
@@ -180,7 +180,7 @@ class Pool:
         """Run every job, passing each event to `on_event`, and return the items not reached at `until`.
 
         `until` is a time.monotonic() value; an item is named "job item". Whatever stops us, no worker outlives this
-        function. Raises `Unanswered` where a worker finds no device to work on.
+        function. Raises `Unanswered` if a worker finds no device to work on.
         """
         with scratch_folder() as folder:
             try:
@@ -198,7 +198,7 @@ class _PoolRun:
         self.pool, self.on_event, self.until, self.folder = pool, on_event, until, folder
         self.waiting = [_Work(job, list(job.items)) for job in jobs if job.items]
         self.running: list[_RunningWorker] = []
-        self.parked: list[_Work] = []  # of which all items that are left are to be skipped, as far as is known by now
+        self.parked: list[_Work] = []  # all of whose remaining items will be skipped, as far as is known
         self.losses: dict[str, Losses] = {}  # by the jobs' name
         for job in jobs:
             self.losses.setdefault(job.name, Losses()).add_job(job.features)
@@ -225,7 +225,7 @@ class _PoolRun:
                 self._unpark()  # what survived since may have cleared some of them
 
     def _unpark(self) -> None:
-        """Queue the parked work again of which an item is to be tried after all."""
+        """Queue parked work again if one of its items should be tried after all."""
         for losses in self.losses.values():
             losses.update()
         revived = [work for work in self.parked if self._choose_items(work)]
@@ -238,7 +238,7 @@ class _PoolRun:
         return tuple(losses.order(item for item in work.items if not losses.reason_to_skip(item)))
 
     def _skip_parked(self) -> None:
-        """Report what is to be skipped, for good."""
+        """Report the items that are skipped for good."""
         for work in self.parked:
             for item in list(work.items):
                 if reason := self.losses[work.job.name].reason_to_skip(item):
@@ -397,7 +397,8 @@ class _PoolRun:
 
 
 def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[EventKind, str]:
-    """Return what to call an item that gave no answer within `seconds`, and why: it hangs, or nothing is known."""
+    """Return the outcome of an item without an answer within `seconds`, and the reason: it hangs, or the cause is
+    unknown."""
     activity = f"; {use.describe()}" if use.describe() else ""
     if use.activity == "asleep" or (use.activity == "computing" and is_retry):
         alone = " when it ran alone" if is_retry else ""
@@ -407,9 +408,9 @@ def describe_timeout(use: CpuUse, seconds: float, is_retry: bool) -> tuple[Event
 
 
 def cache_environment(folder: str) -> dict[str, str]:
-    """Return where compilers keep what they compiled: in the run's own `folder`, whatever folders the user has chosen.
+    """Return where compilers keep compiled files: in the run's own `folder`, not in the user's folders.
 
-    All workers of a run share it, so that what one compiled the next one finds; it no longer exists with the folder.
+    All workers of a run share it, so that one finds what another compiled. It is removed with the folder.
     Compiling the C++ headers beforehand takes 7 s and gains nothing for the few kernels of a run.
     """
     folders = {

@@ -18,7 +18,7 @@ from attncheck.workers.scratch import empty_folder, remove_empty_folder
 from attncheck.workers.stacks import describe_crash
 
 STDERR_TAIL = 32 << 10
-# No library that we import may call home. (The static lane imports none, and must see the user's own settings.)
+# No library that we import may send telemetry. (The static lane imports none, and must read the user's own settings.)
 CHILD_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -27,7 +27,7 @@ CHILD_ENVIRONMENT = {
 }
 # The folder that the user works in, for names of files that a child is given: it does not start there.
 FOLDER_VARIABLE = "ATTNCHECK_WORKING_FOLDER"
-# What the system refuses for want of room, whatever is started.
+# Errors with which the system refuses for lack of resources, for any program.
 _EXHAUSTED = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT}
 PR_SET_PDEATHSIG = 1
 UNCAUGHT = 1  # exit status of a Python that an error ended
@@ -37,7 +37,7 @@ _started: "list[Process]" = []
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Hold Ctrl-C, SIGTERM and SIGHUP back until the end of the block, so that no child is half known to us."""
+    """Delay Ctrl-C, SIGTERM and SIGHUP until the end of the block, so that every started child is recorded."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -73,7 +73,7 @@ class Process:
     ) -> None:
         """Start `python` with `arguments` in `folder` (default: an empty one, so that nothing is imported from here).
 
-        Raises `BadUsage` where it cannot be started, `Unanswered` if nothing can.
+        Raises `BadUsage` if it cannot be started, `Unanswered` if no program can.
         """
         with defer_signals():
             self._start(python, arguments, environment, folder)
@@ -108,7 +108,7 @@ class Process:
         return [self._read_stderr]
 
     def _close_stdin(self) -> None:
-        """Close the standard input of a child that is sent nothing."""
+        """Close the standard input of a child that gets no input."""
         with contextlib.suppress(OSError), closing_stream(self._process.stdin):
             pass
 
@@ -134,7 +134,7 @@ class Process:
         return self._process.returncode is not None
 
     def kill(self) -> None:
-        """Kill whatever is left of the child's process group."""
+        """Kill the rest of the child's process group."""
         if self._killed:
             return
         self._killed = True
@@ -154,7 +154,7 @@ class Process:
 
 
 def _end_with_parent() -> Callable[[], object] | None:
-    """Return what a child does before it becomes its program: on Linux it asks to be killed when we are (prctl(2))."""
+    """Return a child's action before it becomes its program: on Linux it requests to be killed with us (prctl(2))."""
     if sys.platform != "linux":
         return None
     import ctypes
@@ -163,7 +163,7 @@ def _end_with_parent() -> Callable[[], object] | None:
 
 
 def absolute_program(program: str) -> str:
-    """Return a program's path so that it means the same in another folder; a bare name is looked for on PATH."""
+    """Return a program's path in a form that is valid in another folder; a bare name is looked up on PATH."""
     return os.path.abspath(program) if os.path.dirname(program) else program
 
 
@@ -188,7 +188,7 @@ def _absolute_entry(entry: str) -> str:
 def describe_exit(returncode: int, stderr: str) -> str:
     """Return in a few words how a child ended: signal or exit status, where it was, its standard error's last line.
 
-    Of an error that nothing caught it is the error's own line: notes on it may follow, as Python 3.14's json adds them.
+    For an uncaught error it is the error's own line; notes may follow it, such as those of Python 3.14's json.
     """
     how = f"exit status {returncode}"
     if returncode < 0:

@@ -1,7 +1,7 @@
 """Tells a process that hangs from one that the machine has no time for: by the processor time that it used.
 
-Linux's /proc says it (proc_pid_stat(5)): a process that is asleep and used no processor time does not compute, however
-busy the machine is; one that wants to run and gets little is starved. Elsewhere nothing is known.
+Linux's /proc shows it (proc_pid_stat(5)): a process that sleeps and used no processor time does not compute, no
+matter how busy the machine is; one that wants to run and gets little time is starved. On other systems it is unknown.
 """
 
 import os

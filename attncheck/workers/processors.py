@@ -3,9 +3,9 @@
 The processors are those of the affinity mask and the control group's quota, the lesser of both, as joblib counts them
 (loky at 001deca, loky/backend/context.py, `_cpu_count_cgroup`; https://github.com/joblib/loky).
 
-Threads of OpenMP spin while they wait for one another. On a machine that others keep busy one of them has always lost
-its processor, and that spinning costs several times the work itself; passive threads sleep instead (OpenMP 5.2, 21.7,
-OMP_WAIT_POLICY). What the user has set stays unchanged.
+Threads of OpenMP spin while they wait for one another. On a busy machine one of them has usually lost its processor,
+and spinning costs several times the work itself; passive threads sleep instead (OpenMP 5.2, 21.7, OMP_WAIT_POLICY).
+The user's own settings are unchanged.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Groups of ranks that measure many items together, under PyTorch's elastic launcher or inside an outside launcher.
 
-Where nobody started us as a rank, we start the ranks of this host ourselves: `python -m torch.distributed.run`, whose
+Where no one started us as a rank, we start the ranks of this host ourselves: `python -m torch.distributed.run`, whose
 own store picks a free port. Under torchrun or srun we are one rank of a group already, and start our one child.
 
 Ranks answer by files, written under another name and renamed: the item they work on, its answer, what went wrong.
@@ -102,7 +102,7 @@ class RankRunner:
     def run(self, job: RankJob, on_event: Callable[[Event], None], until: float | None = None) -> tuple[str, ...]:
         """Run a job, passing each event to `on_event`, and return the items not reached at `until` (time.monotonic()).
 
-        No process outlives this function. Raises `Unanswered` where the ranks cannot start or meet, or find no device.
+        No process outlives this function. Raises `Unanswered` if the ranks cannot start or meet, or find no device.
         """
         if self.rank_env is not None and self.rank_env.world_size != job.world_size:
             raise BadUsage(
@@ -140,7 +140,7 @@ class RankRunner:
                 finally:
                     kill_all()
             if lost_backend is None:
-                continue  # `remaining` is what the deadline of the whole run left over, or nothing
+                continue  # `remaining` is the rest of the whole run's deadline
             losses[lost_backend] += 1
             self._give_up_items(job, remaining, losses, on_event, late)
         return tuple(" ".join(item) for item in remaining)
@@ -178,7 +178,7 @@ class RankRunner:
 
 
 class _RankGroup:
-    """One group of rank processes, from its start to its end, as its parent sees it."""
+    """One group of rank processes, from start to end, as seen by its parent."""
 
     def __init__(
         self,
@@ -197,7 +197,8 @@ class _RankGroup:
             dict[int, CpuSample](),
         )  # of ranks, when half of the time had passed
         self.folder = Path(folder)
-        self.local_ranks = job.world_size if runner.rank_env is None else 1  # ranks whose files come to our folder
+        # Ranks whose files are written to our folder.
+        self.local_ranks = job.world_size if runner.rank_env is None else 1
         self.current_item: tuple[str, str] | None = None
         self.ready = False
         self.meeting_ranks = 0  # of this host, those that have imported torch and wait for the others
@@ -231,7 +232,7 @@ class _RankGroup:
         return Process(self.runner.python, [*launcher, *arguments], environment, str(self.folder))
 
     def wait_as_follower(self) -> None:
-        """Let our one rank work until it ends. Raises `Following` with the reason where it fails.
+        """Let our single rank work until it ends. Raises `Following` with the reason if it fails.
 
         Not an error of ours: a launcher ends every rank when one ends with an error, and rank 0 has yet to report.
         """
@@ -352,14 +353,14 @@ class _RankGroup:
         if not own_faults and ended:
             return "died", f"rank {ended[0]} ended on its own, before its peers: {self._last_stderr_line(ended[0])}"
         if not own_faults:
-            return "died", f"a peer of rank {min(faults)} went away; what it said last is on its own standard error"
+            return "died", f"a peer of rank {min(faults)} disconnected; its last output is on its own standard error"
         first = min(own_faults.values(), key=lambda fault: float(fault["at"]))
         same_message = [fault for fault in faults.values() if fault["message"] == first["message"]]
         culprit = "every rank" if len(same_message) == self.job.world_size > 1 else f"rank {first['rank']}"
         return "raised", f"{culprit}: {first['message']}"
 
     def _exit_statuses(self) -> dict[int, int]:
-        """Return the exit status of each rank that ended on its own, as far as the launcher reports it."""
+        """Return the exit status of each rank that ended on its own, if the launcher reports it."""
         if self.runner.rank_env is not None:
             code = self.process.returncode
             return {self.runner.rank_env.rank: code} if code not in (None, 0) else {}
@@ -384,14 +385,14 @@ class _RankGroup:
             last_line = self._last_stderr_line(ended[0])
             return (
                 "timed_out",
-                f"no answer any more: rank {ended[0]} ended on its own, its peers wait for it: {last_line}",
+                f"no answer: rank {ended[0]} ended on its own, its peers wait for it: {last_line}",
             )
         latest = self._sample_ranks()
         stacks = collect_stacks(self.folder)
         use = self._find_busiest_use(latest, stacks)
         is_retry = self.late is None
         kind, reason = describe_timeout(use, self.job.seconds, is_retry)
-        # Under a launcher outside only our own rank is seen, and no second try can be had.
+        # Under an outside launcher only our own rank is visible, and there is no second try.
         if kind == "timed_out" or self.runner.rank_env is not None or not self.ready:
             return "timed_out", self._describe_hang(stacks)
         return kind, reason
@@ -411,7 +412,7 @@ class _RankGroup:
         return max(uses, key=lambda use: (by_grade[use.activity], use.seconds))
 
     def _describe_hang(self, stacks: dict[int, str]) -> str:
-        """Return which rank hangs, as far as the stacks show."""
+        """Return which rank hangs, judging by the stacks."""
         seconds = self.job.seconds if self.ready else self.job.rendezvous_seconds
         if not self.ready and self.meeting_ranks < self.local_ranks:
             seconds += IMPORT_SECONDS
@@ -445,7 +446,7 @@ class _RankGroup:
 
 
 def _has_ended(pid: int) -> bool:
-    """Say whether a process no longer exists, or a zombie that waits to be reaped."""
+    """Return whether a process no longer exists, or a zombie that waits to be reaped."""
     return read_process_state(pid) in "ZX"
 
 

@@ -1,4 +1,4 @@
-"""A shell's command in a sandbox: it writes to its own folders alone, reaches no network, and leaves no process behind.
+"""A shell command in a sandbox: it writes only to its own folders, has no network, and leaves no process behind.
 
 What can be had of that depends on the kernel (`sandbox/supervisor.py` tries); `read_isolation` returns what it was.
 `ATTNCHECK_ISOLATION` in our own environment limits what is tried: "landlock" without namespaces, "none".
@@ -36,7 +36,7 @@ def _read_means() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Sandbox:
-    """What a command may do: `writable` are its folders, `overlaid` those where it may seem to write.
+    """A command's permissions: `writable` are its folders, `overlaid` those with an overlay.
 
     `folder` is an empty one, which the command cannot write to. With `needs_files` the command is not started unless
     files are protected.
@@ -60,7 +60,7 @@ class SandboxedProcess(Process):
     options: Sequence[str] = ("-I", "-S", "-B")
 
     def __init__(self, command: str, environment: Mapping[str, str], folder: str, sandbox: Sandbox) -> None:
-        """Start the command in `folder`. Raises `Unanswered` if nothing can be started."""
+        """Start the command in `folder`. Raises `Unanswered` if no program can be started."""
         uppers = os.path.join(sandbox.folder, "uppers")
         os.makedirs(uppers)
         loaded = {name: value for name, value in environment.items() if name.startswith(OF_LOADER)}
@@ -98,7 +98,7 @@ class SandboxedProcess(Process):
 
 
 def read_isolation(sandbox: Sandbox) -> Isolation:
-    """Return how a command that has ended was isolated, and what it wrote where an overlay kept it."""
+    """Return how a finished command was isolated, and its writes that an overlay kept."""
     try:
         document: dict[str, Any] = json.loads(read_bounded(sandbox.report, MAX_REPORT_BYTES))
         return Isolation(

@@ -41,7 +41,7 @@ def make_folder() -> str:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder of ours, or what is in its place, as far as it can be removed."""
+    """Remove a folder of ours, or whatever replaced it, as far as possible."""
     try:
         _remove(folder)
     except RecursionError:  # it is deeper than Python's own functions go
@@ -73,8 +73,8 @@ def _list_folders(path: str) -> list[str]:
 def empty_folder() -> str:
     """Return the folder that children start in: our own empty one, else the file system's root.
 
-    Python looks for modules where it is started (`python -c`, `-m`), so a child must not start where the user works:
-    a `json.py` there would run in the place of the library's.
+    Python looks for modules in its starting folder (`python -c`, `-m`), so a child must not start in the user's
+    folder: a `json.py` there would shadow the library's.
     """
     try:
         return make_folder()
@@ -107,7 +107,7 @@ def _sweep(parent: str) -> None:
 
 @cache
 def _machine_digest() -> str:
-    """Return what tells the process numbers of this boot and this container from others, as eight hex digits."""
+    """Return eight hex digits that distinguish the process numbers of this boot and this container from others."""
     parts = []
     with contextlib.suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_bytes())
@@ -116,7 +116,8 @@ def _machine_digest() -> str:
 
 
 def _start_time(pid: int) -> int:
-    """Return when a process was started, in ticks since the boot; 0 where it is gone, or the system does not say."""
+    """Return when a process was started, in ticks since boot; 0 if it no longer exists, or the system does not report
+    it."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):

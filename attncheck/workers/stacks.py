@@ -1,4 +1,4 @@
-"""Reads stacks as faulthandler prints them: where a process died, whether a rank is stuck or waits for its peers."""
+"""Reads stacks printed by faulthandler: where a process died, or whether a rank is stuck or waits for others."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def collect_stacks(folder: Path) -> dict[int, str]:
 
 
 def is_waiting_for_peers(stack: str) -> bool:
-    """Say whether the innermost frames of `stack`, as faulthandler prints it, wait for other ranks."""
+    """Return whether the innermost frames of `stack`, as faulthandler prints it, wait for other ranks."""
     frames = [line for line in stack.splitlines() if line.strip().startswith("File")]
     return any(_WAITING.search(frame) for frame in frames[:3])
 
@@ -53,7 +53,7 @@ def innermost_frame(stack: str) -> str:
 
 
 def describe_crash(stderr: str) -> tuple[str, str]:
-    """Return where a fatal signal hit, "" if faulthandler wrote nothing, and the last line that came before it.
+    """Return where a fatal signal hit, "" if faulthandler wrote nothing, and the last line before it.
 
     torch's own frames are left out if others are known: every compiled operator is called through `torch/_ops.py`.
     """
@@ -61,7 +61,7 @@ def describe_crash(stderr: str) -> tuple[str, str]:
     frames = _FRAME.findall(rest)
     known = [frame for frame in frames if "/torch/" not in frame[0]] or frames
     lines = before.strip().splitlines()
-    if fatal and not frames:  # Python did not come as far as to run anything
+    if fatal and not frames:  # Python did not start running anything
         lines = lines or [fatal + rest.partition("\n")[0]]
     return _describe_frame(*known[0]) if known else "", lines[-1][:300] if lines else ""
 

@@ -116,7 +116,9 @@ def test_two_seeds_must_differ_and_one_seed_must_not() -> None:
         return independent(case, generator.manual_seed(generator.initial_seed() + 100 * (next(calls) == 5)))
 
     state = probe(FULL, stateful)
-    assert state.violations == ("the same seed drops other keys when called again, as activation checkpointing does",)
+    assert state.violations == (
+        "the same seed drops different keys when called again, as activation checkpointing does",
+    )
 
 
 def test_another_seed_is_tried_and_the_first_again() -> None:
@@ -142,7 +144,7 @@ def test_the_share_kept_may_be_off_by_chance_and_a_256th(case: Case, sign: int) 
     allowed = 6.0 * math.sqrt(0.25 * 0.75 / total) + 1.0 / 256.0
     assert found(probe(case, exactly(0.75 + sign * (allowed - 1.0 / total)))) == CLEAN
     share = 0.75 + sign * (allowed + 1.0 / total)
-    assert found(probe(case, exactly(share))) == ((f"dropout 0.25 keeps a share of {share:.4g}, not 0.75",), ())
+    assert found(probe(case, exactly(share))) == ((f"dropout 0.25 keeps {share:.4g} of the weights, not 0.75",), ())
 
 
 def read_one_weight(batch: int, head: int, query: int, key: int, times: float) -> Callable[[Outputs, Inputs], Outputs]:
@@ -163,7 +165,7 @@ def read_one_weight(batch: int, head: int, query: int, key: int, times: float) -
 def test_a_weight_of_half_a_kept_one_is_a_key_that_is_seen() -> None:
     assert found(probe(CAUSAL, read=read_one_weight(1, 3, 20, 60, 0.4999))) == CLEAN
     seen = probe(CAUSAL, read=read_one_weight(1, 3, 20, 60, 0.5001))
-    assert found(seen) == (("with dropout, a query sees a key that it must not see",), ())
+    assert found(seen) == (("with dropout, a query attends to a key that must be hidden",), ())
 
 
 def test_half_a_kept_weight_is_none() -> None:
@@ -193,7 +195,7 @@ def test_what_is_kept_may_be_a_hundredth_too_large(sign: int) -> None:
         return lambda outputs, inputs: replace(outputs, out=outputs.out * factor)
 
     assert found(probe(FULL, read=times(1.0 + sign * 0.00999))) == CLEAN
-    want = f"what dropout 0.25 keeps is multiplied by {(1.0 + sign * 0.01001) / 0.75:.4g}, not 1.333"
+    want = f"the weights that dropout 0.25 keeps are multiplied by {(1.0 + sign * 0.01001) / 0.75:.4g}, not 1.333"
     assert found(probe(FULL, read=times(1.0 + sign * 0.01001))) == ((want,), ())
 
 

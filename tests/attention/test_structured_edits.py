@@ -60,16 +60,16 @@ def test_a_query_must_keep_its_bits_if_it_sees_none_of_the_second_half(case: Cas
     for query in range(case.seqlen_q):
         for name, index in (("out", (-1, query, 3, 5)), ("lse", (-1, 2, query))):
             result, _ = probe_later_calls(case, "prefix", **{name: add(index, 1e-12)})
-            want = f"{name} of query {query} changes with keys after {split - 1}, which it must not see"
+            want = f"{name} of query {query} changes with keys after {split - 1}, which must be hidden"
             assert result.violations == ((want,) if must_keep[query] else ())
     assert bool(must_keep.any())
 
 
 def test_the_first_query_that_changes_is_named() -> None:
     result, _ = probe_later_calls(PREFIX[2], "prefix", out=lambda out: out + 1.0)
-    assert result.violations == ("out of query 7 changes with keys after 4, which it must not see",)
+    assert result.violations == ("out of query 7 changes with keys after 4, which must be hidden",)
     result, _ = probe_later_calls(PREFIX[0], "prefix", out=put((0, [3, 5]), math.nan))
-    assert result.violations == ("out of query 3 changes with keys after 6, which it must not see",)
+    assert result.violations == ("out of query 3 changes with keys after 6, which must be hidden",)
 
 
 @pytest.mark.parametrize(("dtype", "times"), [("bfloat16", 1000.0), ("float16", 64.0), ("float32", 1000.0)])
@@ -193,7 +193,9 @@ def test_nan_that_gets_across_alone_is_a_warning() -> None:
 
     result = run_probe(replace(case, probe="nan_poison"), "cpu", run)
     assert result.violations == ()
-    assert result.warnings == ("out of token 0 of document 1 changes with other documents by NaN, by no finite value",)
+    assert result.warnings == (
+        "out of token 0 of document 1 changes with other documents by NaN, but by no finite value",
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

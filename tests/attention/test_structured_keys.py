@@ -94,14 +94,14 @@ def test_a_count_may_be_a_quarter_off(off: float) -> None:
     assert edited(PACKED, "code", lse=put((0, 2, 89), math.log(80 + off))) == ()
     off += math.copysign(2e-4, off)
     (found,) = edited(PACKED, "code", lse=put((0, 2, 89), math.log(80 + off)))
-    assert found == f"query 89 (document 1), head 2 sees {80 + off:.6g} keys, not 80"
+    assert found == f"query 89 (document 1), head 2 attends to {80 + off:.6g} keys, not 80"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_an_lse_that_is_no_number_counts_nothing(value: float) -> None:
     case = make_case((40, 40))
     assert edited(case, "code", lse=put((1, 3, 39), value)) == (
-        f"query 39 (batch 1), head 3 sees {value} keys, not 40",
+        f"query 39 (batch 1), head 3 attends to {value} keys, not 40",
     )
 
 
@@ -117,7 +117,7 @@ def test_a_code_sum_may_be_three_quarters_off_and_its_own_rounding(dtype: Dtype,
     index = (0, 89, 3, column)
     assert edited(case, "code", out=add(index, sign * (allowed - 1e-5) / 80)) == ()
     assert edited(case, "code", out=add(index, sign * (allowed + 1e-5) / 80)) == (
-        "query 89 (document 1), head 3 does not sum the 80 keys 20 to 99 that it sees",
+        "query 89 (document 1), head 3 does not sum its 80 visible keys 20 to 99",
     )
     assert edited(case, "code", out=put(index, math.nan)) != ()
 
@@ -262,9 +262,9 @@ def test_a_target_is_missed_where_it_is_seen_and_leaked_where_it_is_not(case: Ca
             index = (segment.batch, query, 3, slice(0, len(digits)))
             where = f"query {query}{place}, head 3"
             found = edited(case, "retrieve", out=put(index, digits))
-            leak = f"{where} finds key {key}, which it must not see"
+            leak = f"{where} finds key {key}, which must be hidden"
             assert found == ((leak,) if sees_any and not sees else ())
-            missed = f"{where} does not find key {key}, which it sees (it finds {key ^ 1})"
+            missed = f"{where} does not find key {key}, which is visible (it finds {key ^ 1})"
             digits[0] *= -1.0
             assert edited(case, "retrieve", out=put(index, digits)) == ((missed,) if sees else ())
     assert kinds >= ({(True, True), (False, True)} if case is not CROSSED else {(True, True), (False, False)})
@@ -290,10 +290,10 @@ def test_what_is_found_instead_is_told() -> None:
     digits = spell(37, WINDOW)
     for value, instead in ((digits, "it finds 37"), (-digits, "it finds 26"), (digits * 0.0, "no key is out")):
         assert edited(WINDOW, "retrieve", out=put((0, query, 1, slice(0, 6)), value)) == (
-            f"query {query} (batch 0), head 1 does not find key {query}, which it sees ({instead})",
+            f"query {query} (batch 0), head 1 does not find key {query}, which is visible ({instead})",
         )
 
 
 def test_a_key_that_is_found_with_too_little_weight_is_named_as_that() -> None:
     case = make_case((40,))
-    assert "which it sees, with a weight of 0.25, not 1" in edited(case, "retrieve", out=lambda x: x * 0.25)[0]
+    assert "which is visible, with a weight of 0.25, not 1" in edited(case, "retrieve", out=lambda x: x * 0.25)[0]

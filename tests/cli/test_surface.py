@@ -152,7 +152,7 @@ def test_exit_codes(attncheck: Run, argv: tuple[str, ...], code: int) -> None:
         (("doctor", "--facts", FACTS, "--format", "xml"), 2, "--format 'xml' is not one of github, html, json"),
         (("doctor", "--facts", FACTS, "--fail-on", "x"), 2, "--fail-on 'x' is not one of"),
         (("doctor", "--facts", FACTS, "--select", "ATN140,XYZ"), 2, "no rule's code starts with 'XYZ'"),
-        (("doctor", "--facts", FACTS, "--select", "ATN9xx"), 2, "a range is written ATN9"),
+        (("doctor", "--facts", FACTS, "--select", "ATN9xx"), 2, "write a range as ATN9"),
         (("doctor", "gpt2", "--facts", FACTS), 2, "pass MODEL to `attncheck probe`"),
         (("doctor", "--lane", "fast"), 2, "--lane 'fast' is not one of static, import, device"),
         (("doctor", "--timeout", "-3"), 2, "--timeout -3 is not a number of seconds"),

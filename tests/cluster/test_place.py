@@ -51,8 +51,8 @@ def test_all_processes_of_a_launch_agree_on_ports_and_key_and_no_other_does() ->
         ({}, "no launcher started this process; start it on every node: torchrun"),
         ({"SLURM_PROCID": "0", "SLURM_JOB_ID": "7", "SLURM_NNODES": "4"}, "no launcher started this process"),
         ({**TORCHRUN, "GROUP_RANK": "two"}, "GROUP_RANK is not a number"),
-        ({**TORCHRUN, "GROUP_RANK": "2"}, "calls this node 2 of 2"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "nothing says which node"),
+        ({**TORCHRUN, "GROUP_RANK": "2"}, "this is node 2 of 2"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "but not which node this is"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "RANK is set but not MASTER_ADDR"),
     ],
 )

@@ -75,7 +75,7 @@ def test_requirements(tmp_path: Path) -> None:
         ("torch==2.6\ntorch==2.7", "torch is required in versions that exclude each other: ==2.6, ==2.7"),
         ("torch==2.6\ntorch<2.6", "exclude each other"),
         ("-e .", "its package and version are unknown"),
-        ("-r https://example.com/all.txt", "is not fetched"),
+        ("-r https://example.com/all.txt", "is not downloaded"),
         ("torch==${TORCH}", "depends on a variable"),
     ],
 )

@@ -45,7 +45,7 @@ def test_an_ignore_lets_pass_with_its_reason_until_its_last_day() -> None:
 def test_an_expired_ignore_lets_nothing_pass_and_is_found_itself() -> None:
     applied = apply.apply_policy(make_report(make_finding("ATN211")), Policy(allowances=(SHARED_GPUS,)), "2027-01-01")
     assert [finding.code for finding in applied.findings] == ["ATN211", "ATN904"]
-    assert applied.findings[1].message == "the ignore of ATN211 ended on 2026-12-31"
+    assert applied.findings[1].message == "the ignore entry of ATN211 expired on 2026-12-31"
     assert "shared on Fridays" in applied.findings[1].evidence[0]
     assert applied.allowed == () and applied.allowances == ()
 
@@ -106,7 +106,7 @@ def test_max_error_finds_what_passes_beyond_it() -> None:
     )
     applied = apply.apply_policy(make_report(verdicts=verdicts), Policy(max_error=0.6), "2026-11-21").findings
     assert [(finding.code, finding.subject) for finding in applied] == [("ATN606", "sdpa")]
-    assert applied[0].message == "sdpa errs by 0.9 of its budget, the policy's max-error is 0.6"
+    assert applied[0].message == "sdpa has an error of 0.9 of its budget; the policy's max-error is 0.6"
     assert [line.split(":")[0] for line in applied[0].evidence] == ["case-0.9", "case-0.7"]
 
 

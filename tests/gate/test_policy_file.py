@@ -98,8 +98,8 @@ def test_own_file_wins_over_pyproject(tmp_path: Path) -> None:
         ("budget = inf", "budget: inf is not a number of seconds"),
         ("profile = ", "cannot read attncheck.toml"),
         ("checks = 'doctor'", "checks: expected an array of checks: doctor, lint"),
-        ("checks = ['docter']", "checks: 'docter' is no check; did you mean 'doctor'?"),
-        ("checks = [1]", "checks: 1 is no check"),
+        ("checks = ['docter']", "checks: 'docter' is not a check; did you mean 'doctor'?"),
+        ("checks = [1]", "checks: 1 is not a check"),
         ("models = 'gpt2'", "models: expected an array of strings: ['gpt2']"),
         ("launch = [3]", "launch: 3 is not a name"),
         ("framework-version = 0.10", 'framework-version: 0.1 is not a string: write it as "0.1"'),
@@ -158,7 +158,7 @@ def test_options_win_and_their_mistakes_are_named() -> None:
     policy = override_policy(base, {"suite": None, "models": [], "max-error": 0.8, "checks": ["lint"], "ring-size": 2})
     assert (policy.suite, policy.models, policy.max_error, policy.ring_size) == ("standard", ("a",), 0.8, 2)
     assert policy.checks == ("lint",)
-    with pytest.raises(BadUsage, match="--checks: 'linn' is no check; did you mean 'lint'"):
+    with pytest.raises(BadUsage, match="--checks: 'linn' is not a check; did you mean 'lint'"):
         override_policy(base, {"checks": ["linn"]})
 
 

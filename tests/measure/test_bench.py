@@ -181,7 +181,7 @@ def test_the_table_fits_the_terminal(width: int) -> None:
 def test_the_text_says_what_matters() -> None:
     rendered = text.render(make_report(replace(FLASH, host_ms=6.0), STRICT, CUDNN, replace(FLEX, stable=False)), True)
     assert "NVIDIA H200 · torch 2.11.0 · 91 s" in rendered
-    assert "8192³ product of matrices in bf16 785 TFLOP/s · copy 4100 GB/s" in rendered
+    assert "8192³ matrix product in bf16 785 TFLOP/s · copy 4100 GB/s" in rendered
     assert "clocks 1700–1980 MHz · up to 690 W and 61 °C · not held back" in rendered
     assert "\nbatch 1, seqlen 8192, heads 32/8, head_dim 128, bf16, causal\n" in rendered
     assert "did not settle in the time allowed: flex_attention" in rendered

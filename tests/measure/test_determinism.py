@@ -105,7 +105,7 @@ def test_chance_is_caught_by_the_command_and_what_repeats_is_quiet(attncheck: Ru
     environment = write_backend(tmp_path / "site", "shaky", source)
     done = attncheck(*arguments, "--output", "json=report.json", env=environment)
     assert done.returncode == 0, done.stderr
-    assert "ATN711 warning shaky is not reproducible: dv change from call to call" in done.stdout
+    assert "ATN711 warning shaky is not reproducible: dv change between calls" in done.stdout
     report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
     pytest.importorskip("jsonschema").validate(report, make_report_schema())
     assert {finding["subject"] for finding in report["findings"]} == {"shaky"}

@@ -290,7 +290,7 @@ def test_a_model_that_cannot_be_is_told(attncheck: Run, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     done = attncheck("parity", ".", "--device", "cpu")
     assert done.returncode == 3
-    assert "6 heads over 4 kv heads" in done.stderr
+    assert "6 heads with 4 kv heads" in done.stderr
 
 
 def test_a_plugin_that_prints_or_exits_when_imported_spoils_nothing(attncheck: Run, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class Fault:
 PACKED = "--packing"
 FAULTS: dict[str, Fault] = {
     # The documents.
-    "truncated": Fault("ATN431", r"96 of 96 documents are cut before their end: \d+ words"),
+    "truncated": Fault("ATN431", r"96 of 96 documents are truncated: \d+ words"),
     "beginnings_lost": Fault("ATN431", r"\d+ of \d+ documents are used without their beginning"),
     "doubled": Fault("ATN431", r"48 documents were used more than once"),
     "same_rows_on_every_rank": Fault("ATN431", r"96 documents were used more than once", ranks=2),
@@ -50,7 +50,7 @@ FAULTS: dict[str, Fault] = {
     "prompt_labelled": Fault("ATN431", r"labels are on the user's words", "--answers_only", objective=ANSWERS),
     "end_unlabelled": Fault("ATN431", r"does not learn to stop"),
     "answers_unlabelled": Fault("ATN431", r"none of the \d+ words of answers has a label"),
-    "two_begins": Fault("ATN431", r"4 of 4 documents begin with the token \d+, which begins a text, twice"),
+    "two_begins": Fault("ATN431", r"4 of 4 documents begin with the BOS token \d+ twice"),
     # What tokens see.
     "positions_doubled": Fault("ATN432", r"its positions are wrong; nothing else is", PACKED),
     "positions_run_on": Fault(
@@ -87,8 +87,8 @@ FAULTS: dict[str, Fault] = {
     "mean_of_rows": Fault("ATN433", r"loss is [\d.]+: the mean over each row's target tokens"),
     "mean_of_documents": Fault("ATN433", r"loss is [\d.]+: the mean over each document's target tokens", PACKED),
     "mean_of_ranks": Fault("ATN433", r"loss is [\d.]+: the mean over each rank's target tokens", ranks=2),
-    "not_divided_by_accumulation": Fault("ATN433", r"too large by the accumulation"),
-    "divided_by_accumulation_twice": Fault("ATN433", r"divided by the accumulation twice"),
+    "not_divided_by_accumulation": Fault("ATN433", r"too large by the number of accumulation steps"),
+    "divided_by_accumulation_twice": Fault("ATN433", r"divided twice by the number of accumulation steps"),
     "sum": Fault("ATN433", r"the sum over target tokens, not their mean"),
     "times_seven": Fault("ATN433", r": 7 times the mean over all target tokens"),
     "steps_after_every_batch": Fault("ATN433", r": 0.5 times the mean over all target tokens"),

@@ -43,7 +43,7 @@ CASES = (
     Case("mean_of_rows", "", "ATN433", r"the mean over each row's target tokens"),
     Case("labels_shifted", "", "ATN431", r"labels are shifted before"),
     Case("padding_labelled", "", "ATN431", r"labels are on padding"),
-    Case("truncated", "", "ATN431", r"documents are cut before their end"),
+    Case("truncated", "", "ATN431", r"documents are truncated"),
     Case("halves_swapped", "", "ATN431", r"documents are mixed"),
     Case("layer_detached", "", "ATN434", r"no gradient reaches"),
     Case("padding_seen", "", "ATN432", r"its tokens attend to padding"),
@@ -149,7 +149,7 @@ def spoil_tokenizer(folder: Path) -> None:
     [
         (empty, r"does not hold the weights of .*; --full-model downloads nothing: name the model's folder"),
         (lose_a_part, r"does not hold the weights .*model-00002-of-00002\.safetensors is missing"),
-        (quantise, r"are quantised, and there is no float32 reference"),
+        (quantise, r"are quantised, so there is no float32 reference"),
         (enlarge, r"float32 reference of .*billion parameters\) needs [\d.]+ GiB of memory, and [\d.]+ are free"),
         (spoil_tokenizer, r"its tokenizer has \d+ words that are one token each; documents are made of 32"),
         (lambda folder: change_json(folder / "config.json", model_type="no_such"), r"transformers cannot read"),

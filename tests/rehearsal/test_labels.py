@@ -180,7 +180,7 @@ def test_placeholders_of_pictures_that_are_learned_are_named(stage: Stage, tmp_p
         rows.append(row)
     right, wrong = rows
     assert not any("placeholders" in problem for problem in stage.judge([right]))
-    assert any("placeholders are learned: 2 of 2" in problem for problem in stage.judge([wrong]))
+    assert any("placeholder tokens are learned: 2 of 2" in problem for problem in stage.judge([wrong]))
     # TRL 1.16.0's collator of pictures documents labels of every token, placeholders too (trainer/sft_trainer.py).
     _, notes = judge_rows([wrong], stage.tokenizer, "all")
     assert any("placeholders are learned: 2 of 2" in note for note in notes)

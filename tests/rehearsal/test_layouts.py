@@ -150,5 +150,5 @@ def test_an_order_that_is_not_known_is_said(ring_size: int) -> None:
             taken = torch.cat([half[len(half) // 2 * rank :][: len(half) // 2] for half in halves])
             calls.append({"input_ids": row[taken][None], "position_ids": own[taken][None], "hidden": None})
         broken.append(make_record(rank, calls))
-    with pytest.raises(Unjoinable, match=r"contiguous, zigzag, striped.: the order is another one"):
+    with pytest.raises(Unjoinable, match=r"contiguous, zigzag, striped.: the order is unknown"):
         find_layout(broken, INDEX, ring_size)

@@ -45,7 +45,7 @@ FAULTS: dict[str, Fault] = {
     "end_labelled_nowhere": Fault(
         "ATN431", r"ends a chosen answer has a label in none of 4: the model does not learn to stop", "--labels"
     ),
-    "truncated": Fault("ATN431", r"\d+ of \d+ documents are cut before their end: \d+ words"),
+    "truncated": Fault("ATN431", r"\d+ of \d+ documents are truncated: \d+ words"),
     # What tokens see.
     "padding_seen": Fault("ATN432", r"its tokens attend to padding"),
     "documents_leak": Fault("ATN432", r"attend to earlier documents in the row", "--padding_free"),
@@ -60,7 +60,9 @@ FAULTS: dict[str, Fault] = {
     "end_unlabelled": Fault("ATN433", r"the token that ends an answer is not in the loss"),
     "not_shifted": Fault("ATN433", r"each token is trained to predict itself: labels are not shifted"),
     "shifted_twice": Fault("ATN433", r"each token is trained to predict the one after the next"),
-    "accumulation_twice": Fault("ATN433", r"loss is 0.34657: divided by the accumulation twice; it should be 0.69315"),
+    "accumulation_twice": Fault(
+        "ATN433", r"loss is 0.34657: divided twice by the number of accumulation steps; it should be 0.69315"
+    ),
     "accumulation_forgotten": Fault("ATN433", r"loss is 1.3863: the sum over the step's batches, not their mean"),
     "another_reference": Fault(
         "ATN433",

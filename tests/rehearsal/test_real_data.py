@@ -118,7 +118,7 @@ def test_rows_that_go_in_twice_are_a_warning(
 ) -> None:
     results = rehearse(server, make_stage(False), tmp_path / "watch", "", "doubled", real_data=True)
     assert judge_result(results["batch"]) == "warn"
-    assert re.search(r"\d+ rows of the data went in more than once", deciding_reason(results["batch"]))
+    assert re.search(r"\d+ rows of the data were used more than once", deciding_reason(results["batch"]))
 
 
 def test_a_launch_is_rehearsed_on_its_own_data_and_leaves_them_alone(
@@ -328,7 +328,7 @@ def test_rows_over_several_ranks_are_refused(packages: tuple[str, ...]) -> None:
     if packages:  # what communicates may be ZeRO-3's, of weights
         assert keep_rows_whole(ranks).size == 1
         return
-    with pytest.raises(Unjoinable, match="reassembled by synthetic words, without --real-data"):
+    with pytest.raises(Unjoinable, match="reassembled with synthetic words, so remove --real-data"):
         keep_rows_whole(ranks)
 
 

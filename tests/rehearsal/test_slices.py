@@ -38,7 +38,7 @@ FAULTS: dict[str, Fault] = {
     "labels_rolled": Fault(
         "ATN433", r"shifted within each rank's slice: its last token is trained to predict its first", ZIGZAG
     ),
-    "mean_of_slices": Fault("ATN433", r"each rank's mean over the targets of its slice alone"),
+    "mean_of_slices": Fault("ATN433", r"the mean over the targets of each rank's slice"),
     "divided_by_the_group": Fault("ATN433", rf"divided by the {GROUP} once too often"),
     "not_reduced": Fault(
         "ATN434", r"rank 1 steps with different gradients .* not reduced over the ranks that share a row"

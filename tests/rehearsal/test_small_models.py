@@ -148,7 +148,7 @@ def test_what_cannot_be_made_is_one_line(name: str, tmp_path: Path) -> None:
 def test_a_cut_that_is_refused_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shrink, "fit_validators", lambda *arguments: None)
     _, answer = prepare(tmp_path, "zaya", {})
-    assert re.fullmatch(r"smoke cannot cut .* small: ValueError: ZAYA currently supports .*", answer["unanswered"])
+    assert re.fullmatch(r"smoke cannot scale .* down: ValueError: ZAYA currently supports .*", answer["unanswered"])
 
 
 def test_a_cut_that_does_not_run_is_said() -> None:
@@ -157,7 +157,9 @@ def test_a_cut_that_does_not_run_is_said() -> None:
     model: Any = build.build_model(source, "eager", torch.float32, "cpu", 200, 0, False)
     build.check_cut(source, model)
     model.model.layers[0].mlp.up_proj = torch.nn.Linear(3, 3)
-    with pytest.raises(build.Unbuildable, match=r"^smoke cannot cut small small: RuntimeError: .*; --full-model takes"):
+    with pytest.raises(
+        build.Unbuildable, match=r"^smoke cannot scale small down: RuntimeError: .*; --full-model takes"
+    ):
         build.check_cut(source, model)
 
 

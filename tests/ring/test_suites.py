@@ -69,7 +69,7 @@ def test_a_flat_error_does_not_grow_and_a_rising_one_does() -> None:
     assert rising[0].tensor == "dk" and rising[0].beyond > error_growth.MAX_SLOPE
     assert (
         error_growth.describe_growth(rising[0])
-        == "dk: z_rms 1.00 on 1, 1.20 on 2, 1.70 on 4; ×1.42 for each doubling of the ring"
+        == "dk: z_rms 1.00 on 1, 1.20 on 2, 1.70 on 4; ×1.42 per doubling of the ring"
     )
 
 

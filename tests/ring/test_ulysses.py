@@ -136,7 +136,7 @@ def test_what_it_refuses() -> None:
     plain = Case("dense", (256,), (256,), num_heads=12, num_kv_heads=4, context_parallel_size=RANKS)
     for changed, message in (
         ({"num_heads": 6, "num_kv_heads": 6}, "6 heads do not divide by 4 ranks"),
-        ({"num_heads": 12, "num_kv_heads": 3}, "3 kv heads neither divide by 4 ranks nor 4 ranks by them"),
+        ({"num_heads": 12, "num_kv_heads": 3}, "3 kv heads are not divisible by 4 ranks, nor 4 ranks by them"),
         ({"seqlens_q": (255,), "seqlens_k": (255,)}, "not divisible by 4"),
         ({"operands": "kvpacked"}, "q, k and v apart"),
         ({"heads_k_stride": 1}, "no heads_k_stride"),

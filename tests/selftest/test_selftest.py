@@ -137,7 +137,7 @@ def test_codes_are_chosen_by_beginning_and_unknown_ones_refused() -> None:
     assert len(run.select_faults(("ATN6",))) > 10
     with pytest.raises(BadUsage, match="no rule's code starts with 'ATN000'"):
         run.select_faults(("ATN000",))
-    with pytest.raises(Unanswered, match="no fault is planted for ATN901"):
+    with pytest.raises(Unanswered, match="no fault is injected for ATN901"):
         run.select_faults(("ATN901",))
 
 

@@ -294,7 +294,7 @@ def test_right_checkpointing_passes_and_is_equal(shape: str, precision: str, see
 def test_checkpointing_that_silently_does_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpointing, "enable_checkpointing", lambda model: None)
     result = checkpointing.run(make_testbed(gradient_checkpointing=True))
-    assert_failed(result, "all 2 layers are not run again on the way back")
+    assert_failed(result, "all 2 layers are not run again in the backward pass")
     assert result.measures and all(measure.value == 0 for measure in result.measures), "the numbers cannot show it"
 
 

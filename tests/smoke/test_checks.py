@@ -44,7 +44,7 @@ def run_check(check_name: str, shape: str, plan: Plan) -> CheckResult:
     [
         (
             "ValueError: Expected IntTuple, whose leaves are integers, but got 64",
-            "pass document borders as cu_seqlens",
+            "pass document boundaries as cu_seqlens",
         ),
         ("ImportError: the package for FlashAttention4 doesn't seem to be installed", "attention by flash_attention_2"),
     ],

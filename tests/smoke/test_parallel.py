@@ -126,8 +126,8 @@ def test_the_plain_import_fails_and_the_shim_fixes_it(sound_results: Results) ->
 def test_another_implementation_is_silent_and_named(sound_results: Results) -> None:
     result = sound_results["sdpa"]
     assert judge_result(result) == "fail"
-    assert deciding_reason(result) == "ring-flash-attn llama3 is never entered under sdpa: the ring is silently off"
-    assert "the logits are those of each shard in isolation" in result.violations
+    assert deciding_reason(result) == "ring-flash-attn llama3 is never called under sdpa: the ring is silently inactive"
+    assert "the logits match each shard in isolation" in result.violations
     change = first_change(replace(RING, attn_implementation="sdpa"), result)
     assert change.plan == RING and change.text == 'attn_implementation="flash_attention_2"'
 
@@ -139,7 +139,7 @@ def test_a_stride_that_does_not_divide_is_named(sound_results: Results) -> None:
 
 
 def test_what_the_adapter_drops_is_named(sound_results: Results) -> None:
-    assert "the logits are those of the model with windows one token wider" in sound_results["windows"].violations
+    assert "the logits match the model with windows one token wider" in sound_results["windows"].violations
     assert any("without its sinks" in violation for violation in sound_results["sinks"].violations)
     assert "linear_attn: a state along the row" in sound_results["linear"].violations[0]
     assert (
@@ -171,7 +171,7 @@ PLANTED = {
     "local": "each shard in isolation",
     "turned": "the shards gathered in the order 1, 0",
     "padding_counts": "first padding on rank 1",
-    "last_tokens_count": "trained on with nothing to predict",
+    "last_tokens_count": "trained on without a target",
     "no_value_gradient": "gradient",
 }
 
@@ -201,7 +201,7 @@ def test_faults_are_told_apart(fault_results: Results) -> None:
     assert only_backward["logits"].value < only_backward["logits"].limit
     assert not fault_results["no_value_gradient"].violations
     right_logits = ("mean_of_means", "missing", "labels_of_the_shard", "padding_counts", "summed", "not_added")
-    assert not any("logits are those" in line for fault in right_logits for line in fault_results[fault].violations)
+    assert not any("logits match" in line for fault in right_logits for line in fault_results[fault].violations)
 
 
 def test_the_verb_starts_the_ranks_and_tells_how_they_are_lost() -> None:
@@ -273,8 +273,8 @@ def test_a_layer_that_the_ring_leaves_out_is_named() -> None:
     layers = [
         Layer(f"layers.{index}.self_attn", "", HOOKED_IMPLEMENTATION, "sdpa", ("llama3",) * index) for index in (0, 1)
     ]
-    assert list(_find_missed_layers(layers, "llama3")) == ["llama3 is not entered in layers.0.self_attn, under sdpa"]
+    assert list(_find_missed_layers(layers, "llama3")) == ["llama3 is not called in layers.0.self_attn, under sdpa"]
     assert list(_find_missed_layers(layers[:1], "llama3")) == [
-        "llama3 is never entered under sdpa: the ring is silently off"
+        "llama3 is never called under sdpa: the ring is silently inactive"
     ]
     assert not list(_find_missed_layers(layers[1:], "llama3"))

@@ -283,7 +283,7 @@ def test_a_leak_beside_an_implementation_that_is_wrong_is_caught() -> None:
 
 def test_a_model_that_sees_ahead_in_eager_too_is_a_warning() -> None:
     result = run_check("implementation", replace(SDPA, attn_implementation="eager"), small_model("bert"))
-    assert "the model itself sees future tokens" in result.warnings[0] and judge_result(result) == "warn"
+    assert "the model itself attends to future tokens" in result.warnings[0] and judge_result(result) == "warn"
 
 
 # The loss.
@@ -294,7 +294,7 @@ def test_a_wrong_loss_is_named_and_is_no_leak(name: str, plan: Plan) -> None:
     with plants.labels_across_documents() if name == "isolation" else loss_counts_padding():
         result = run_check(name, plan)
     assert judge_result(result) == "warn", collect_evidence(result)
-    assert "the logits agree and the loss is wrong" in result.warnings[0]
+    assert "the logits agree but the loss is wrong" in result.warnings[0]
     assert all(measure.what.startswith("logits") for measure in result.measures)
 
 

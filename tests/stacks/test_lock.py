@@ -271,7 +271,7 @@ def test_the_command_line_writes_checks_and_exits_as_elsewhere(attncheck: Run, t
     written = attncheck("lock", lock, "--facts", str(facts), "--report", str(report))
     assert (written.returncode, written.stderr) == (0, "") and "1 worst errors of parity" in written.stdout
     same = attncheck("lock", "--check", lock, "--facts", str(facts), "--report", str(report))
-    assert same.returncode == 0 and "nothing moved" in same.stdout
+    assert same.returncode == 0 and "nothing changed" in same.stdout
     gone = attncheck("lock", lock, "--check", "--facts", str(moved), "--format", "json")
     assert gone.returncode == 1
     assert [finding["code"] for finding in json.loads(gone.stdout)["findings"]] == ["ATN911"]

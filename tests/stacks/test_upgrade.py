@@ -246,7 +246,7 @@ def test_what_pip_would_move_along() -> None:
         "torch 2.99.0, which moves along",
     ]
     (finding,) = list_torch_moves(moves, request.packages)
-    assert finding.message == "pip would move torch 2.11.0 to 2.99.0 for trl 9.0 flash-attn 2.9.0"
+    assert finding.message == "pip would change torch 2.11.0 to 2.99.0 for trl 9.0 flash-attn 2.9.0"
 
 
 def test_no_planted_secret_gets_into_a_report() -> None:

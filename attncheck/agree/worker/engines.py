@@ -153,7 +153,7 @@ class TransformersEngine:
         done = list(outputs.values())
         failed = next((output.error for output in done if output.error), None)
         if failed or len(done) != len(prompts):
-            raise RuntimeError(failed or f"{len(done)} of {len(prompts)} requests of continuous batching were finished")
+            raise RuntimeError(failed or f"{len(done)} of {len(prompts)} requests of continuous batching finished")
         samples = [
             Sample(tuple(output.prompt_ids), tuple(output.generated_tokens), tuple(output.logprobs)) for output in done
         ]

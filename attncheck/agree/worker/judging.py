@@ -206,7 +206,10 @@ def _cut_unknown_tokens(generated: Generated, size: int) -> Generated:
     def cut(sample: Sample, length: int) -> Sample:
         return Sample(sample.prompt, sample.response[:length], sample.log_probabilities[:length])
 
-    text = f"{lost} of {len(lengths)} responses have tokens beyond the trainer's vocabulary of {size}: cut before them"
+    text = (
+        f"{lost} of {len(lengths)} responses have tokens beyond the trainer's vocabulary of "
+        f"{size}: truncated before them"
+    )
     generated, lengths = _select(generated, kept), [lengths[index] for index in kept]
     return replace(
         generated,
@@ -249,7 +252,7 @@ def _list_common_errors(result: AgreedModel) -> list[str]:
     if not is_common:
         return []
     error = f"{result.trainer_error:.2g} nats against {result.trainer_rounding:.2g} of rounding"
-    return [f"both sides compute the same, and something else than eager attention does ({error})"]
+    return [f"both sides compute the same, but differ from eager attention ({error})"]
 
 
 @dataclass(frozen=True)

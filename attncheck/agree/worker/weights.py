@@ -54,14 +54,14 @@ def _iter_groups(own: str, other: str) -> Iterator[tuple[str, str, str, tuple[st
         if kind:
             groups.setdefault(kind, []).append(name)
     texts = {
-        "transposed": ("are transposed", "write them as the trainer's class holds them"),
+        "transposed": ("are transposed", "store them in the layout of the trainer's class"),
         "permuted": ("have the same values in another order", "write each row where the engine's class expects it"),
         "adapter": ("differ by a matrix of low rank", "merge the LoRA adapter before weights are sent to the engine"),
         "zero": ("are zero", "sync these parameters"),
-        "renamed": ("are another parameter's", "correct the names under which parameters are sent to the engine"),
-        "tied": ("are the input embedding", "send lm_head too: the trainer does not tie it"),
+        "renamed": ("are another parameter's", "correct the names of the parameters that are sent to the engine"),
+        "tied": ("are the input embedding", "send lm_head too, because the trainer does not tie it"),
         "missing": ("are missing", "write these parameters into the engine's checkpoint"),
-        "stale": ("have other values", "sync these parameters after the trainer's step"),
+        "stale": ("have other values", "synchronise these parameters after the trainer's step"),
     }
     for kind, names in groups.items():
         text, remedy = texts[kind]

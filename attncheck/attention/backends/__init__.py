@@ -1,7 +1,7 @@
-"""The backends: frozen records, one `BACKEND` a file, or `BACKENDS` of one package that are called alike.
+"""The backends: frozen records, one `BACKEND` per file, or `BACKENDS` of one package with the same kind of call.
 
-A file imports neither torch nor the package that it is about: it says whether that is installed, refuses the cases it
-does not take, with the reason, and imports only where it runs. Backends of a plugin (an entry point in the group
+A file imports neither torch nor its package at the top. It says whether the package is installed, refuses unsupported
+cases with a reason, and imports only when it runs. A plugin's backends (an entry point in the group
 "attncheck.backends", whose value is the module) need one import:
 
     from attncheck.attention.backends import Backend, Case, Device, Installed, Outputs, Refused
@@ -19,7 +19,7 @@ __all__ = ["Backend", "Case", "Device", "Installed", "Outputs", "Refused"]
 
 @cache
 def load() -> tuple[dict[str, Backend], tuple[registry.Broken, ...]]:
-    """Return the backends that attncheck itself and its plugins bring, by name, and what could not be loaded."""
+    """Return the backends of attncheck and its plugins by name, and those that could not be loaded."""
     extensions, broken = registry.load(sys.modules[__name__], "attncheck.backends")
     records = registry.list_records(extensions, "BACKEND", Backend)
     return {record.name: record for record in sorted(records, key=lambda record: record.name)}, tuple(broken)

@@ -24,10 +24,10 @@ def flash_backend(
 ) -> Backend:
     """Return the backend of `source`, a module's name or a repository of the Hub.
 
-    A name that ends in "_varlen" is the packed function's, which unpads padded and dense cases first and puts them
-    back afterwards, as transformers does. Another name of a module is the dense function's. A repository's backend
-    takes either, by the case. `refuse` gets whether cu_seqlens are given, `open_side` is how a window without a bound
-    is written.
+    A name that ends in "_varlen" is the packed function, which unpads padded and dense cases first and pads the
+    result, as transformers does. Any other name of a module is the dense function. A repository's backend uses the
+    one that suits the case. `refuse` gets whether cu_seqlens are given; `open_side` is how an unbounded side of a
+    window is written.
     """
     packed, of_hub = name.endswith("_varlen"), "/" in source
 
@@ -36,7 +36,7 @@ def flash_backend(
 
     def refuse_case(case: Case, device: Device) -> str:
         if case.layout != "dense" and not uses_cu_seqlens(case):
-            return f"padding and packed documents are {name}_varlen's"
+            return f"padding and packed documents need {name}_varlen"
         return refuse(case, device, uses_cu_seqlens(case))
 
     def run(inputs: "Inputs", deterministic: bool) -> Outputs:
@@ -70,7 +70,7 @@ def flash_backend(
 
 
 def hub_installed(repository: str) -> Callable[[], Installed]:
-    """Return what looks for the kernel's version in the cache."""
+    """Return a function that looks for the kernel's version in the cache."""
 
     def installed() -> Installed:
         from attncheck.attention.calls import hub_kernels

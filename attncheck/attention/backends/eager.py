@@ -1,9 +1,9 @@
 """Same-dtype eager attention, as transformers' `attn_implementation="eager"` computes it.
 
-The yardstick of flash-attention's own tests, and a backend in its own right: matmul, scale, soft-cap, mask, softmax in
+It is the yardstick of flash-attention's own tests, and a backend itself: matmul, scale, soft-cap, mask, softmax in
 float32 rounded to the io dtype, matmul (transformers 5.17, models/llama/modeling_llama.py `eager_attention_forward`;
-sinks as models/gpt_oss/modeling_gpt_oss.py: one more column of the softmax, then dropped). It is judged by the noise of
-its own class, which rounds the scores and dP as well.
+sinks as in models/gpt_oss/modeling_gpt_oss.py: one more column of the softmax, then dropped). It is judged by the
+rounding noise for its class, which also rounds the scores and dP.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def compute_attention(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor, sinks: Te
 
 
 def mask_scores(inputs: Inputs, scores: Tensor) -> Tensor:
-    """Return scores with ALiBi added and with the dtype's lowest number if a key is not seen."""
+    """Return scores with ALiBi added, and the dtype's lowest number for hidden keys."""
     import torch
 
     from attncheck.attention import masks

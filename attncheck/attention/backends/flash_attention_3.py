@@ -68,7 +68,7 @@ def refuse_any_layout(case: Case, device: Device, sinks: bool = False) -> str:
     if case.alibi or case.dropout:
         return f"{TITLE} has no ALiBi" if case.alibi else f"{TITLE} has no dropout"
     if device.compute_capability >= (10, 0):
-        return f"{TITLE} is built for sm_90 and sm_80, nothing newer"
+        return f"{TITLE} is built for sm_80 and sm_90 only"
     return flash_attn_package.refuse(case, device) or _refuse_head_dim(case, device)
 
 
@@ -88,9 +88,9 @@ def _refuse_head_dim(case: Case, device: Device) -> str:
     if size == v_size:
         return ""
     if device.compute_capability < (9, 0):
-        return f"{TITLE} takes another head_dim for v on Hopper only"
+        return f"{TITLE} takes a different head_dim for v on Hopper only"
     if not (128 < size <= 192 and 96 < v_size <= 128) and not (size <= 64 and v_size <= 512):
-        return f"{TITLE} takes another head_dim for v at 129 to 192 with 97 to 128, or up to 64 with up to 512"
+        return f"{TITLE} takes a different head_dim for v only at 129 to 192 with 97 to 128, or up to 64 with up to 512"
     if case.backward and v_size > 256:
         return f"{TITLE} has no backward for a head_dim over 256"
     return ""
@@ -116,7 +116,7 @@ _make_backend = partial(
     flash_backend,
     call_kwargs=call_kwargs,
     kernel_pattern=r"\bflash::(enable_sm\d+|FlashAttn(Fwd|Bwd)|prepare_varlen)|\bflash_attn_3::",
-    deterministic="deterministic=True, up to a head_dim of 192",
+    deterministic="deterministic=True, for a head_dim up to 192",
     takes_chunks=True,
 )
 _make_installed = partial(_make_backend, source=MODULE, installed=installed, refuse=refuse, package="flash-attn-3")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 TITLE = "FlashAttention-4"
 DISTRIBUTION = "flash-attn-4"
-# What flash_attn/cute imports when it is imported, and who brings it; a wheel installed with --no-deps has none of it.
+# The modules that flash_attn/cute imports, and the packages that provide them; a wheel installed with --no-deps has
+# none of them.
 REQUIRED_MODULES = {"cutlass": "nvidia-cutlass-dsl", "quack": "quack-kernels", "tvm_ffi": "apache-tvm-ffi"}
 
 

@@ -79,7 +79,7 @@ def run(inputs: Inputs, deterministic: bool) -> Outputs:
 
 @cache
 def compiled_flex_attention() -> Any:
-    """Return torch.compile(flex_attention), one graph for each shape."""
+    """Return torch.compile(flex_attention), with one graph per shape."""
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 

@@ -32,7 +32,8 @@ BLOCK_FACTOR = 1.25  # 16-bit results of blocks, merged in float32: sqrt(3/2), m
 
 
 def block_factor(case: Case) -> float:
-    """Return the class factor of merging 16-bit results of blocks, whatever the number of ranks beyond one."""
+    """Return the class factor of merging 16-bit results of blocks; it does not depend on the number of ranks beyond
+    one."""
     return BLOCK_FACTOR if case.context_parallel_size > 1 else 1.0
 
 
@@ -55,7 +56,7 @@ def refuse_ring_flash_attn(case: Case, device: Device, sharding: Sharding, packe
 def refuse_single_rank(case: Case, device: Device) -> str:
     """Return why a single rank cannot run the ring's backward on gloo, which cannot send gradients to itself, or ""."""
     if device.kind == "cpu" and device.ranks == 1 and case.backward:
-        return "its backward sends to itself on a ring of one rank, which gloo cannot"
+        return "its backward sends to itself on a ring of one rank, which gloo cannot do"
     return ""
 
 
@@ -76,9 +77,9 @@ def _refuse_kernels(case: Case, device: Device) -> str:
 
 def _refuse_shape(case: Case, sharding: Sharding, packed: bool) -> str:
     if case.seqlens_q != case.seqlens_k:
-        return "shards queries and keys alike: seqlens_q and seqlens_k must be the same"
+        return "splits queries and keys the same way: seqlens_q and seqlens_k must be equal"
     if case.padded:
-        return "knows no padding; unpad first"
+        return "supports no padding; unpad first"
     if packed != (case.layout == "packed"):
         return "takes packed rows only" if packed else "takes rows of one length, not packed documents"
     if case.v_head_dim != case.head_dim:
@@ -111,8 +112,8 @@ def ring_backend(
 ) -> Backend:
     """Return the backend of the function `<name>_func` and its variants.
 
-    `causal` if it asserts that the mask is; `takes_heads_k_stride` for llama3's, which gathers that many kv heads at
-    a time and adds dk and dv up by a reduce-scatter.
+    `causal`: it asserts a causal mask. `takes_heads_k_stride`: llama3's, which gathers that many kv heads at a time
+    and sums dk and dv by a reduce-scatter.
     """
 
     def refuse(case: Case, device: Device) -> str:

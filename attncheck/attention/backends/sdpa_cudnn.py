@@ -1,7 +1,7 @@
 """SDPA's CUDNN_ATTENTION: cuDNN's fused attention; CUDA only.
 
-It cannot run under torch.use_deterministic_algorithms(True) (torch 2.11, sdp_utils.cpp, `check_cudnn_deterministic`):
-SDPA then takes another backend, or has none if this one is pinned.
+It cannot run under torch.use_deterministic_algorithms(True) (torch 2.11, sdp_utils.cpp, `check_cudnn_deterministic`).
+SDPA then uses another backend, or fails if this one is pinned.
 """
 
 from __future__ import annotations

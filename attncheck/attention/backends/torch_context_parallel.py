@@ -34,9 +34,9 @@ def _refuse_mask(case: Case) -> str:
         return 'torch: "Load balancing requires `is_causal=True`", and it is on unless a private option is changed'
     if case.layout == "packed" or case.windowed or case.alibi:
         feature = "packed documents" if case.layout == "packed" else "window" if case.windowed else "ALiBi"
-        return f'knows no {feature}: its ring takes no mask (torch: "attn_bias is not supported yet")'
+        return f'supports no {feature}: its ring takes no mask (torch: "attn_bias is not supported yet")'
     if case.dropout:
-        return "keeps the random state of a ring's last block only, so that dropout's gradients would be wrong"
+        return "keeps only the last block's random state of a ring, so gradients of dropout would be wrong"
     return ""
 
 

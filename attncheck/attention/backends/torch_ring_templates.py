@@ -26,7 +26,7 @@ def refuse(case: Case, device: Device) -> str:
     if device.kind != "cpu":
         return "torch_context_parallel runs the same ring by its public interface on CUDA"
     if device.torch < MIN_TORCH:
-        return "torch's templates are private; attncheck knows those of torch 2.11 and newer"
+        return "torch's templates are private; attncheck supports those of torch 2.11 and newer"
     return refuse_ring(case, device) or sdpa_flash.refuse(case, device)
 
 

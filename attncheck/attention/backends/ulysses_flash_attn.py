@@ -16,7 +16,7 @@ from attncheck.core.cases import Case
 if TYPE_CHECKING:
     from attncheck.attention.inputs import Inputs
 
-EMULATED_CAPABILITY = (9, 0)  # the emulated kernels accept what the genuine ones accept on this GPU
+EMULATED_CAPABILITY = (9, 0)  # the emulated kernels accept the same arguments as the real ones on this GPU
 
 
 def refuse(case: Case, device: Device) -> str:

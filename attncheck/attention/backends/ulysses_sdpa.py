@@ -1,4 +1,5 @@
-"""Ulysses around torch's SDPA: an all-to-all gives each rank all tokens of some heads, SDPA attends, another goes back.
+"""Ulysses around torch's SDPA: an all-to-all gives each rank all tokens of some heads, SDPA attends, a second one
+reverses it.
 
 The two all-to-alls are attncheck's own, over `torch.distributed.all_to_all_single`: they do what verl's
 `gather_seq_scatter_heads` and DeepSpeed's `DistributedAttention` do, so that the group, its collective and the kernel
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def refuse_ulysses(case: Case, device: Device) -> str:
-    """Return why Ulysses cannot run the case, whatever attends between its all-to-alls, or ""."""
+    """Return why Ulysses cannot run the case with any attention function, or ""."""
     return (
         ring_flash_attn.refuse_single_device(device)
         or _refuse_heads(case)
@@ -34,9 +35,9 @@ def refuse_ulysses(case: Case, device: Device) -> str:
 def _refuse_heads(case: Case) -> str:
     n, heads, kv_heads = case.context_parallel_size, case.num_heads, case.num_kv_heads
     if heads % n:
-        return f"spreads heads across ranks: {heads} heads do not divide by {n} ranks"
+        return f"spreads heads across ranks: {heads} heads are not divisible by {n} ranks"
     if kv_heads % n and n % kv_heads:
-        return f"{kv_heads} kv heads neither divide by {n} ranks nor {n} ranks by them"
+        return f"{kv_heads} kv heads are not divisible by {n} ranks, nor {n} ranks by them"
     return ""
 
 
@@ -44,12 +45,13 @@ def _refuse_shape(case: Case) -> str:
     if case.operands != "split" or case.heads_k_stride:
         return "takes q, k and v apart" if case.operands != "split" else "has no heads_k_stride"
     if case.seqlens_q != case.seqlens_k:
-        return "shards queries and keys alike: seqlens_q and seqlens_k must be the same"
+        return "splits queries and keys the same way: seqlens_q and seqlens_k must be equal"
     if case.padded:
-        return "is given rows without padding (verl: use_remove_padding)"
+        return "takes rows without padding only (verl: use_remove_padding)"
     if case.sinks or case.alibi:
         return (
-            f"gives no rank its own heads' {'sinks' if case.sinks else 'ALiBi slopes'}; neither do verl and DeepSpeed"
+            f"does not give each rank its own heads' {'sinks' if case.sinks else 'ALiBi slopes'}; "
+            "neither do verl and DeepSpeed"
         )
     return "its dropout is not tested across ranks" if case.dropout else ""
 

@@ -26,9 +26,9 @@ def refuse(case: Case, device: Device) -> str:
     if device.kind == "cpu":
         return "xformers runs on CUDA only"
     if device.compute_capability > (9, 0):
-        return "xformers' CUTLASS operator stops at sm_90"
+        return "xformers' CUTLASS operator does not support GPUs newer than sm_90"
     if case.dtype == "bfloat16" and device.compute_capability < (8, 0):
-        return "xformers takes bfloat16 from sm_80"
+        return "xformers supports bfloat16 on sm_80 or newer"
     step = 4 if case.dtype == "float32" else 8
     if device.compute_capability >= (8, 0) and (case.head_dim % step or case.v_head_dim % step):
         return f"xformers' CUTLASS operator takes a head_dim that is a multiple of {step}"
@@ -46,7 +46,7 @@ def _refuse_bias(case: Case) -> str:
 
 
 def run(inputs: "Inputs", deterministic: bool) -> Outputs:
-    """Run the case with fmha.cutlass; rows with windows are run as documents, whose mask has a backward."""
+    """Run the case with fmha.cutlass; rows with windows run as documents, whose mask has a backward."""
     from xformers.ops.fmha import cutlass
 
     from attncheck.attention.calls import xformers

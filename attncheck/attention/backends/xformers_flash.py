@@ -41,7 +41,7 @@ def run(inputs: "Inputs", deterministic: bool) -> Outputs:
 
 
 def script_lines(case: Case) -> tuple[str, ...]:
-    """Return the lines of a script that calls it, without a mask if it can say so itself."""
+    """Return the lines of a script that calls it, without a mask if an argument can express it."""
     from attncheck.attention.calls import xformers
 
     return xformers.script_lines(case, "flash")

@@ -67,7 +67,7 @@ def unpad(inputs: Inputs) -> Inputs:
 
 
 def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
-    """Return the outputs of `unpad(inputs)` if the tokens of `inputs` lie; padding is zero."""
+    """Return the outputs of `unpad(inputs)` in the layout of `inputs`; padding is zero."""
     case = inputs.case
     if case.layout == "packed":
         return outputs
@@ -101,7 +101,7 @@ def repad(inputs: Inputs, outputs: Outputs) -> Outputs:
 
 @contextlib.contextmanager
 def deterministic_algorithms(enabled: bool, warn_only: bool = False) -> Iterator[None]:
-    """Turn torch.use_deterministic_algorithms on for a block, where `enabled`."""
+    """Turn torch.use_deterministic_algorithms on for a block, if `enabled`."""
     if not enabled:
         yield
         return
@@ -114,7 +114,7 @@ def deterministic_algorithms(enabled: bool, warn_only: bool = False) -> Iterator
 
 
 def _set_deterministic_algorithms(enabled: bool, warn_only: bool) -> None:
-    """Do what torch.use_deterministic_algorithms does, without importing a compiler that nobody requested.
+    """Do what torch.use_deterministic_algorithms does, without importing a compiler that no one requested.
 
     torch 2.13.0 `torch/__init__.py` sets `torch._inductor.config.deterministic`, then calls this; the import alone took
     1.4 s on two cores and 7 s of every worker's start on a GPU's host.

@@ -1,7 +1,7 @@
 """Calls functions of the flash-attn family, whose signatures and results differ between releases.
 
-An argument that a function does not take is omitted where it changes nothing, and refused by name where it matters. A
-result is out alone, (out, lse), or (out, lse, more).
+If a function does not take an argument, the argument is omitted if that changes nothing, and otherwise the case is
+refused. A result is only out, (out, lse), or (out, lse, more).
 """
 
 import contextlib
@@ -25,7 +25,7 @@ LIMIT_PATTERN = "not support|only support|is only |should be a multiple|head dim
 
 
 def supported_kwargs(function: Callable[..., Any], title: str, **kwargs: Any) -> dict[str, Any]:
-    """Return those of `kwargs` that `function` takes. Raises `Refused` if one that matters is not among them."""
+    """Return the `kwargs` that `function` takes. Raises `Refused` if one that matters is not among them."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return kwargs
@@ -36,14 +36,15 @@ def supported_kwargs(function: Callable[..., Any], title: str, **kwargs: Any) ->
 
 
 def _can_omit(name: str, value: Any) -> bool:
-    """Return whether omitting the argument changes nothing: it requires nothing, or for the LSE, which is optional."""
+    """Return whether omitting the argument changes nothing: its value is the default, or it only requests the
+    optional LSE."""
     if isinstance(value, tuple):
         return all(side in (UNBOUNDED, None) for side in value)
     return name.startswith("return_") or value is None or (not isinstance(value, Tensor) and not value)
 
 
 def split_output(result: Any) -> tuple[Tensor, Tensor | None]:
-    """Return out and, where the result holds it, LSE."""
+    """Return out and, if the result has it, LSE."""
     if isinstance(result, Tensor):
         return result, None
     out, *others = result

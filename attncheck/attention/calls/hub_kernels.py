@@ -71,7 +71,7 @@ def _has_build(folder: Path) -> bool:
 
 @cache
 def load(repository: str) -> Any:
-    """Return the kernel's module. Raises `Refused` where the cache holds no build for this torch, CUDA and platform."""
+    """Return the kernel's module. Raises `Refused` if the cache holds no build for this torch, CUDA and platform."""
     _, folder = newest_snapshot(repository)
     if folder is None:
         raise Refused(f"no {repository} in the local Hub cache")

@@ -1,4 +1,5 @@
-"""What a partial build of flash-attn 2 or FlashAttention-3 cannot run, by what it wrote down or holds of its switches.
+"""What a partial build of flash-attn 2 or FlashAttention-3 cannot run, according to its recorded or compiled-in
+switches.
 
 Read in Dao-AILab/flash-attention, hopper/setup.py (the switches) and hopper/flash_api_stable.cpp at 01d6dd1
 (`get_max_headdim`, `round_up_headdim`: a head_dim is served by the next larger one that was built; `run_mha_fwd`: up to
@@ -13,7 +14,7 @@ from attncheck.attention.backend import Device
 from attncheck.core.cases import Case
 from attncheck.core.environment import ExtensionBuild
 
-# Switch of flash-attn 2 -> what its build has not, and which cases request it.
+# Switch of flash-attn 2 -> the feature that its build lacks, and the cases that need it.
 FLASH_ATTN_2_SWITCHES: dict[str, tuple[str, Callable[[Case], bool]]] = {
     "BACKWARD": ("backward", lambda case: case.backward),
     "SOFTCAP": ("soft-cap", lambda case: case.softcap > 0),
@@ -31,7 +32,7 @@ FLASH_ATTN_3_SWITCHES: dict[str, tuple[str, Callable[[Case], bool]]] = {
 
 
 def find_build(device: Device, distribution: str) -> ExtensionBuild | None:
-    """Return how `distribution` was built, None if nothing says it."""
+    """Return how `distribution` was built, None if it is unknown."""
     return next((build for build in device.builds if build.distribution == distribution), None)
 
 
@@ -44,13 +45,13 @@ def refuse_flash_attn_2(case: Case, device: Device, distribution: str = "flash-a
 def refuse_flash_attn_3(case: Case, device: Device, distribution: str, packed: bool) -> str:
     """Return what the case needs and this build of FlashAttention-3 lacks, or ""; `packed` if cu_seqlens are given.
 
-    `distribution` is "flash-attn-3", or the repository of the Hub whose build it is.
+    `distribution` is "flash-attn-3", or the Hub repository of the build.
     """
     build = find_build(device, distribution)
     if build is None:
         return ""
     if packed and build.leaves_out("VARLEN"):
-        return "this build has no cu_seqlens (varlen)"
+        return "this build does not support cu_seqlens (varlen)"
     if device.compute_capability < (9, 0) and build.leaves_out("SM8x"):
         return "this build has no kernels for sm_80 to sm_89"
     return _refuse_switches(case, build, FLASH_ATTN_3_SWITCHES) or _refuse_head_dim(case, build)

@@ -1,4 +1,4 @@
-"""Calls ring-flash-attn's functions on a rank's shard: dense, packed, and llama3's; with k and v apart or as one.
+"""Calls ring-flash-attn's functions on a rank's shard: dense, packed and llama3's, with k and v separate or stacked.
 
 All functions return (out, lse, None) with `return_attn_probs=True`. The packed ones of flash-attn before 2.6 have an
 LSE of (documents, heads, max_seqlen), later ones (heads, tokens) (zhuzilin/ring-flash-attention,

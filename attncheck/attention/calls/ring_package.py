@@ -1,8 +1,8 @@
-"""Imports ring-flash-attn in a worker, after putting back what its adapter misses in transformers.
+"""Imports ring-flash-attn in a worker, after restoring the names that its adapter misses in transformers.
 
 `import ring_flash_attn` runs `ring_flash_attn/adapters/hf_adapter.py`, which imports private names of
 `transformers.modeling_flash_attention_utils` that come and go
-(`attncheck/doctor/rules/ring_flash_attn/ring_flash_attn_import.py` has the versions); where that fails, every scheme is
+(`attncheck/doctor/rules/ring_flash_attn/ring_flash_attn_import.py` has the versions); if that fails, every scheme is
 lost, though none of them needs transformers. OpenRLHF 0.11.2 and axolotl put the names back, as is done here: in this
 process only, and the report names them.
 """
@@ -62,7 +62,7 @@ def _missing_name(error: ImportError) -> str:
 
 
 def shimmed_names() -> tuple[str, ...]:
-    """Return the names that were put back into transformers in this process."""
+    """Return the names that were restored in transformers in this process."""
     return tuple(_shimmed_names)
 
 
@@ -74,7 +74,7 @@ def _shim_name(name: str) -> None:
 
 
 def _make_shim(public: ModuleType, name: str) -> Any:
-    """Return the name as transformers has it elsewhere, or its answer for every flash-attn since 2.4.1."""
+    """Return the name from its new place in transformers, or the fixed answer for every flash-attn since 2.4.1."""
     if hasattr(public, name):
         return getattr(public, name)
     return (lambda *version: True) if name.startswith("is_") else True

@@ -20,7 +20,7 @@ LseFunction = Callable[[Inputs, Tensor, Tensor, Tensor, "Tensor | None"], "tuple
 
 
 def build_attn_mask(inputs: Inputs) -> Tensor | None:
-    """Return the `attn_mask` that SDPA needs beyond `is_causal`: as the case has it, or ALiBi's bias in q's dtype."""
+    """Return the `attn_mask` that SDPA needs beyond `is_causal`: the case's mask, or ALiBi's bias in q's dtype."""
     case = inputs.case
     if inputs.slopes is not None:
         bias = masks.build_alibi_bias(case, inputs.slopes)[None]

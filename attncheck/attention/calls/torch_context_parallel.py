@@ -30,7 +30,7 @@ def run_context_parallel(inputs: Inputs, deterministic: bool) -> Outputs:
     ):
         if positions.tolist() != list(chain(*shard_ranges("zigzag", case, inputs.rank))):
             raise ValueError(
-                f"this torch shards otherwise than by zigzag: rank {inputs.rank} holds {_format_positions(positions)}"
+                f"this torch does not shard by zigzag: rank {inputs.rank} holds {_format_positions(positions)}"
             )
         return replace(backward(inputs, _call_sdpa(inputs, q, k, v), (q, k, v)), operators=())
 

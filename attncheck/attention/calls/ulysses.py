@@ -1,7 +1,7 @@
 """Runs Ulysses over a group: from tokens to heads by an all-to-all, attention over whole rows, and back.
 
-Rank r of n holds tokens r·S/n … of all heads before, and heads r·H/n … of all tokens between. The gradient of one
-all-to-all is the other. No LSE is returned: it stays with the heads.
+Rank r of n holds tokens r·S/n … of all heads outside the all-to-alls, and heads r·H/n … of all tokens between them.
+The gradient of one all-to-all is the other. LSE is not returned, because it stays with the heads.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Calls xformers' memory_efficient_attention with one of its operators pinned, never letting it dispatch.
+"""Calls xformers' memory_efficient_attention with one operator pinned, so that it never dispatches.
 
 Read in xformers 0.0.35, ops/fmha: `__init__.py` (an operator that is named is not checked again for backward, so its
 own `not_supported_reasons` are called here; kv heads are shared in forward only, so they are repeated first),
@@ -21,7 +21,7 @@ from attncheck.core.cases import UNBOUNDED, Case
 
 
 def refuse(case: Case) -> str:
-    """Return what no bias of xformers can express, or ""."""
+    """Return the feature that no bias of xformers can express, or ""."""
     if case.softcap or case.sinks:
         return "xformers has no soft-cap" if case.softcap else "xformers has no sinks"
     left, right = case.window_size
@@ -32,7 +32,7 @@ def refuse(case: Case) -> str:
     elif left != UNBOUNDED and _has_unequal_lengths(case) and case.alignment == "top_left":
         return "xformers has windows of unequal lengths aligned bottom right only"
     if masked and case.alignment == "bottom_right" and any(k < q for q, k in zip(case.seqlens_q, case.seqlens_k)):
-        return "xformers wants at least as many keys as queries if the mask is aligned bottom right"
+        return "xformers needs at least as many keys as queries if the mask is aligned bottom right"
     if case.alibi and (case.layout != "dense" or case.dropout):
         return "xformers takes ALiBi as a bias of dense cases only"
     return ""
@@ -45,11 +45,11 @@ def _has_unequal_lengths(case: Case) -> bool:
 def run(inputs: Inputs, deterministic: bool, operators: tuple[Any, Any], rows_as_documents: bool = False) -> Outputs:
     """Run the case with `operators`, forward and backward.
 
-    `rows_apart` runs a dense case's rows as documents, if an operator has a mask only for these.
+    `rows_apart` runs a dense case's rows as documents, if an operator supports the mask only for documents.
     """
     case = inputs.case
     if deterministic and case.backward and not operators[1].IS_DETERMINISTIC:
-        raise Refused("xformers counts this operator's backward among those that are not deterministic")
+        raise Refused("xformers lists this operator's backward as nondeterministic")
     packed = unpad(inputs) if rows_as_documents or case.layout != "dense" else inputs
     leaves = make_leaves(packed)
     group = case.num_heads // case.num_kv_heads

@@ -35,7 +35,7 @@ class ScoreSettings:
         return begin, max(begin, end)
 
     def is_causal(self, seqlen_k: int) -> bool:
-        """Return whether the kernels' causal variant runs; a left window that covers all keys counts as none."""
+        """Return whether the kernels' causal variant runs; a left window that covers all keys counts as no window."""
         left, right = self.window_size
         return right == 0 and not 0 <= left < seqlen_k
 

@@ -38,7 +38,7 @@ _TYPES: dict[str, Any] = (
 
 
 def function_parameters(name: str, generation: str) -> dict[str, Any]:
-    """Return the parameters of a function in their order, with their defaults (`REQUIRED`: none)."""
+    """Return the parameters of a function in order, with their defaults (`REQUIRED`: no default)."""
     return _public_parameters(name, generation) if name in PUBLIC else _block_parameters(name, generation)
 
 
@@ -65,7 +65,7 @@ def _block_parameters(name: str, generation: str) -> dict[str, Any]:
     mask: dict[str, Any] = {"window_size": (-1, -1)} if generation < "2.7" else dict.fromkeys(_WINDOW_SIDES, -1)
     mask |= {"softcap": 0.0} if generation >= "2.6" else {}
     mask |= {"alibi_slopes": None} | ({"deterministic": REQUIRED} if backward else {"return_softmax": False})
-    if backward or not varlen or generation < "2.6":  # the others alone have defaults for the mask
+    if backward or not varlen or generation < "2.6":  # only the others have defaults for the mask
         mask = dict.fromkeys(mask, REQUIRED)
     parameters = dict.fromkeys(leading, REQUIRED) | mask
     if backward:

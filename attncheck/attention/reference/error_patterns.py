@@ -15,17 +15,17 @@ from attncheck.core.cases import SINK_LEVELS, Case, iter_segments
 from attncheck.core.sharding import Sharding, shard_ranges
 from attncheck.core.verdicts import BUDGETS, FAIL_FACTOR, HUGE, LSE_BUDGET
 
-WRONG_ROW_Z = 20.0  # a row's error in sigmas, of which at least one row must be worse for a place to be named
+WRONG_ROW_Z = 20.0  # a place is named only if a row's error there is at least this many sigmas
 FEW_PLACES = 3  # that may lie anywhere
-SHORT_DOCUMENT = 4  # tokens up to which a document that shows no error may only have been spared
+SHORT_DOCUMENT = 4  # a document with at most this many tokens and no error may have been spared by chance
 
 
 def describe_patterns(
     outputs: Outputs, reference: Reference, tensors: tuple[str, ...], sharding: Sharding | None = None
 ) -> tuple[str, ...]:
-    """Return at most six lines on what the errors of `tensors`, those over budget, have in common.
+    """Return at most six lines on what the errors of the over-budget `tensors` have in common.
 
-    `sharding` is how tokens lie on ranks, if the case was computed by several.
+    `sharding` is how tokens are distributed across ranks, if several computed the case.
     """
     lines: list[str] = []
     if outputs.lse is not None:
@@ -56,7 +56,7 @@ def _lse_patterns(got: Tensor, reference: Reference) -> Iterator[str]:
         yield f"lse is shifted by {float(error.mean()):.4g} everywhere"
     else:
         slope = float((error * logit).sum() / logit.square().sum().clamp_min(1e-30))
-        # What a scale that is off by `slope` leaves beyond the first order is about `slope` of it.
+        # The second-order error of a scale that is off by `slope` is about `slope` of the error.
         if float((error - slope * logit).norm()) < (0.05 + abs(slope)) * size and abs(slope) < 0.5:
             yield f"the softmax scale is off by about {100 * slope:+.2g} %"
 
@@ -86,12 +86,14 @@ def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sha
         return
     if not bool((rows > WRONG_ROW_Z).any()):
         return
-    wrong_rows = rows > 0.5 * BUDGETS[reference.case.dtype].z_row  # more than correct kernels make: the rest is clean
+    wrong_rows = (
+        rows > 0.5 * BUDGETS[reference.case.dtype].z_row
+    )  # more than correct kernels make: the other rows are clean
     if sharding is not None:
         yield from _wrong_ranks(name, wrong_rows, reference, sharding)
     yield from _swapped_heads(got, want)
     yield from _wrong_heads(rows, reference.case)
-    if reference.case.values != "negative":  # whose inputs have nearly all of their size in element 0
+    if reference.case.values != "negative":  # inputs whose magnitude is almost all in element 0
         yield from _wrong_columns(error, wrong_rows)
     yield from _wrong_positions(name, rows, wrong_rows, reference)
 
@@ -125,7 +127,7 @@ def _wrong_heads(rows: Tensor, case: Case) -> Iterator[str]:
 
 
 def _clearly_wrong(z: Tensor) -> list[int]:
-    """Return the places whose z is beyond `WRONG_ROW_Z` if all others are far better, [] if there is no gap."""
+    """Return the places whose z is beyond `WRONG_ROW_Z` if all others are far better, [] if there is no clear gap."""
     is_wrong = z > WRONG_ROW_Z
     if not bool(is_wrong.any()) or bool(is_wrong.all()) or float(z[~is_wrong].max()) > 0.2 * float(z[is_wrong].min()):
         return []
@@ -143,7 +145,7 @@ def _is_regular(places: list[int], group: int = 1) -> bool:
 
 
 def _wrong_ranks(name: str, wrong_rows: Tensor, reference: Reference, sharding: Sharding) -> Iterator[str]:
-    """Yield a line naming the ranks that hold the wrong rows, where others hold none."""
+    """Yield a line naming the ranks that hold the wrong rows, if others hold none."""
     case = reference.case
     row_indices = wrong_rows.any(-1).any(0).nonzero()[:, 0]
     tokens = row_indices if reference.rows is None or name in ("dk", "dv") else reference.rows[row_indices]
@@ -164,7 +166,7 @@ def _wrong_columns(error: Tensor, wrong_rows: Tensor) -> Iterator[str]:
 
 
 def _wrong_positions(name: str, rows: Tensor, wrong_rows: Tensor, reference: Reference) -> Iterator[str]:
-    """Yield lines saying if along the batch and the sequence the wrong rows lie."""
+    """Yield lines saying where along the batch and the sequence the wrong rows are."""
     case = reference.case
     of_keys = name in ("dk", "dv")
     batches = _clearly_wrong(rows.amax((1, 2)))
@@ -187,7 +189,7 @@ def _wrong_positions(name: str, rows: Tensor, wrong_rows: Tensor, reference: Ref
         yield from _wrong_documents(case, wrong_tokens, of_keys)
     first, last = wrong_tokens[0], wrong_tokens[-1]
     period = math.gcd(*(token - first for token in wrong_tokens))
-    # Of a ramp of keys only the first ones have weight: where errors end says nothing of the kernel.
+    # In a ramp of keys only the first ones have weight, so the end of the errors says nothing about the kernel.
     is_dense = case.values != "ramp" and _is_dense(wrong_tokens, reference, of_keys)
     if first == last:
         yield f"errors only in {unit} {first}"
@@ -200,7 +202,7 @@ def _wrong_positions(name: str, rows: Tensor, wrong_rows: Tensor, reference: Ref
 
 
 def _first_telling_token(reference: Reference, of_keys: bool) -> int:
-    """Return the first token if an error can show: a query that sees one key returns its v, and has no gradient."""
+    """Return the first token that can show an error: a query with only one key returns its v, and has no gradient."""
     if of_keys:
         return 0
     telling = [

@@ -38,7 +38,7 @@ class Reference:
     out: Tensor  # (batch, rows, num_heads, v_head_dim), wide
     lse: Tensor  # (batch, num_heads, rows), wide; -inf if no key is seen
     expected_logit: Tensor  # (batch, num_heads, rows): sum of P·S, how LSE moves with the softmax scale
-    lse_slack: Tensor  # (batch, num_heads, rows): what an approximate tanh may move LSE by, at most
+    lse_slack: Tensor  # (batch, num_heads, rows): the most that an approximate tanh may change LSE
     dq: Tensor  # (batch, rows, num_heads, head_dim), wide
     dk: Tensor
     dv: Tensor
@@ -65,8 +65,8 @@ def compute_reference(
 ) -> Reference:
     """Return the reference of `inputs`, with the rounding noise of a kernel of class `noise`.
 
-    `rounded_bias` says that the kernel takes ALiBi as a mask in the case's dtype; `roundings` how often it rounds its
-    sums for dq, and for dk and dv, beyond the last time.
+    `rounded_bias`: the kernel takes ALiBi as a mask in the case's dtype. `roundings`: how often it rounds its sums
+    for dq, and for dk and dv, in addition to the final rounding.
     """
     return add_sum_roundings(compute_unrounded_reference(inputs, noise, rounded_bias), inputs.device, roundings)
 
@@ -119,7 +119,7 @@ def _group_equal_segments(case: Case) -> Iterator[list[Segment]]:
 def _add_documents(
     inputs: Inputs, segment_run: list[Segment], model: RoundingModel, result: Reference, wide: torch.dtype
 ) -> None:
-    """Add one document, or the same rows of several sequences, to `result`, chunk by chunk."""
+    """Add one document, or the same rows of several sequences, to `result`, in chunks."""
     case, first = inputs.case, segment_run[0]
     batches = slice(segment_run[0].batch, segment_run[-1].batch + 1)
     seqlen_q, seqlen_k = first.q_stop - first.q_start, first.k_stop - first.k_start
@@ -142,7 +142,7 @@ def _add_documents(
 
 
 def _iter_chunks(case: Case, segment: Segment, size: int, device: str) -> Iterator[tuple[Tensor, Tensor, int, int]]:
-    """Yield (indices of the result's rows, rows within the document, the first of these, the last) chunk by chunk."""
+    """For each chunk, yield (indices of the result's rows, rows within the document, the first of these, the last)."""
     if case.every_row:
         seqlen = segment.q_stop - segment.q_start
         for start in range(0, seqlen, size):
@@ -175,7 +175,7 @@ class _KeyGradients:
 
 @dataclass
 class _Chunk:
-    """Some query rows of a document against the keys begin..end-1 that any of them sees."""
+    """Some query rows of a document, with the keys begin..end-1 that any of them attends to."""
 
     inputs: Inputs
     model: RoundingModel
@@ -270,7 +270,7 @@ class _Chunk:
         target[self.batches, self.result_rows] = heads.transpose(1, 2).to(target.dtype)
 
     def _store_lse(self, result: Reference, exact: ExactChunk, lse: Tensor) -> None:
-        """Store LSE, how it moves with the softmax scale, and how far rounded or approximated scores may move it."""
+        """Store LSE, its derivative by the softmax scale, and how much rounded or approximated scores may change it."""
         index = (self.batches, slice(None), self.result_rows)
         shape = (lse.shape[0], result.lse.shape[1], len(self.rows))
         result.lse[index] = lse.view(shape)
@@ -285,9 +285,9 @@ class _Chunk:
 def add_sum_roundings(result: Reference, device: str, roundings: tuple[float, float]) -> Reference:
     """Add the rounding of dk and dv, and of sums; turn variances into standard deviations with a floor.
 
-    A sum of n parts that is rounded after each passes through partial sums. They are a random walk that ends in the
-    result: their mean square is a third of the result's own and a third of what such a walk wanders, taken as the mean
-    square of the row, so that a sum that cancels is charged for the sizes it passed through.
+    A sum of n parts that is rounded after each passes through partial sums. They form a random walk that ends in the
+    result. Their mean square is a third of the result's own, plus a third of the walk's variance, taken as the mean
+    square of the row. So a sum that cancels is charged for the sizes that it passed through.
     """
     case, model = result.case, rounding_model(result.case, device, "fused", False)
     roundings_dkv = 2.0 if case.num_kv_heads < case.num_heads else 1.0

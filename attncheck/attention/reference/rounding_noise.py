@@ -16,9 +16,9 @@ eta² = (2^-24)²/12 wherever float16 rounds, and, where scores or dP are themse
 the io dtype), the propagation of those variances. With a soft-cap on a GPU the scores carry the error of its
 approximate tanh, and so does the derivative 1 - tanh².
 
-Kernels that merge blocks weigh them by exp(lse_block - lse), and every backward computes P = exp(S - lse): the float32
-rounding of an LSE of 160 is a relative error of 1e-5 that a whole row shares. If results are float32 too, it is
-charged twice, for the block's and the row's: w = 2·kappa32²·lse² on out, P, dS, dq and D.
+Kernels that merge blocks weight them by exp(lse_block - lse), and every backward computes P = exp(S - lse). The
+float32 rounding of an LSE of 160 is a relative error of 1e-5, shared by the whole row. If results are float32 too, it
+counts twice, for the block and for the row: w = 2·kappa32²·lse² on out, P, dS, dq and D.
 
 Everything is computed in float32: one per cent is enough for sigma.
 """
@@ -46,11 +46,11 @@ SUMMED_TILE = 32  # products that a kernel sums before it rounds to float32
 
 @dataclass(frozen=True)
 class RoundingModel:
-    """Which results the kernel under judgement rounds, and how coarsely."""
+    """Which results the judged kernel rounds, and how coarsely."""
 
     noise: Noise
     kappa: float  # rms relative error of a rounding to the case's dtype
-    eta: float  # rms absolute error among its subnormals, 0 if they are out of reach
+    eta: float  # rms absolute error among its subnormals, 0 if they cannot occur
     is_16_bit: bool  # float16 or bfloat16
     tanh: float  # rms relative error of tanh, 0 if it is exact to float32
     rounded_bias: bool  # ALiBi comes as a mask in the case's dtype
@@ -69,7 +69,7 @@ def rounding_model(case: Case, device: str, noise: Noise, rounded_bias: bool) ->
 class ExactChunk:
     """The exact tensors of a chunk: `(n, kv heads, group · rows, keys or head_dim)`; keys' as `(n, kv heads, …)`.
 
-    `s` is 0 if a key is not seen, `ds` is with respect to the product before a soft-cap.
+    `s` is 0 if a key is hidden; `ds` is with respect to the product before a soft-cap.
     """
 
     scale: float
@@ -123,7 +123,7 @@ class Variances:
             products = torch.matmul(self.q2, self.k2.mT) * self.scale**2
             terms.append(KAPPA32**2 * (products * (self.q2.shape[-1] / 2) + s2 + 1.0))
         elif model.noise == "eager":
-            # Rounded as a product, again when scaled (by no power of two), and by each step of a soft-cap.
+            # The product is rounded, then again when scaled (unless by a power of two), and by each step of a soft-cap.
             times = 1.0 + (not math.log2(self.scale).is_integer()) + 3.0 * (exact.tanh is not None)
             terms.append(times * model.kappa**2 * s2)
         if model.tanh:
@@ -191,7 +191,7 @@ class Variances:
         return variance
 
     def _delta_variance(self) -> Tensor:
-        """Return the variance of what is subtracted from a whole row of dP: D's, and what noisy scores and dP add."""
+        """Return the variance of the term subtracted from a whole row of dP: D's, and what noisy scores and dP add."""
         var = self.var_delta
         score_noise = self._score_noise_terms()
         if score_noise is not None:

@@ -21,7 +21,7 @@ def score_outputs(
 ) -> list[Score]:
     """Return one score for each tensor that was returned; `eager` holds the same-dtype yardstick's outputs.
 
-    What is measured of all tensors leaves the device together: on one that several workers share each transfer waits.
+    All measurements leave the device together, because each transfer waits if several workers share it.
     """
     measured: dict[str, dict[str, Tensor]] = {}
     for name in TENSORS:
@@ -37,7 +37,7 @@ def score_outputs(
 
 
 def _read_numbers(measured: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, list[float]]]:
-    """Return the numbers of small tensors, by the names of theirs: one transfer from the device."""
+    """Return the numbers of small tensors by name, in one transfer from the device."""
     flat = [x.reshape(-1).double() for numbers in measured.values() for x in numbers.values()]
     values = iter(torch.cat(flat).tolist())
     return {
@@ -58,14 +58,14 @@ def row_errors(name: str, got: Tensor, reference: Reference) -> tuple[Tensor, Te
 
 
 def select_rows(name: str, got: Tensor, reference: Reference) -> Tensor:
-    """Return the rows of `got` that the reference sampled; those of LSE lie along its last dimension."""
+    """Return the rows of `got` that the reference sampled; for LSE they are along its last dimension."""
     if reference.rows is None or name in ("dk", "dv"):
         return got
     return got[..., reference.rows] if name == "lse" else got[:, reference.rows]
 
 
 def _measure_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor | None) -> dict[str, Tensor]:
-    """Return what a tensor's score is made of, and of each head what its slope is made of."""
+    """Return the parts of a tensor's score and, for each head, the parts of its slope."""
     nonfinite = _count_nonfinite(name, got, reference)
     got = got.nan_to_num(0.0, 0.0, 0.0)
     rows, error = row_errors(name, got, reference)
@@ -95,9 +95,9 @@ def _measure_tensor(name: str, got: Tensor, reference: Reference, eager: Tensor 
 
 
 def _measure_slopes(want: Tensor, error: Tensor, sigma: Tensor, rounds_alike: bool) -> dict[str, Tensor]:
-    """Return the regression slope of the result on `want`, less 1, in each head, and its sigma; 0 where `want` is.
+    """Return the regression slope of the result on `want`, less 1, in each head, and its sigma; 0 if `want` is.
 
-    The elements of a row share P's and D's rounding, so their errors are taken to be wholly correlated, those of
+    The elements of a row share P's and D's rounding, so their errors are treated as fully correlated, and errors of
     different rows as independent: sigma is sqrt(sum over rows of (sum over d of sigma·|want|)²) / sum of want². Where
     rows round alike it is the sum over them instead.
     """
@@ -110,7 +110,7 @@ def _measure_slopes(want: Tensor, error: Tensor, sigma: Tensor, rounds_alike: bo
 
 
 def _make_score(name: str, numbers: Mapping[str, Sequence[float]], reference: Reference) -> Score:
-    """Return the score of one tensor from what was measured of it."""
+    """Return the score of one tensor from its measurements."""
     case, (norm,), (error_norm,) = reference.case, numbers["norm"], numbers["error_norm"]
     (nonfinite,), (largest,), (z_row,) = numbers["nonfinite"], numbers["max_abs"], numbers["z_row"]
     if name == "dsinks":
@@ -148,7 +148,8 @@ def _make_score(name: str, numbers: Mapping[str, Sequence[float]], reference: Re
 
 
 def _count_nonfinite(name: str, got: Tensor, reference: Reference) -> Tensor:
-    """Count NaN and infinity: in a gradient anywhere, in out in all rows that belong to a sequence and see a key.
+    """Count NaN and infinity: anywhere in a gradient, and in all rows of out that belong to a sequence and have a
+    key.
 
     A weight's gradient sums xᵀ·dq over all rows, padding included, so that one NaN there spoils it.
     """
@@ -189,7 +190,7 @@ def _document_of_token(case: Case, name: str, batch: int, token: int) -> int:
 
 
 def _measure_lse(got: Tensor, reference: Reference) -> dict[str, Tensor]:
-    """Return what LSE's score is made of; its z_row is the largest error beyond 1e-5 of its size."""
+    """Return the parts of LSE's score; its z_row is the largest error beyond 1e-5 of its size."""
     want = reference.lse
     got = select_rows("lse", got, reference).to(want.dtype)
     assert reference.judged is not None
@@ -209,7 +210,7 @@ def _measure_lse(got: Tensor, reference: Reference) -> dict[str, Tensor]:
 
 
 def _measure_sinks(got: Tensor, reference: Reference) -> dict[str, Tensor]:
-    """Return what the score of the sinks' gradient, one number a head, is made of."""
+    """Return the parts of the score of the sinks' gradient, one number per head."""
     want, sigma = reference.dsinks, reference.sigma["dsinks"]
     assert want is not None
     error = (got.nan_to_num(0.0, 0.0, 0.0).to(want.dtype) - want).float()

@@ -1,4 +1,4 @@
-"""What structured probes share: normal inputs to overwrite, the keys that each query sees, lists of violations."""
+"""Helpers of structured probes: normal inputs to overwrite, the keys visible to each query, lists of violations."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ MAX_SHOWN = 4  # violations; the first one names the position
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a probe found: what contradicts its expectation, and what does not and is worth knowing."""
+    """The result of a probe: contradictions of its expectation, and harmless observations."""
 
     outputs: Outputs  # of the first call
     violations: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ def cast_to_case(inputs: Inputs, case: Case) -> Inputs:
 
 
 def limit_violations(violations: Iterator[str]) -> Iterator[str]:
-    """Yield the first few violations, then that there are more."""
+    """Yield the first few violations, and a note if there are more."""
     for count, violation in enumerate(violations):
         if count == MAX_SHOWN:
             yield "… and more"

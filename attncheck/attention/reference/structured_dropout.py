@@ -1,10 +1,10 @@
-"""The structured probe of dropout: what share is kept, by which seed, and whether every gradient drops the same.
+"""The structured probe of dropout: the share that is kept, the effect of the seed, and whether every gradient drops
+the same.
 
-With q = k = 0 each query weighs its n keys alike, and with v the unit vectors out is then a piece of the dropout mask:
-kept / (n (1 - rate)). One call for each v_head_dim keys, all under one seed, reads the whole mask; whatever a kernel
-draws it from, the same seed on the same shapes must draw it again, or activation checkpointing recomputes another
-network. A call on random inputs under that seed is then compared with float64 attention with that mask, gradients
-included.
+With q = k = 0 each query gives its n keys equal weight. With unit vectors as v, out is a piece of the dropout mask:
+kept / (n (1 - rate)). One call per v_head_dim keys, all with one seed, reads the whole mask. The same seed on the
+same shapes must give the same mask, or activation checkpointing recomputes a different network. A call on random
+inputs with that seed is then compared with float64 attention under that mask, gradients included.
 """
 
 import math
@@ -45,14 +45,14 @@ def probe_dropout(case: Case, device: str, call: BackendCall) -> ProbeResult:
     if torch.equal(first_chunk, _read_weights(case, normal, call, 0, case.seed + 1)):
         violations.append("two seeds drop the same keys")
     if not torch.equal(first_chunk, _read_weights(case, normal, call, 0, case.seed)):
-        violations.append("the same seed drops other keys when called again, as activation checkpointing does")
+        violations.append("the same seed drops different keys when called again, as activation checkpointing does")
     elif not violations:
         violations += _output_violations(inputs, outputs, weights > 0.5 / (1.0 - case.dropout))
     return ProbeResult(outputs, tuple(violations), tuple(warnings))
 
 
 def _read_weights(case: Case, normal: Inputs, call: BackendCall, start: int, seed: int) -> Tensor:
-    """Return the weights, times the number of visible keys, of v_head_dim keys from `start`: float32."""
+    """Return the weights of v_head_dim keys from `start`, times the number of visible keys: float32."""
     stop = min(start + case.v_head_dim, case.seqlen_k)
     v = torch.zeros_like(normal.v)
     keys = torch.arange(start, stop, device=v.device)
@@ -67,7 +67,7 @@ def _read_weights(case: Case, normal: Inputs, call: BackendCall, start: int, see
 
 
 def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], list[str]]:
-    """Return what is wrong with the keys that are kept, and what is not as random as it should be.
+    """Return what is wrong with the kept keys, and what is less random than it should be.
 
     One draw for a whole row, all heads or the batch is no dropout of weights. A draw that a few queries or keys share
     keeps the mean and the gradients; cuDNN 9.19 drops the same keys in queries i, i + 2, i + 4 and i + 6 of eight.
@@ -76,19 +76,20 @@ def _judge_mask(case: Case, device: str, weights: Tensor) -> tuple[list[str], li
     kept_weight = 1.0 / (1.0 - case.dropout)
     kept = weights > 0.5 * kept_weight
     if bool((kept & ~visible).any()):
-        return ["with dropout, a query sees a key that it must not see"], []
+        return ["with dropout, a query attends to a key that must be hidden"], []
     # flash-attn compares 8 random bits, so that a share is kept to 1/256 (csrc/flash_attn/flash_api.cpp,
     # p_dropout_in_uint8_t): that much is its resolution, not a fault.
     total = float(visible.sum()) * kept.shape[0] * kept.shape[1]
     share = float(kept.sum()) / total
     chance = math.sqrt(case.dropout * (1.0 - case.dropout) / total)
     if not abs(share - (1.0 - case.dropout)) < 6.0 * chance + DROPOUT_STEP:
-        return [f"dropout {case.dropout:g} keeps a share of {share:.4g}, not {1.0 - case.dropout:g}"], []
+        return [f"dropout {case.dropout:g} keeps {share:.4g} of the weights, not {1.0 - case.dropout:g}"], []
     violations, warnings = [], []
     mean_weight = float(weights[kept].double().mean())
     if not abs(mean_weight / kept_weight - 1.0) < 0.01:
         violations.append(
-            f"what dropout {case.dropout:g} keeps is multiplied by {mean_weight:.4g}, not {kept_weight:.4g}"
+            f"the weights that dropout {case.dropout:g} keeps are multiplied by {mean_weight:.4g}, "
+            f"not {kept_weight:.4g}"
         )
     # Among independent keys the number kept in a row, a column, or at one place in all heads has a binomial variance.
     for name, dims in (("rows", (3,)), ("columns", (2,)), ("heads", (1,)), ("batch rows", (0,))):

@@ -1,4 +1,4 @@
-"""Structured probes that change tokens which must not be seen: prefix, poison."""
+"""Structured probes that change tokens which must be invisible: prefix, poison."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from attncheck.core.cases import Case, Segment, visible_bounds
 
 
 def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
-    """Multiply the keys of the second half: rows that see none of them must keep every bit."""
+    """Multiply the keys of the second half: rows that attend to none of them must keep every bit."""
     inputs = make_inputs(case, device)
     split = prefix_split(case)
     k, v = inputs.k.clone(), inputs.v.clone()
@@ -30,7 +30,9 @@ def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
     before = copy_outputs(call(inputs))
     after = copy_outputs(call(apply_strides(replace(inputs, k=k, v=v))))
     _, high = visible_bounds(case, case.seqlen_q, case.seqlen_k)
-    rows = slice(max(0, -high), min(max(0, split - high), case.seqlen_q))  # that see a key, and none of the edited
+    rows = slice(
+        max(0, -high), min(max(0, split - high), case.seqlen_q)
+    )  # rows that have a key, but none of the edited keys
     violations = []
     for name in ("out", "lse"):
         a, b = getattr(before, name), getattr(after, name)
@@ -41,7 +43,7 @@ def probe_prefix(case: Case, device: str, call: BackendCall) -> ProbeResult:
         a, b = a[:, rows], b[:, rows]
         if not torch.equal(a, b):
             query = rows.start + _first_difference(a, b)
-            violations.append(f"{name} of query {query} changes with keys after {split - 1}, which it must not see")
+            violations.append(f"{name} of query {query} changes with keys after {split - 1}, which must be hidden")
     return ProbeResult(before, (violations and find_state(inputs, before, call)) or tuple(violations))
 
 
@@ -63,10 +65,10 @@ def find_state(inputs: Inputs, before: Outputs, call: BackendCall) -> tuple[str,
 
 
 def probe_poison(case: Case, device: str, call: BackendCall) -> ProbeResult:
-    """Multiply what lies outside some documents in turn, or in the padding; what lies inside must keep every bit.
+    """Multiply everything outside some documents in turn, or in the padding; the rest must keep every bit.
 
-    A kernel whose last tile reaches into the next document multiplies its keys by weights of zero, so that NaN alone
-    gets across: that spoils nothing that was not spoiled, unless memory next to the documents is left as it was found.
+    A kernel whose last tile reaches into the next document multiplies that document's keys by weights of zero, so
+    only NaN gets across. This is harmless unless memory next to the documents is left uninitialised.
     """
     inputs = make_inputs(case, device)
     before = copy_outputs(call(inputs))
@@ -75,7 +77,9 @@ def probe_poison(case: Case, device: str, call: BackendCall) -> ProbeResult:
     if not leaks or case.probe != "nan_poison":
         return ProbeResult(before, leaks)
     finite = _find_all_leaks(case, inputs, before, (kv_poison_factor(case), q_poison_factor(case)), call)
-    return ProbeResult(before, finite, () if finite else tuple(f"{leak} by NaN, by no finite value" for leak in leaks))
+    return ProbeResult(
+        before, finite, () if finite else tuple(f"{leak} by NaN, but by no finite value" for leak in leaks)
+    )
 
 
 def _find_all_leaks(
@@ -127,14 +131,14 @@ def _list_changes(
         if name == "lse":
             a, b = a.transpose(1, 2), b.transpose(1, 2)
         a, b = a[inside], b[inside]
-        is_nan = a.isnan() & b.isnan()  # in both calls: wrong, and no change
+        is_nan = a.isnan() & b.isnan()  # in both calls: wrong, but not a change
         a, b = a.masked_fill(is_nan, 0.0), b.masked_fill(is_nan, 0.0)
         if not torch.equal(a, b) and not (name in ("dq", "dk", "dv") and _is_nearly_equal(a, b, case.dtype)):
             yield name, _first_difference(a[None], b[None])
 
 
 def copy_outputs(outputs: Outputs) -> Outputs:
-    """Return outputs in memory of their own: a backend may return two results in one buffer."""
+    """Return outputs with memory of their own, because a backend may return two results in one buffer."""
     tensors = {name: getattr(outputs, name) for name in ("out", "lse", "dq", "dk", "dv")}
     copies = {name: None if x is None else x.clone() for name, x in tensors.items()}
     assert copies["out"] is not None
@@ -144,10 +148,12 @@ def copy_outputs(outputs: Outputs) -> Outputs:
 
 
 def _is_nearly_equal(before: Tensor, after: Tensor, dtype: str) -> bool:
-    """Return whether two gradients differ by no more than a reduction in another order explains."""
+    """Return whether two gradients differ by no more than a different order of summation explains."""
     unit = {"bfloat16": 2.0**-6, "float16": 2.0**-9, "float32": 2.0**-16}[dtype]
     largest = float(before.float().abs().max())
-    return float((before.float() - after.float()).abs().max()) <= unit * largest < math.inf  # NaN is no less
+    return (
+        float((before.float() - after.float()).abs().max()) <= unit * largest < math.inf
+    )  # comparisons with NaN are false
 
 
 def _first_difference(before: Tensor, after: Tensor) -> int:

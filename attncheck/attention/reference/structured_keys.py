@@ -1,4 +1,4 @@
-"""Structured probes of which keys are seen, and by which heads: code, heads, retrieve."""
+"""Structured probes of which keys are visible, and to which heads: code, heads, retrieve."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +23,7 @@ from attncheck.core.cases import Case, Segment, iter_segments
 
 
 def probe_code(case: Case, device: str, call: BackendCall) -> ProbeResult:
-    """Check how many keys each query sees, by LSE, and which, by their sum."""
+    """Check how many keys each query attends to, by LSE, and which ones, by their sum."""
     normal = make_normal_inputs(case, device)
     codes = torch.where(normal.v > 0, 1.0, -1.0)
     inputs = cast_to_case(replace(normal, q=normal.q * 0, k=normal.k * 0, v=codes), case)
@@ -45,21 +45,21 @@ def _code_violations(case: Case, inputs: Inputs, outputs: Outputs) -> Iterator[s
             wrong |= ~torch.isfinite(counted)
             for head, row in first_indices(wrong):
                 yield (
-                    f"query {int(rows[row])}{describe_segment(case, segment)}, head {head} sees "
+                    f"query {int(rows[row])}{describe_segment(case, segment)}, head {head} attends to "
                     f"{float(counted[head, row]):.6g} keys, not {int(key_counts[row])}"
                 )
         totals = inputs.v[segment.batch].double().cumsum(0)
         totals = torch.cat((torch.zeros_like(totals[:1]), totals)).repeat_interleave(group, 1)
         want = totals[last] - totals[first]
         got = outputs.out[segment.batch, rows].double() * key_counts[:, None, None]
-        # Rounding costs a few units of the sum's own size, and the sum of 16-bit weights 1/n what their rounding does.
+        # Rounding costs a few units of the sum's own size; for a sum of 16-bit weights 1/n, also the weights' rounding.
         unit = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-20}[case.dtype]
         allowed = 0.75 + 2 * unit * want.abs() + 1e-6 * key_counts[:, None, None]
         wrong = (((got - want).abs() > allowed) | ~torch.isfinite(got)).any(-1)
         for row, head in first_indices(wrong):
             yield (
-                f"query {int(rows[row])}{describe_segment(case, segment)}, head {head} does not sum the "
-                f"{int(key_counts[row])} keys {int(first[row])} to {int(last[row]) - 1} that it sees"
+                f"query {int(rows[row])}{describe_segment(case, segment)}, head {head} does not sum its "
+                f"{int(key_counts[row])} visible keys {int(first[row])} to {int(last[row]) - 1}"
             )
 
 
@@ -120,7 +120,7 @@ def _first_of_each_head(wrong: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def probe_retrieve(case: Case, device: str, call: BackendCall) -> ProbeResult:
-    """Check that each query finds its target key if it sees it, and nowhere else."""
+    """Check that each query finds its target key if it is visible, and nothing otherwise."""
     normal = make_normal_inputs(case, device)
     codes = torch.where(normal.k > 0, 2.0, -2.0)
     group = case.num_heads // case.num_kv_heads
@@ -148,11 +148,11 @@ def _retrieve_violations(case: Case, outputs: Outputs, target_keys: Tensor, digi
         for row, head in first_indices(missed):
             key, number = int(row_targets[row]), int(decoded[row, head])
             weight = float(digit_values[row, head].abs().min())
-            miss = f"does not find key {key}, which it sees (it finds {number})"
+            miss = f"does not find key {key}, which is visible (it finds {number})"
             if number == key:
-                miss = f"finds key {key}, which it sees, with a weight of {weight:.2g}, not 1"
+                miss = f"finds key {key}, which is visible, with a weight of {weight:.2g}, not 1"
             elif not is_clear[row, head]:
-                miss = f"does not find key {key}, which it sees (no key is out)"
+                miss = f"does not find key {key}, which is visible (no key is out)"
             yield f"query {int(rows[row])}{describe_segment(case, segment)}, head {head} {miss}"
         leaked = (
             ~is_visible[:, None]
@@ -162,6 +162,6 @@ def _retrieve_violations(case: Case, outputs: Outputs, target_keys: Tensor, digi
         )
         for row, head in first_indices(leaked):
             yield (
-                f"query {int(rows[row])}{describe_segment(case, segment)}, head {head} finds "
-                f"key {int(row_targets[row])}, which it must not see"
+                f"query {int(rows[row])}{describe_segment(case, segment)}, head {head} finds key "
+                f"{int(row_targets[row])}, which must be hidden"
             )

@@ -1,4 +1,4 @@
-"""The keys, factors and documents of structured probes; no torch, so that a script can be written anywhere."""
+"""The keys, factors and documents of structured probes; without torch, so that a script can be written anywhere."""
 
 import random
 
@@ -37,12 +37,12 @@ def retrieval_targets(case: Case) -> list[list[int]]:
 
 
 def kv_poison_factor(case: Case) -> float:
-    """Return what k and v are multiplied by if they must not be seen."""
+    """Return the factors of k and v that must be invisible."""
     return 64.0 if case.dtype == "float16" else 1000.0  # float16 would overflow in a correct kernel
 
 
 def q_poison_factor(case: Case) -> float:
-    """Return what q is multiplied by in documents that must not matter: their float16 scores must not overflow."""
+    """Return the factor of q in documents that must not matter: their float16 scores must not overflow."""
     return 1.0 if case.dtype == "float16" else kv_poison_factor(case)
 
 
@@ -52,7 +52,7 @@ def prefix_split(case: Case) -> int:
 
 
 def tested_documents(case: Case) -> list[list[Segment]]:
-    """Return the documents that must not change, group by group: of a padded case all, else one at a time."""
+    """Return the documents that must not change, in groups: all of a padded case, else one at a time."""
     nonempty = [s for s in iter_segments(case) if s.q_stop > s.q_start and s.k_stop > s.k_start]
     if case.padded:
         return [nonempty]

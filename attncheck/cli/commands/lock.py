@@ -105,7 +105,7 @@ def lock(
 
 
 def _refuse_unknown(snapshot: "Snapshot", reports: "tuple[Report, ...]", file: str) -> None:
-    """Raise `Unanswered` where a lock would hold less than was requested."""
+    """Raise `Unanswered` if a lock would hold less than was requested."""
     if snapshot.lost:
         raise Unanswered(f"{file} was not written: {snapshot.lost[0]}")
     if any(report.interrupted for report in reports):

@@ -23,7 +23,7 @@ class Unanswered(AttncheckError):
 
 
 class Following(AttncheckError):
-    """This process is a rank of an outside launcher, not the one that reports; a message is its last line of output."""
+    """This process is a rank of an outside launcher and does not report; a message is its last line of output."""
 
     exit_code = CLEAN
 

@@ -1,4 +1,4 @@
-"""Describes what ended attncheck unforeseen: in a user's words where the cause lies outside, else as a bug."""
+"""Describes an unexpected error: in a user's words if the cause is outside attncheck, else as a bug."""
 
 import errno
 import os
@@ -40,7 +40,7 @@ def is_out_of_resources(error: BaseException) -> bool:
 
 
 def _describe_os_error(error: OSError) -> str:
-    """Return the cause in a user's words, "" if it is not known to lie outside attncheck."""
+    """Return the cause in a user's words, "" if it may be inside attncheck."""
     name = "" if error.filename is None else _shorten(os.fsdecode(error.filename) if _is_path(error) else "")
     if error.errno in _OUT_OF_FILES:
         return "no more files can be opened: raise the limit (ulimit -n)"

@@ -1,6 +1,6 @@
-"""Reads files that a user names or that lie next to a launch, and replaces files: bounded, and without a surprise.
+"""Reads files that a user names or that are next to a launch, and replaces files: bounded and safe.
 
-Nothing here waits for ever, takes more memory than its limit, or opens a device: opening some of them does something
+Nothing here waits forever, takes more memory than its limit, or opens a device: opening some of them does something
 (a tape rewinds, a watchdog starts), so the kind of a file is looked at first.
 """
 
@@ -17,7 +17,7 @@ from attncheck.core.io.errors import AttncheckError, BadUsage, Unanswered
 FIRST_BYTE_SECONDS = 10.0  # for a named pipe, which may have no writer
 STREAM_SECONDS = 600.0  # for a pipe that has one: `attncheck probe` on the other side may import for minutes
 CHUNK_BYTES = 1 << 16
-# What a shell calls the descriptors that it hands over: `<(…)` is /dev/fd/63.
+# The shell's names of descriptors that it passes: `<(…)` is /dev/fd/63.
 DESCRIPTOR_FOLDERS = ("/dev/fd/", "/proc/self/fd/")
 STANDARD_INPUT = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
@@ -47,8 +47,8 @@ class CannotRead(BadUsage):
 def read_bounded(path: str | os.PathLike[str], limit: int, pipes: bool = False) -> bytes:
     """Return the bytes of a regular file of at most `limit` bytes. Raises `CannotRead` for anything else.
 
-    With `pipes` also what comes through a named pipe, a descriptor (`<(…)`) or standard input: for files that a user
-    names, not for those that a file of the user's names.
+    With `pipes`, also reads a named pipe, a descriptor (`<(…)`) or standard input: for files that a user names, but
+    not for those that a user's file names.
     """
     name = os.fspath(path)
     try:
@@ -76,7 +76,7 @@ def read_bounded(path: str | os.PathLike[str], limit: int, pipes: bool = False) 
 
 
 def read_named(path: str, limit: int) -> bytes:
-    """Return the bytes of what a user names: a file, a pipe, or "-", standard input. Raises `CannotRead`."""
+    """Return the bytes of what a user names: a file, a pipe, or "-" for standard input. Raises `CannotRead`."""
     return read_standard_input(limit) if path == "-" else read_bounded(path, limit, pipes=True)
 
 
@@ -127,7 +127,7 @@ def _read_all(descriptor: int, name: str, limit: int) -> bytes:
 def _read_stream(
     descriptor: int, name: str, limit: int, first_seconds: float, seconds: float = STREAM_SECONDS
 ) -> bytes:
-    """Return what comes through a pipe until its end: the first byte within `first_seconds`, all within `seconds`."""
+    """Return the data of a pipe until its end: the first byte within `first_seconds`, all within `seconds`."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     chunks: list[bytes] = []
@@ -149,10 +149,10 @@ def _read_stream(
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes, mode: int | None = None) -> None:
-    """Write a file whole or not at all: a reader sees the old one or all of the new one. Raises `OSError`.
+    """Write a file completely or not at all: a reader sees either the old or the new contents. Raises `OSError`.
 
-    It keeps its mode, or gets `mode`; if `path` is a link, the file that it leads to is replaced. The file that is
-    written first has a name that nobody can guess and is made here: a link that lies in wait is not followed.
+    It keeps its mode, or gets `mode`. If `path` is a link, its target is replaced. The temporary file has an
+    unpredictable name and is created here, so that a prepared link is not followed.
     """
     target = os.path.realpath(path)
     temporary = os.path.join(os.path.dirname(target), f".attncheck-{os.urandom(8).hex()}")

@@ -15,9 +15,9 @@ _previous_handlers: dict[int, object] = {}  # by signal number
 
 
 def install_handlers() -> None:
-    """Handle what ends a program: all raise KeyboardInterrupt, so that children are stopped on the way out.
+    """Handle signals that end a program: all raise KeyboardInterrupt, so that children are stopped first.
 
-    SIGHUP stays ignored where it is, as under nohup.
+    SIGHUP stays ignored if it is, as under nohup.
     """
     sys.unraisablehook = _report_lost_error
     for number in STOP_SIGNALS:
@@ -42,7 +42,7 @@ def is_interrupted() -> bool:
 
 
 def raise_if_interrupted() -> None:
-    """Raise KeyboardInterrupt where an interrupt has come, whose own KeyboardInterrupt may have been lost."""
+    """Raise KeyboardInterrupt if an interrupt has come whose own KeyboardInterrupt may have been lost."""
     if _received:
         raise KeyboardInterrupt
 

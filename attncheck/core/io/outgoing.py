@@ -1,6 +1,6 @@
 """Cleans what leaves the program: reports, snapshots and lines of text, before any format escapes or wraps them.
 
-Everything that is printed or written to a file goes through here once: `clean_text` for a line, `clean` for data.
+Everything that is printed or written to a file passes through here once: `clean_text` for a line, `clean` for data.
 """
 
 import copy
@@ -37,7 +37,7 @@ def clean(value: T) -> T:
 
 
 def mask(value: T) -> T:
-    """Return data with the secrets in every text masked, and every other character as it is."""
+    """Return data with the secrets in every text masked, and everything else unchanged."""
     from attncheck.core.io.secrets import mask_secrets
 
     _remember_environment()

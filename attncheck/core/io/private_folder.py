@@ -1,4 +1,4 @@
-"""Our folders of caches and of state: this user's, readable by nobody else, and no error if there can be none."""
+"""Our folders of caches and of state: this user's, readable by no one else, and no error if there can be none."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ from attncheck.core.io.files import replace_file
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return our folder of caches, made private; None if there can be none, or where it is not ours alone."""
+    """Return our private cache folder; None if it cannot be created, or is not ours alone."""
     path = cache_path(environ)
     return make_private(path) if path is not None else None
 

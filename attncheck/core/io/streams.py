@@ -48,7 +48,8 @@ HASHES: Mapping[Syntax, str] = {"text": r"#\1\\", "json": r"\\u0023\1", "xml": r
 def fit_text(text: str, encoding: str | None = "utf-8", syntax: Syntax = "text") -> str:
     """Return `text` as a stream of this encoding can hold it, without a command for GitHub's runner.
 
-    What the encoding lacks is replaced as the syntax asks for, so that nothing is lost and nothing raised.
+    Characters that the encoding lacks are replaced as the format requires, so that nothing is lost and no error is
+    raised.
     """
     if syntax == "json":
         text = INVISIBLE.sub(_escape_for_json, text)
@@ -60,7 +61,7 @@ def fit_text(text: str, encoding: str | None = "utf-8", syntax: Syntax = "text")
 def replace_signs(error: UnicodeError) -> tuple[str | bytes, int]:
     """Replace characters that an encoding lacks: our own signs readably, what is inside a foreign word by escapes.
 
-    An error handler of `codecs`, called READABLE: two names that differ in such a character alone stay two names.
+    An error handler of `codecs`, called READABLE: two names that differ only in such a character stay different.
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error

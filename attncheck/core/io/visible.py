@@ -1,10 +1,11 @@
-"""Makes what a terminal obeys, or an eye cannot see, visible: foreign text goes through here before it is shown.
+"""Makes control and invisible characters visible; foreign text passes through here before it is shown.
 
-Replaced by Python's escapes ("\\x1b", "\\u202e", "\\r"): control characters (C0, DEL, C1) other than tab and line end,
-format characters (category Cf: bidirectional controls, zero-width ones, tags), separators that only some readers take
-for a line's end, what Unicode calls default-ignorable, lone surrogates and noncharacters. Variation selectors 1 to 16
-stay: they belong to ordinary emoji. Source code hidden by such characters is CVE-2021-42574, https://trojansource.codes/.
-The categories are those of Unicode 16.0, https://www.unicode.org/Public/16.0.0/ucd/DerivedCoreProperties.txt.
+Replaced by Python's escapes ("\\x1b", "\\u202e", "\\r"): control characters (C0, DEL, C1) other than tab and line
+end, format characters (category Cf: bidirectional controls, zero-width ones, tags), separators that only some readers
+take for a line's end, what Unicode calls default-ignorable, lone surrogates and noncharacters. Variation selectors 1
+to 16 stay: they belong to ordinary emoji. Source code hidden by such characters is CVE-2021-42574,
+https://trojansource.codes/. The categories are those of Unicode 16.0,
+https://www.unicode.org/Public/16.0.0/ucd/DerivedCoreProperties.txt.
 """
 
 import re
@@ -36,7 +37,7 @@ def show_line_ends(text: str) -> str:
 
 
 def indent_continuation(text: str, columns: int) -> str:
-    """Return `text` with its second and later lines indented: no line of it is where a line of ours would."""
+    """Return `text` with its second and later lines indented, so that none of them looks like a line of ours."""
     return text.replace("\r\n", "\n").replace("\n", "\n" + " " * columns) if "\n" in text else text
 
 

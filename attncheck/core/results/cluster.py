@@ -79,7 +79,7 @@ class ClusterSection(Section):
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """Nodes that gave no snapshot: nothing is known of them."""
+        """Nodes that gave no snapshot, so that nothing is known about them."""
         return tuple(
             OpenQuestion(self.name, "unanswered", f"{name_nodes(nodes)}: {reason}")
             for reason, nodes in group_silent(self.silent)

@@ -18,7 +18,7 @@ class DeterminismSection(MeasuredSection):
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """How each case of a backend in a mode came out."""
+        """The outcome of each case of a backend in a mode."""
         return tuple((repeats.outcome, repeats.reason) for repeats in self.repeats)
 
     def merge(self, later: "DeterminismSection") -> "DeterminismSection":

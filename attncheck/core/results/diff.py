@@ -11,7 +11,7 @@ Relation = Literal["named", "stack", "other"]  # how a difference relates to wha
 
 @dataclass(frozen=True)
 class ComparedSide:
-    """One side: where it came from, and what it is in a few words."""
+    """One side: its origin, and a short description."""
 
     source: str = ""  # "node-a.json", "~/env/bin/python"
     kind: str = ""  # "snapshot", "report", "lock", "environment"
@@ -53,7 +53,7 @@ class DiffSection(Section):
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What was lost: that the sides agree there means nothing."""
+        """What was lost; agreement of the sides there proves nothing."""
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
 
 

@@ -17,7 +17,7 @@ class DoctorSection(Section):
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What was lost: that nothing was found there means nothing."""
+        """What was lost; the absence of findings there proves nothing."""
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
 
     def merge(self, later: "DoctorSection") -> "DoctorSection":

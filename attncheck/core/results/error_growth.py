@@ -1,8 +1,8 @@
 """How errors grow with the ring: the same problem on 1, 2, 4, … ranks, and the slope of its error per doubling.
 
-"There are some arithmetic errors" is all that ring-flash-attn's README says of it. Merged 16-bit blocks legitimately
-cost a factor of 1.25 whatever the number of ranks, and sums in the io dtype one that grows with it; the class factor
-has both, so what is left should not grow.
+ring-flash-attn's README only says "There are some arithmetic errors". Merged 16-bit blocks legitimately cost a factor
+of 1.25 for any number of ranks, and sums in the io dtype a factor that grows with it. The class factor contains both,
+so the remaining error should not grow.
 """
 
 import math
@@ -78,4 +78,4 @@ def _least_squares_slope(x: Sequence[float], y: Sequence[float]) -> float:
 def describe_growth(growth: Growth) -> str:
     """Return a growth in words."""
     values = ", ".join(f"{z:.2f} on {n}" for n, z in zip(growth.ring_sizes, growth.z_rms))
-    return f"{growth.tensor}: z_rms {values}; ×{2**growth.slope:.2f} for each doubling of the ring"
+    return f"{growth.tensor}: z_rms {values}; ×{2**growth.slope:.2f} per doubling of the ring"

@@ -1,4 +1,4 @@
-"""What a gate did, check by check."""
+"""The actions of a gate, check by check."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,9 +7,10 @@ from typing import ClassVar, Literal, get_args
 from attncheck.core.report import OpenQuestion, Section
 
 Check = Literal["doctor", "lint", "parity", "smoke", "rehearsal", "agree", "determinism", "bench"]
-# In the order in which they run: what reads, then what may stop a job, the quicker first; speed alone stops none.
+# In running order: first the checks that read, then those that may stop a job, faster ones first; speed comes last.
 CHECKS: tuple[Check, ...] = get_args(Check)
-Outcome = Literal["clean", "found", "unanswered", "left out", "not linted"]  # the last: nothing to lint is no gap
+# The last one, because nothing to lint is not a gap.
+Outcome = Literal["clean", "found", "unanswered", "left out", "not linted"]
 
 
 @dataclass(frozen=True)

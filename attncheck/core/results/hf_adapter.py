@@ -9,7 +9,7 @@ Shape = Literal["plain", "short_window", "long_window", "sinks"]
 SHAPES: tuple[Shape, ...] = get_args(Shape)
 HOOKED_IMPLEMENTATION = "flash_attention_2"  # the attn_implementation that the adapter replaces
 SHARD_TOKENS = 128  # tokens on each rank
-# Shorter than a shard, where the adapter applies a window, and as long as one, if it does not.
+# Shorter than a shard, so that the adapter applies a window, and as long as one, so that it does not.
 WINDOW_BY_SHAPE: dict[Shape, int] = {"short_window": 16, "long_window": SHARD_TOKENS}
 
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from attncheck.core.report import OpenQuestion, Section, deduplicate
 
-# What a token is: a turn's text, markup of the chat template, what begins or ends a text or a turn, or padding.
+# The role of a token: a turn's text, markup of the chat template, the begin or end of a text or a turn, or padding.
 Role = Literal[
     "system",
     "user",
@@ -61,7 +61,7 @@ class RoleCount:
 class LabelledLaunch:
     """A launch's first batches, by token: what it is meant to learn (`targets`), and what it learns.
 
-    `problems` are what differs. `reason` says why nothing could be judged; it is "" if the labels were read.
+    `problems` are the differences. `reason` says why nothing could be judged, "" if the labels were read.
     """
 
     location: str  # "run.sh:3:1"

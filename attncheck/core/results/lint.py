@@ -11,7 +11,7 @@ from attncheck.core.report import Report, Section
 
 @dataclass(frozen=True)
 class LintSection(Section):
-    """The launches that `attncheck lint` read, each as it is and as it was corrected."""
+    """The launches that `attncheck lint` read, each as written and as corrected."""
 
     name: ClassVar[str] = "lint"
     launches: tuple[LintedLaunch, ...] = ()

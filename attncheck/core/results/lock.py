@@ -8,7 +8,7 @@ from attncheck.core.report import OpenQuestion, Section
 
 @dataclass(frozen=True)
 class Move:
-    """One thing that is no longer as the lock has it. `code` is that of its finding; "": it matters to nothing."""
+    """One change since the lock. `code` is that of its finding, "" if the change does not matter."""
 
     subject: str  # "transformers", "driver", "flash_attn_2 gqa"
     before: str
@@ -27,12 +27,13 @@ class LockSection(Section):
     packages: int = 0  # that were compared
     measurements: int = 0  # that were compared
     moves: tuple[Move, ...] = ()
-    not_compared: tuple[str, ...] = ()  # for want of something on this side: no report, another suite, another GPU
+    # Because something is missing on this side: no report, another suite, another GPU.
+    not_compared: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()  # what a probe could not do
 
     @property
     def unanswered(self) -> tuple[OpenQuestion, ...]:
-        """What was lost: that nothing moved there means nothing."""
+        """What was lost; the absence of changes there proves nothing."""
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in self.lost)
 
 

@@ -18,7 +18,7 @@ class ParitySection(MeasuredSection):
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """How each case of a backend came out."""
+        """The outcome of each case of a backend."""
         return tuple((run.outcome, run.reason) for run in self.runs)
 
     def merge(self, later: "ParitySection") -> "ParitySection":

@@ -1,4 +1,5 @@
-"""What a ring would do on a cluster that is not here: block times measured on one device, links, and what follows."""
+"""A ring's predicted performance on a cluster that is not available: block times measured on one device, links, and
+the results."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -28,7 +29,7 @@ class BlockTiming:
 
 @dataclass(frozen=True)
 class LinkRate:
-    """What a GPU can send one way over a link, in GB/s of 10⁹ bytes, and between which rates it may lie."""
+    """The one-way rate of a GPU over a link, in GB/s of 10⁹ bytes, and the interval of that rate."""
 
     name: str  # "nvlink", "ib", …
     gb_per_s: float
@@ -39,7 +40,7 @@ class LinkRate:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One scheme on one ring size: one pass of a row of `seqlen` tokens in all, with the interval it should lie in.
+    """One scheme on one ring size: one pass over a row of `seqlen` tokens, with the expected interval.
 
     The parts add up to `ms`, unless launching takes longer than all of them.
     """
@@ -90,7 +91,7 @@ class PredictionSection(MeasuredSection):
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """How each scheme came out on the ring size that was requested."""
+        """The outcome of each scheme on the requested ring size."""
         largest = max((row.ring_size for row in self.predictions), default=0)
         rows = [row for row in self.predictions if row.ring_size == largest]
         return tuple((row.outcome, describe_no_timing(row.outcome, row.reason)) for row in rows)

@@ -1,4 +1,5 @@
-"""What a rehearsal showed about a launch: how it was cut, what ran, and how its first step compares with the truth."""
+"""The result of a launch's rehearsal: how it was scaled down, what ran, and how its first step compares with the
+reference."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,7 +8,7 @@ from attncheck.core.rehearsal import Isolation
 from attncheck.core.report import MeasuredOn, MeasuredSection, OpenQuestion, Outcome, Verdict, deduplicate
 from attncheck.core.results.smoke import CheckResult
 
-# Said of packed documents that see each other; a fix is tried where it is.
+# About packed documents that attend to each other; a fix is tried on them.
 CACHE_IS_ON = "the cache is on, and transformers then does not separate packed documents"
 
 
@@ -27,7 +28,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class RehearsedLaunch:
-    """A launch that was cut small and run, once: as the user wrote it, or with `tried` on top."""
+    """A launch that was scaled down and run, once: as the user wrote it, or with `tried` on top."""
 
     location: str  # where the launch is: "run.sh:3:1"
     framework: str
@@ -51,7 +52,7 @@ class RehearsedLaunch:
 
 @dataclass(frozen=True)
 class RehearsalSection(MeasuredSection):
-    """What `attncheck smoke LAUNCH` ran: each launch, and then as it is fixed."""
+    """The launches that `attncheck smoke LAUNCH` ran: each as written, and then as fixed."""
 
     name: ClassVar[str] = "rehearsal"
     measured_on: MeasuredOn = MeasuredOn()

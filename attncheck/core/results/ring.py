@@ -1,4 +1,4 @@
-"""What was measured across ranks alongside parity and determinism: communication, growth of errors, the adapter,
+"""Measurements across ranks in addition to parity and determinism: communication, growth of errors, the adapter,
 timings."""
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class RingSection(MeasuredSection):
 
     @property
     def measurements(self) -> tuple[tuple[Outcome, str], ...]:
-        """How each row of a scheme came out."""
+        """The outcome of each row of a scheme."""
         return tuple(
             (timing.outcome, describe_no_timing(timing.outcome, timing.reason))
             for timing in self.timings

@@ -85,5 +85,5 @@ class RingTiming:
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the local call is so short that a percentage would mean nothing."""
+        """Whether the local call is so short that a percentage would be meaningless."""
         return self.backend == LOCAL_FLASH and 0.0 < self.stopwatch.ms < LAUNCH_BOUND_MS[self.passes]

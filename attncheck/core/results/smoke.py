@@ -28,7 +28,7 @@ class Measure:
 
     @property
     def quantity(self) -> str:
-        """What was measured, without the precision or layout: "gradients"."""
+        """The measured quantity, without precision or layout: "gradients"."""
         return self.what.partition(",")[0]
 
     @property
@@ -106,7 +106,7 @@ def judge_result(result: CheckResult) -> Answer:
 
 
 def find_undecided(result: CheckResult) -> list[Measure]:
-    """Return the measures whose limit decides nothing, if no other measure of the same quantity has one that does."""
+    """Return the measures whose limit is inconclusive, unless another measure of the same quantity is conclusive."""
     decided = {m.quantity for m in result.measures if m.limit <= MAX_DECIDING_LIMIT}
     return [m for m in worst_first(result) if m.is_relative and m.quantity not in decided and not m.beyond]
 
@@ -128,7 +128,7 @@ def deciding_reason(result: CheckResult) -> str:
 
 
 def worst_first(result: CheckResult) -> list[Measure]:
-    """Return the measures of a result, the one nearest to its limit or farthest beyond it first."""
+    """Return the measures of a result, sorted by their distance to the limit, the worst first."""
     return sorted(result.measures, key=lambda measure: -measure.budget_ratio)
 
 
@@ -139,9 +139,9 @@ def describe_measure(measure: Measure) -> str:
 
 
 def describe_undecided(measure: Measure) -> str:
-    """Return in words that a measure decides nothing."""
+    """Return in words that a measure is inconclusive."""
     return (
-        f"{measure.what}: cannot be judged, because rounding alone may be off by {measure.limit:.2g} "
+        f"{measure.what}: cannot be judged, because rounding alone may cause {measure.limit:.2g} "
         f"(it is off by {measure.value:.2g})"
     )
 

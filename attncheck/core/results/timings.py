@@ -72,7 +72,7 @@ class Timing:
 
     @property
     def reproducible(self) -> bool:
-        """Whether its bits can be relied on: none changed, and its backward needs nothing more to be switched on."""
+        """Whether its bits are reliable: none changed, and its backward needs no further switch."""
         held = self.outcome == "ok" and self.repeats > 1 and not self.varied
         return held and (self.mode == "deterministic" or not self.deterministic_switch or self.passes == "forward")
 
@@ -107,7 +107,7 @@ class PublishedShare:
 
     @property
     def description(self) -> str:
-        """The share in one sentence, with the anchor and where it is from."""
+        """The share in one sentence, with the anchor and its source."""
         a = self.anchor
         mask = "causal" if a.causal else "full"
         shape = f"{mask}, {a.seqlen} tokens, {a.num_heads}:{a.num_kv_heads} heads, head_dim {a.head_dim}"

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from attncheck.core.report import MeasuredOn, OpenQuestion, Section, deduplicate
 
-# What it rests on: tables and metadata; files of the new wheel, read; imports or runs in a temporary folder.
+# The basis: tables and metadata; the new wheel's files; imports or runs in a temporary folder.
 Basis = Literal["predicted", "read", "tried"]
 StageOutcome = Literal["same", "worse", "not_run"]
 
@@ -42,7 +42,7 @@ class TrialStage:
 
 @dataclass(frozen=True)
 class UpgradeSection(Section):
-    """What `attncheck upgrade` judged: what would move, break and be fixed, and what nobody can know beforehand."""
+    """What `attncheck upgrade` judged: what would move, break and be fixed, and what no one can know beforehand."""
 
     name: ClassVar[str] = "upgrade"
     basis: Basis = "predicted"
@@ -68,7 +68,7 @@ class UpgradeSection(Section):
         return tuple(OpenQuestion(self.name, "unanswered", reason) for reason in (*self.lost, *stages))
 
     def merge(self, later: "UpgradeSection") -> "UpgradeSection":
-        """Return two upgrades of one report, each judged on its own, as one list of what was judged."""
+        """Return two upgrades of one report, each judged separately, as one list of judged items."""
         return replace(
             self,
             basis=self.basis if self.basis == later.basis else "predicted",

@@ -33,7 +33,7 @@ def add_experiments(
     """Return the snapshot with what the installed trainers do; an experiment without an answer is among the lost."""
     missing = [name for name in NEEDED if not snapshot.lists(name)]
     if missing:
-        return replace(snapshot, experiments=Absent(f"{', '.join(missing)} not installed: no Trainer runs here"))
+        return replace(snapshot, experiments=Absent(f"{', '.join(missing)} not installed: no Trainer can run"))
     path = _kept_path(snapshot)
     kept = _read_kept(path)
     if kept is None:

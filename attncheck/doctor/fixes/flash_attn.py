@@ -128,12 +128,12 @@ def describe_wheel_tags(snapshot: Snapshot) -> str:
     """Return the tags that decide about a wheel, as evidence: "torch 2.11, CUDA 13, cp312, x86_64, glibc 2.39"."""
     tags = required_wheel_tags(snapshot)
     if tags is None and isinstance(snapshot.torch, Known) and is_cpu_build(snapshot.torch.value):
-        return f"torch {snapshot.torch.value.version} is built without CUDA: no flash-attn fits it"
+        return f"torch {snapshot.torch.value.version} is built without CUDA: no flash-attn works with it"
     if tags is None and snapshot.host.platform != "linux":
         system = {"win32": "Windows", "darwin": "macOS"}.get(snapshot.host.platform, snapshot.host.platform)
         return f"{snapshot.host.platform}: flash-attn publishes wheels for Linux only, none for {system}"
     if tags is None:
-        return "cannot tell which wheel fits: torch's CUDA version or C++ ABI is unknown"
+        return "cannot tell which wheel is compatible: torch's CUDA version or C++ ABI is unknown"
     abi = "" if tags.cxx11_abi else ", old C++ ABI"
     glibc = f", glibc {snapshot.host.glibc.value}" if isinstance(snapshot.host.glibc, Known) else ""
     return f"torch {tags.torch}, CUDA {tags.cuda}{abi}, {tags.python}, {tags.machine}{glibc}"

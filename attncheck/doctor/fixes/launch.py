@@ -39,7 +39,8 @@ def _list_fixes(snapshot: Snapshot, setting_problem: SettingProblem) -> Iterator
 
 
 def _are_installed(snapshot: Snapshot, lines: Sequence[str]) -> bool:
-    """Say whether the requirements that fix a problem are met, as a repair that installs them leaves the snapshot."""
+    """Return whether the requirements that fix a problem are met, as a repair that installs them leaves the
+    snapshot."""
     requirements = [Requirement(line) for line in lines]
     versions = [snapshot.version(requirement.name) for requirement in requirements]
     return bool(lines) and all(

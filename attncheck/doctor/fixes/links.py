@@ -53,11 +53,11 @@ def older_transformers(snapshot: Snapshot, names: Iterable[tuple[str, str]]) -> 
 
 
 def _name_successor(link: UnresolvedName) -> str:
-    """Return what to write instead, "" if nobody says."""
+    """Return what to write instead, "" if no one says."""
     owner, _, attribute = link.name.rpartition(".")
     if link.kind == "attribute" and owner.endswith("Cache") and attribute in CACHE_ATTRIBUTES:
         instead = CACHE_ATTRIBUTES[attribute][1]
-        return f"cache.{instead}, where it says .{attribute}" if instead else ""
+        return f"use cache.{instead} instead of .{attribute}" if instead else ""
     key = f"{link.source}:{link.name}" + (f"({link.argument})" if link.argument else "")
     successor = SUCCESSORS.get(key, "")
     if link.kind == "argument":
@@ -92,7 +92,7 @@ def newer_consumer(snapshot: Snapshot, links: tuple[UnresolvedName, ...]) -> Fix
     name, transformers = links[0].consumer, snapshot.version("transformers")
     if name == "liger-kernel" and isinstance(transformers, Known):
         return install_packages(snapshot, f"{name}=={liger.choose_release(transformers.value)}", options=("--no-deps",))
-    fix = install_packages(snapshot, name, options=("--upgrade",), title=f"a newer {name}, if there is one ({UNTRIED})")
+    fix = install_packages(snapshot, name, options=("--upgrade",), title=f"a newer {name}, if available ({UNTRIED})")
     return Fix(fix.title, "advice", fix.text)
 
 

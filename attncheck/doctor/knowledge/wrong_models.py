@@ -57,7 +57,7 @@ WRONG_MODELS: tuple[WrongModel, ...] = (
     WrongModel(
         ("big_bird", "megatron-bert", "rembert", "roformer"), ("eager",), "any", "5.9.0", "5.18.0",
         "its attention is not causal although is_decoder is set: create_bidirectional_mask is always called",
-        "models/rembert/modeling_rembert.py: RemBertModel.forward, and its like",
+        "models/rembert/modeling_rembert.py: RemBertModel.forward, and similar",
         (), rf"(?s){_ALWAYS_BIDIRECTIONAL}",
     ),
     WrongModel(
@@ -101,12 +101,13 @@ WRONG_MODELS: tuple[WrongModel, ...] = (
     WrongModel(
         ("bigbird_pegasus", "mvp", "trocr"), ("eager",), "packed", "5.0.0", "",
         "packed documents attend to each other: forward accepts position_ids and ignores them",
-        "models/mvp/modeling_mvp.py: MvpForCausalLM.forward(**kwargs), and its like",
+        "models/mvp/modeling_mvp.py: MvpForCausalLM.forward(**kwargs), and similar",
         ("right padding",),
     ),
     WrongModel(
         ("openai-gpt",), ("eager",), "packed", "4.53.1", "",
-        "packed documents attend to each other: its causal mask is a fixed buffer without document borders",
+        ("packed documents attend to each other: its causal mask is a fixed buffer without "
+"document boundaries"),
         "models/openai/modeling_openai.py: Attention._attn",
         ("right padding",),
         shown_by=r"\A\Z",
@@ -118,7 +119,7 @@ WRONG_MODELS: tuple[WrongModel, ...] = (
         ),
         ("eager", "sdpa"), "packed", "5.0.0", "",
         "packed documents attend to each other: its mask ignores position_ids",
-        "models/bert/modeling_bert.py: BertModel._create_attention_masks, and its like",
+        "models/bert/modeling_bert.py: BertModel._create_attention_masks, and similar",
         ("right padding",),
         shown_by=_WITHOUT_POSITIONS,
     ),
@@ -131,7 +132,7 @@ WRONG_MODELS: tuple[WrongModel, ...] = (
         ("bart", "blenderbot", "blenderbot-small", "marian", "mbart", "pegasus", "plbart"), ("eager", "sdpa"),
         "packed", "5.0.0", "",
         "packed documents attend to each other: forward accepts position_ids and ignores them",
-        "models/bart/modeling_bart.py: BartForCausalLM.forward(**kwargs), and its like",
+        "models/bart/modeling_bart.py: BartForCausalLM.forward(**kwargs), and similar",
         ("right padding",),
     ),
     WrongModel(
@@ -148,7 +149,8 @@ WRONG_MODELS: tuple[WrongModel, ...] = (
     ),
     WrongModel(
         ("deepseek_v4",), ("eager",), "left padding", "5.9.0", "",
-        "keys are compressed in blocks that start with the row, so padding and document share blocks",
+        ("keys are compressed in blocks that start with the row, so padding and document share "
+"blocks"),
         "models/deepseek_v4/modeling_deepseek_v4.py: DeepseekV4HCACompressor, DeepseekV4CSACompressor",
         ("right padding",),
     ),

@@ -133,7 +133,7 @@ def _find_fallback(snapshot: Snapshot, implementation: str) -> HubKernel | None:
     version = _version_that_loads_kernels(snapshot)
     if version is None or version < FALLBACK_SINCE[implementation]:
         return None
-    # Before 5.4.0 only where neither flash-attn 2 nor 3 is there.
+    # Before 5.4.0 only if neither flash-attn 2 nor 3 is there.
     missing = (implementation,) if version >= Version("5.4") else ("flash_attention_2", "flash_attention_3")
     if any(snapshot.has(transformers.FLASH_DISTRIBUTIONS[name]) or _is_available(snapshot, name) for name in missing):
         return None

@@ -36,7 +36,7 @@ def locate_settings(job: Job, *keys: Key) -> tuple[SourceLocation, ...]:
 
 
 def locate_variables(snapshot: Snapshot, *names: str) -> tuple[SourceLocation, ...]:
-    """Return where the launch sets these environment variables; () without a launch, and where it does not."""
+    """Return where the launch sets these environment variables; () without a launch, and if it does not."""
     variables = snapshot.job.value.variables if isinstance(snapshot.job, Known) else ()
     return tuple(variable.location for variable in variables if variable.name in names and variable.known)
 

@@ -43,7 +43,7 @@ def is_confirmed(link: UnresolvedName) -> bool:
 
 
 def is_break(link: UnresolvedName) -> bool:
-    """Return whether a link surely stops an import: no guard, no open condition, and nobody puts the name back."""
+    """Return whether a link surely stops an import: no guard, no open condition, and no one puts the name back."""
     return bool(link.breaks) and (is_confirmed(link) or not link.patched_by)
 
 

@@ -165,6 +165,10 @@ def _agree(
         reason = next((line for line in repair.conflicts if line.startswith(finding.code)), "")
         wanted = ", ".join(finding.fixes[0].allows or finding.fixes[0].installs) or finding.fixes[0].title
         is_fixed = finding.code in (*repair.proven, *repair.unproven)
-        title = "fixed by the repair of the others" if is_fixed else "not compatible with the repair of the others"
+        title = (
+            "fixed by the repair of the other findings"
+            if is_fixed
+            else "incompatible with the repair of the other findings"
+        )
         fixes = [Fix(title, "manual", reason or (f"instead of {wanted}" if is_fixed else wanted))]
     return finding if tuple(fixes) == finding.fixes else replace(finding, fixes=tuple(fixes))

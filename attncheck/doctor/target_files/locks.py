@@ -26,7 +26,7 @@ def read_pylock(path: str, collector: Collector) -> None:
     """Add the packages of a pylock.toml that are taken without extras and groups."""
     table = parse_toml(collector.read_text(path, MAX_LOCK_BYTES), path)
     if not as_text(table.get("lock-version")):
-        raise BadUsage(f"{path} is no pylock.toml: it has no lock-version")
+        raise BadUsage(f"{path} is not a pylock.toml: it has no lock-version")
     collector.limit_python(as_text(table.get("requires-python")))
     for package in _packages(table, "packages", path):
         marker = as_text(package.get("marker"))
@@ -38,7 +38,7 @@ def read_uv_lock(path: str, collector: Collector) -> None:
     """Add what the projects of a uv.lock require, one after another, without extras and groups."""
     table = parse_toml(collector.read_text(path, MAX_LOCK_BYTES), path)
     if "version" not in table:
-        raise BadUsage(f"{path} is no uv.lock: it has no version")
+        raise BadUsage(f"{path} is not a uv.lock: it has no version")
     collector.limit_python(as_text(table.get("requires-python")))
     packages = _packages(table, "package", path)
     by_name: dict[str, list[dict[str, Any]]] = {}

@@ -20,7 +20,7 @@ def read_pyproject(path: str, collector: Collector) -> None:
     project = as_table(table.get("project"))
     tools = as_table(table.get("tool"))
     if not project:
-        raise BadUsage(f"{path} names no dependencies: it has no [project]")
+        raise BadUsage(f"{path} lists no dependencies: it has no [project]")
     collector.limit_python(as_text(project.get("requires-python")))
     sources = {
         canonical_name(name)

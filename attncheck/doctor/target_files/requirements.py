@@ -63,7 +63,7 @@ def read_line(
         option, value = _split_option(line)
         if option in ("-r", "--requirement", "-c", "--constraint"):
             if _REMOTE.match(value) or "${" in value:
-                collector.remark(path, number, f"{value} is not fetched")
+                collector.remark(path, number, f"{value} is not downloaded")
                 return
             nested = os.path.join(os.path.dirname(path), value)
             _read_file(nested, collector, installs and option in ("-r", "--requirement"), open_files)

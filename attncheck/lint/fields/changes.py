@@ -88,7 +88,7 @@ def _edit_setting(
     is_effective: bool,
     value: str | None,
 ) -> Iterator[Edit]:
-    """Yield the edit that one setting needs, if any. Raises `ValueError` where the source does not hold its text."""
+    """Yield the edit that one setting needs, if any. Raises `ValueError` if the source does not hold its text."""
     new_name, _, new_value = setting.new_name.partition("=")
     is_concerned = setting.known or is_renamed
     if (is_renamed and not (new_name and is_effective)) or (
@@ -122,7 +122,7 @@ def _end_of_line(text: str, offset: int) -> int:
 
 
 def _rename_setting(launch: Launch, setting: ParsedSetting, name: str) -> Edit:
-    """Return the edit that changes the name of a setting. Raises `ValueError` where the text does not hold the name."""
+    """Return the edit that changes the name of a setting. Raises `ValueError` if the text does not hold the name."""
     source = launch.file if launch.file and setting.raw.location.source == launch.file.name else launch.source
     start, end = setting.raw.span
     old_name = setting.raw.name if setting.is_option else setting.raw.name.split(".")[-1]

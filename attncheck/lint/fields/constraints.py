@@ -27,7 +27,7 @@ class Constraint:
     quote: str = ""  # the framework's own text
 
     def holds_in(self, version: str) -> bool:
-        """Say whether a release does so."""
+        """Return whether a release does so."""
         return is_at_least(version, self.since) and not (self.until and is_at_least(version, self.until))
 
     @property

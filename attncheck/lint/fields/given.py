@@ -29,7 +29,7 @@ class LaunchSettings(ABC):
         """Return the release's default of a setting, None if it has none."""
 
     def is_at_least(self, boundary: str) -> bool:
-        """Say whether the release is `boundary` or newer."""
+        """Return whether the release is `boundary` or newer."""
         return is_at_least(self.version, boundary)
 
     def get(self, name: str) -> Any:
@@ -38,7 +38,7 @@ class LaunchSettings(ABC):
         return value if value is not None else self.default_value(name)
 
     def is_on(self, name: str) -> bool:
-        """Say whether a setting is on."""
+        """Return whether a setting is on."""
         return is_true(self.get(name))
 
     def get_int(self, name: str, fallback: int = 1) -> int:
@@ -46,7 +46,7 @@ class LaunchSettings(ABC):
         return to_int(self.get(name), fallback) or fallback
 
     def has_any(self, *names: str) -> bool:
-        """Say whether the launch sets any of the fields."""
+        """Return whether the launch sets any of the fields."""
         return any(name in self.by_field for name in names)
 
     def find_location(self, *names: str) -> SourceLocation:

@@ -247,10 +247,10 @@ def check_data_parallel(launch: Launch, snapshot: Snapshot, transformers: str) -
 
 
 def is_flash(implementation: str) -> bool:
-    """Say whether an implementation is a flash kernel, which takes packed rows without a mask."""
+    """Return whether an implementation is a flash kernel, which takes packed rows without a mask."""
     return FLASH_IMPLEMENTATION.match(implementation) is not None
 
 
 def is_multimodal(snapshot: Snapshot) -> bool:
-    """Say whether the model is known to have a vision or audio tower."""
+    """Return whether the model is known to have a vision or audio tower."""
     return isinstance(snapshot.model, Known) and bool(snapshot.model.value.towers)

@@ -1,4 +1,4 @@
-"""What cuts of launches share: settings by their names, and transformers' TrainingArguments cut small."""
+"""What cuts of launches share: settings by their names, and transformers' TrainingArguments scaled down."""
 
 import os
 import re
@@ -24,7 +24,7 @@ CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # The watcher makes the calls of torch.cuda that only choose a device do nothing, and DeepSpeed takes its CPU's code.
 WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
 # accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
-WHOLE_ROWS = "rows that accelerate spreads across ranks are not compared with the truth yet"
+WHOLE_ROWS = "rows that accelerate splits across ranks are not compared with the reference yet"
 # Settings of transformers' Trainer, and of frameworks on it, that do not run on a CPU.
 GPU_SETTINGS = (
     *("deepspeed", "fsdp", "fsdp_config", "torch_compile", "use_liger_kernel", "use_liger", "enable_liger_kernel"),

@@ -40,7 +40,7 @@ def find_release(framework: str, version: str) -> str:
 
 @cache
 def is_at_least(version: str, boundary: str) -> bool:
-    """Say whether `version` is `boundary` or newer; what is not a version counts as the newest."""
+    """Return whether `version` is `boundary` or newer; what is not a version counts as the newest."""
     try:
         return parse_release(version) >= Version(boundary)
     except InvalidVersion:

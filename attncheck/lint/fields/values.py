@@ -34,7 +34,7 @@ class ParsedSetting:
     raw: Setting  # as the launch has it
     is_option: bool  # of the command; else a key of the file or an override
     known: bool = True  # to the releases available, under the name that was written
-    new_name: str = ""  # where it is not known: "name" or "name=value" that it is today
+    new_name: str = ""  # if it is not known: "name" or "name=value" that it is today
     ambiguous: tuple[str, ...] = ()
 
 
@@ -55,7 +55,7 @@ class ParsedSettings:
         return None if default is None else str(default)
 
     def is_on(self, name: str) -> bool:
-        """Say whether a field will hold a true value."""
+        """Return whether a field will hold a true value."""
         return (self.get_text(name) or "").lower() in TRUE_WORDS
 
     def get_int(self, name: str, fallback: int) -> int:
@@ -66,7 +66,7 @@ class ParsedSettings:
             return fallback
 
     def has_any(self, *names: str) -> bool:
-        """Say whether the launch sets any of the fields."""
+        """Return whether the launch sets any of the fields."""
         return any(name in self.by_field for name in names)
 
     def find_location(self, *names: str) -> SourceLocation:

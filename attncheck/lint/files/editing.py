@@ -74,7 +74,7 @@ def remove_setting(source: Source, span: Span) -> Edit:
     Raises `ValueError` for `NOWHERE`.
     """
     if span == NOWHERE:
-        raise ValueError("a setting that is assembled from several places cannot be taken out")
+        raise ValueError("a setting that is assembled from several places cannot be removed")
     if source.kind in ("command", "shell"):
         return Edit(source.name, _find_removal_span(source.text, span), "")
     return edit_files.remove_key(source, span)
@@ -147,7 +147,7 @@ def _is_within(inner: Span, outer: Span) -> bool:
 def _find_last_argument(words: Sequence[Word]) -> Word:
     argument = next((word for word in reversed(words) if word.span != NOWHERE), None)
     if argument is None:
-        raise ValueError("no argument of the command is in the source as it is")
+        raise ValueError("no argument of the command appears literally in the source")
     return argument
 
 

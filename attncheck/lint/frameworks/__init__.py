@@ -58,7 +58,7 @@ class Framework:
     style: Style | Literal[""] = ""  # in which all of its scripts parse their options, if that is one
     entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # what its own commands parse with: "pkg.mod:name"
     releases: Callable[[], Sequence[str]] = tuple  # those whose names are known, the oldest first
-    # Returns how a launch is cut small enough to be run here, or why that cannot be said; None: nobody has written it.
+    # Returns how a launch is scaled down to run here, or why it cannot be; None: not implemented.
     cut: Callable[[Launch, Job, Materials], JobCut | str] | None = None
     own_programs: tuple[str, ...] = ()  # its commands and, with a dot at the end, its modules: ("trl", "trl.")
 

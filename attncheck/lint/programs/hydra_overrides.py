@@ -53,7 +53,7 @@ def _is_known_group(program: Program, key: str) -> bool:
 
 
 def _has_key(values: dict[str, Any], key: str) -> bool:
-    """Say whether a key is there: a value, a table, or an item of a list or of a text that only running resolves."""
+    """Return whether a key is there: a value, a table, or an item of a list or of a text that only running resolves."""
     parts = key.split(".")
     parents = (".".join(parts[:count]) for count in range(1, len(parts)))
     is_inside = any(str(values.get(parent, ""))[:2].startswith(("[", "${")) for parent in parents)
@@ -61,7 +61,7 @@ def _has_key(values: dict[str, Any], key: str) -> bool:
 
 
 def _has_value(values: dict[str, Any], key: str) -> bool:
-    """Say whether a key is there and is not null; not for one that only resolving tells."""
+    """Return whether a key is there and is not null; not for one that only resolving tells."""
     if key in values:
         return values[key] not in NULLS and "${" not in str(values[key])
     return any(name.startswith(f"{key}.") for name in values)

@@ -10,7 +10,7 @@ EXITS = ("error", "exit", "_exit")  # parser.error, sys.exit
 
 
 def is_lenient_parse(module: SourceModule, call: ast.Call) -> bool:
-    """Say whether a call passes over what it does not know, and nothing refuses it afterwards.
+    """Return whether a call passes over what it does not know, and nothing refuses it afterwards.
 
     `return_remaining_strings=True`: transformers 4.51.3 hf_argparser.py:367 raises without it; TRL's scripts drop what
     remains (trl 0.19.1 scripts/sft.py:151), LLaMA-Factory raises itself (llamafactory 0.9.3 hparams/parser.py:84).
@@ -55,7 +55,7 @@ def _names_in(expression: ast.expr) -> set[str]:
 
 
 def _leaves(statements: list[ast.stmt]) -> bool:
-    """Say whether a block raises or ends the program."""
+    """Return whether a block raises or ends the program."""
     return any(
         isinstance(node, ast.Raise)
         or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in EXITS)

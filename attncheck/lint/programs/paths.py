@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def is_file(path: Path) -> bool:
-    """Say whether a path is a file; not for one too long, with a NUL, or that may not be looked at."""
+    """Return whether a path is a file; not for one too long, with a NUL, or that may not be looked at."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -13,7 +13,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Say whether a path is a folder; not for one too long, with a NUL, or that may not be looked at."""
+    """Return whether a path is a folder; not for one too long, with a NUL, or that may not be looked at."""
     try:
         return path.is_dir()
     except (OSError, ValueError):

@@ -216,7 +216,7 @@ class Follower:
         return any(name.lower().endswith("parser") for name in names)
 
     def _derives_from(self, resolved: object, name: str, depth: int = 0) -> bool:
-        """Say whether a class of the tree derives from one of that name."""
+        """Return whether a class of the tree derives from one of that name."""
         if not isinstance(resolved, Definition) or not isinstance(resolved.node, ast.ClassDef) or depth > MAX_DEPTH:
             return False
         for base in resolved.node.bases:
@@ -250,7 +250,7 @@ class Follower:
         self._follow_block(definition.module, node.body, bound, depth + 1)
 
     def _is_foreign(self, module: SourceModule) -> bool:
-        """Say whether a module belongs to a package that only lends helpers: its parsers are not the program's."""
+        """Return whether a module belongs to a package that only lends helpers: its parsers are not the program's."""
         return module.name.partition(".")[0] in ("torch", "transformers", "deepspeed", "accelerate", "datasets", "ray")
 
     def _bind_arguments(

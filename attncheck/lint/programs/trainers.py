@@ -150,7 +150,7 @@ def _iter_imported_names(module: SourceModule, name: str) -> Iterator[str]:
 
 
 def _calls(module: SourceModule, method: str) -> bool:
-    """Say whether a module calls a method of that name: `loss.backward()`, that of an engine or an accelerator."""
+    """Return whether a module calls a method of that name: `loss.backward()`, that of an engine or an accelerator."""
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
         for node in ast.walk(module.body)

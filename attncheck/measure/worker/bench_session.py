@@ -1,6 +1,6 @@
 """Times a backend on one case in one mode: whether it is right, whether its bits repeat, how fast it is.
 
-A backend that is wrong is timed too: that it is fast and wrong is worth knowing. One that refuses the case, or raises,
+A wrong backend is timed too, because a fast but wrong backend is worth knowing. One that refuses the case, or raises,
 is not.
 """
 
@@ -29,18 +29,18 @@ from attncheck.measure.worker.training_calls import training_step_calls
 
 COMPARED_CALLS = {"cuda": 32, "cpu": 8}  # calls whose bits are compared, half of them under load
 MIN_COMPARED_CALLS = 8
-COMPARING_SECONDS = 1.0  # about, for these calls: fewer are made if each is long
+COMPARING_SECONDS = 1.0  # approximate time for these calls: fewer are made if each is long
 
 
 class BenchSession:
     """Times backends on one device, alongside a matrix product whose times show how the device drifts."""
 
     def __init__(self, device: Device, backends: Sequence[Backend], seconds: float, dtype: str) -> None:
-        """`backends` are all that are known: no other's kernel must run in the place of the timed one's."""
+        """`backends` are all known ones: no other backend's kernel must run instead of the timed one's."""
         self.device, self.backends, self.seconds = device, backends, seconds
         self._drift_matmul = DriftMatmul(device.kind, dtype)
         gc.collect()
-        gc.freeze()  # what importing torch has made need not be looked through again before each case
+        gc.freeze()  # objects that importing torch created need not be scanned again before each case
 
     def measure(self, backend: Backend, case: Case, mode: TimedMode) -> tuple[Run, Timing]:
         """Return parity's run of `case` in `mode`, and its timing. Raises nothing that the backend raised."""
@@ -66,7 +66,7 @@ class BenchSession:
             return run, blank
         try:
             return run, self._time_case(backend, case, mode, blank)
-        except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
+        except BaseException as error:  # any exception of a kernel is its verdict, and must not end the worker
             if not is_out_of_memory(error):
                 raised = replace(run, outcome="raised", reason=f"while it was timed: {describe_exception(error)}")
                 return raised, replace(
@@ -115,7 +115,7 @@ class BenchSession:
     def _measure_sizes(self, inputs: Inputs, call: Callable[[], Outputs]) -> tuple[int, int]:
         """Return the peak bytes of a call beyond its inputs (CUDA only), and the bytes of its inputs and outputs.
 
-        The first call makes the masks, which count: the backend needs them.
+        The first call creates the masks, which count because the backend needs them.
         """
         cuda = self.device.kind == "cuda"
         before = torch.cuda.memory_allocated() if cuda else 0
@@ -127,7 +127,7 @@ class BenchSession:
         return torch.cuda.max_memory_allocated() - before if cuda else 0, size
 
     def _compare_calls(self, call: Callable[[], Outputs]) -> tuple[tuple[str, ...], int]:
-        """Return the tensors whose bits change from call to call, and how many calls were compared."""
+        """Return the tensors whose bits change between calls, and how many calls were compared."""
         first, seconds = self._time_first_call(call)
         count = choose_compared_calls(seconds, self.device.kind)
         first_tensors = {name: x.clone() for name in TENSORS if (x := getattr(first, name)) is not None}

@@ -14,7 +14,7 @@ from attncheck.measure.worker.turns import hold_turn
 def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Time backends, an item being "backend case@mode", or `RATES_ITEM`: the device's plain work.
 
-    Of several workers one measures; the next has imported torch by then, and opens the device when its turn comes.
+    Of several workers one measures. The next has imported torch by then, and opens the device when its turn comes.
     """
     from attncheck.attention.device import open_device
     from attncheck.attention.memory import release_cached_memory
@@ -38,4 +38,4 @@ def bench(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
             send(make_answer(item, {"run": codec.to_plain(run), "timing": codec.to_plain(timing)}))
             if is_fatal(run):
                 sys.exit("the device no longer responds")
-        release_cached_memory(device.kind)  # the next worker looks at what is free
+        release_cached_memory(device.kind)  # the next worker checks the free memory

@@ -1,4 +1,4 @@
-"""How the packages of this process were built, for backends to refuse what their build left out."""
+"""How the packages of this process were built, so that backends can refuse features that their build lacks."""
 
 import sys
 from collections.abc import Iterator

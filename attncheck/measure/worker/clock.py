@@ -19,22 +19,22 @@ SETTLED_CHANGE = 0.02  # between the medians of two rounds of warm-up
 ROUND_MS = {"cuda": 60.0, "cpu": 100.0}  # what one round of calls should take
 MIN_CALLS = 10  # six are the fewest that have a 95 % interval
 MAX_CALLS = 2000
-TIMED_LAUNCHES = 5  # calls of a round by which launching is timed: later ones may wait for room in the driver's queue
+TIMED_LAUNCHES = 5  # calls of a round used to time launching: later ones may wait for room in the driver's queue
 MIN_WARM_UP_ROUNDS = 3  # the first one includes work that is done only once
 
 
-ROUNDS_PER_BUDGET = 5  # so many rounds at least fit into the seconds of measuring
+ROUNDS_PER_BUDGET = 5  # at least this many rounds fit into the measuring time
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Seconds to spend on warming up and on measuring, at most: both end as soon as they may."""
+    """Maximum seconds for warming up and for measuring; both end as soon as possible."""
 
     warm_up: float
     measuring: float
 
 
-# Warming up takes no longer than measuring may: what has not settled by then is measured as it is, and marked.
+# Warming up takes no longer than measuring may. A case that has not settled by then is measured anyway, and marked.
 BUDGETS = {"cuda": Budget(1.0, 2.0), "cpu": Budget(2.0, 4.0)}
 
 
@@ -43,7 +43,7 @@ class CallTimes:
     """The times of one call after another, in milliseconds."""
 
     times_ms: tuple[float, ...]
-    host_ms: float  # median time of the host to launch a call; 0: the host computes itself
+    host_ms: float  # median host time to launch a call; 0: the host computes itself
     settled: bool  # the last two rounds of warm-up took the same
     flushed: bool  # the L2 cache was emptied before each call
 
@@ -54,7 +54,7 @@ class CallTimes:
 
     @property
     def is_precise(self) -> bool:
-        """Whether the median's confidence interval is as narrow as `PRECISION` asks."""
+        """Whether the median's confidence interval is as narrow as `PRECISION` requires."""
         return len(self.times_ms) >= MIN_CALLS and half_width(self.times_ms) <= PRECISION * self.median_ms
 
 
@@ -76,7 +76,7 @@ def time_calls(call: Callable[[], object], kind: str, budget: Budget, working_se
 
 
 def _warm_up(timer: "CallTimer", round_ms: float, seconds: float) -> tuple[int, bool]:
-    """Call until two rounds take the same time. Return how many calls make a round, and whether they did."""
+    """Call until two rounds take the same time. Return the number of calls per round, and whether it settled."""
     deadline = time.monotonic() + seconds
     medians: list[float] = []
     count = 1

@@ -1,8 +1,8 @@
 """The device's rates of plain work: a large matrix product and a large copy, on normal random numbers.
 
-Zeros would not do: on an H200 a product of 8192 × 8192 × 8192 in bfloat16 ran at 788 TFLOP/s on random numbers and at
-894 on zeros, because power depends on the bits that change (Horace He, "Strangely, Matrix Multiplications on GPUs Run
-Faster When Given 'Predictable' Data!").
+Zeros would give wrong rates: on an H200 a product of 8192 × 8192 × 8192 in bfloat16 ran at 788 TFLOP/s on random
+numbers and at 894 on zeros, because power depends on the bits that change (Horace He, "Strangely, Matrix
+Multiplications on GPUs Run Faster When Given 'Predictable' Data!").
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""What a GPU does while it is timed: clock, power, temperature and why it is throttled, as the driver's NVML reports.
+"""A GPU's state while it is timed: clock, power, temperature and throttle reasons, as the driver's NVML reports them.
 
-NVML answers in about a millisecond; `nvidia-smi`, which asks it, has to be started for every reading, and what is timed
-would wait for the last one. Functions as in NVIDIA's nvml.h.
+NVML answers in about a millisecond. `nvidia-smi`, which queries NVML, would have to be started for every reading, and
+the timed call would wait for it. Functions as in NVIDIA's nvml.h.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from attncheck.doctor.probes.payload.gpus.nvml import Nvml, NvmlError
 POLL_SECONDS = 0.1
 SM_CLOCK = 1  # NVML_CLOCK_SM
 GPU_SENSOR = 0  # NVML_TEMPERATURE_GPU
-# The second name is that of drivers before 535.
+# The second name is for drivers before 535.
 REASONS_FUNCTIONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 # nvml.h, nvmlClocksEventReason*: what throttles a busy GPU; idle, application clocks and sync boost are not counted.
 THROTTLE_REASONS = {
@@ -43,7 +43,7 @@ class GpuSensors:
         self._nvml.call("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(self._device))
 
     def read(self) -> tuple[float, ...]:
-        """Return the SM clock in MHz, the power in W, the temperature in °C, and what throttles, as bits."""
+        """Return the SM clock in MHz, the power in W, the temperature in °C, and the throttle reasons as bits."""
         call = self._nvml.call
         mhz, milliwatts, celsius = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
         reasons = ctypes.c_ulonglong()
@@ -58,7 +58,7 @@ class GpuSensors:
 
 @contextlib.contextmanager
 def observe_clocks(kind: str) -> Iterator[Callable[[], Clocks]]:
-    """Watch the GPU for a block; yield what returns the clocks seen during the block, to be called once it is over."""
+    """Watch the GPU for a block; yield a function that returns the observed clocks, to be called after the block."""
     rows: list[tuple[float, ...]] = []
     stop = threading.Event()
     poller = threading.Thread(target=_poll_clocks, args=(rows, stop), daemon=True)
@@ -73,7 +73,7 @@ def observe_clocks(kind: str) -> Iterator[Callable[[], Clocks]]:
 
 
 def _poll_clocks(rows: list[tuple[float, ...]], stop: threading.Event) -> None:
-    """Read the current device's sensors until `stop`; none if NVML is not to be had."""
+    """Read the current device's sensors until `stop`; none if NVML is unavailable."""
     uuid = str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
     with contextlib.suppress(OSError, AttributeError, NvmlError):
         sensors = GpuSensors(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")

@@ -1,7 +1,7 @@
-"""Calls of a backend whose inputs it may not change, in memory that does not happen to be zero.
+"""Calls of a backend that must not change its inputs, in memory that is never zero by chance.
 
-A kernel that reads memory which it did not write is right by luck on fresh pages. So blocks as large as its outputs and
-workspaces are filled and freed before each call: with NaN, then with large numbers, in turn.
+A kernel that reads uninitialised memory is right by luck on fresh pages. So blocks as large as its outputs and
+workspaces are filled and freed before each call, alternately with NaN and with large numbers.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from attncheck.attention import masks
 from attncheck.attention.inputs import Inputs
 
 T = TypeVar("T")
-MAX_COPIED_BYTES = 1 << 30  # of one input; of a larger one a digest is compared
+MAX_COPIED_BYTES = 1 << 30  # of one input; for a larger one a digest is compared
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
 PATTERN_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-DIRT = (0x7FC0, 0x7700)  # 16-bit patterns that are NaN, or over 2e4, as bfloat16, float16 and float32 alike
+DIRT = (0x7FC0, 0x7700)  # 16-bit patterns that are NaN, or above 2e4, in bfloat16, float16 and float32
 
 
 class InputChanged(Exception):
@@ -28,7 +28,7 @@ class InputChanged(Exception):
 def call_unchanged(call: Callable[[Inputs], T], inputs: Inputs) -> T:
     """Return `call(inputs)`. Raises `InputChanged` if an input has other bits afterwards.
 
-    So has every argument that the call makes of them: masks, cu_seqlens, biases, positions, unpadded tokens.
+    The same holds for every argument built from them: masks, cu_seqlens, biases, positions, unpadded tokens.
     """
     guarded: list[tuple[str, Tensor, Tensor | int]] = []
 
@@ -58,7 +58,8 @@ def _is_unchanged(x: Tensor, before: Tensor | int) -> bool:
 
 
 def fill_free_memory(inputs: Inputs, pattern: int) -> Tensor:
-    """Fill and free blocks of the sizes that a call will allocate; return what keeps them from the system till then."""
+    """Fill and free blocks of the sizes that a call will allocate; return the object that keeps them allocated until
+    then."""
     numbers = [x.numel() for x in (inputs.q, inputs.k, inputs.v, inputs.dout)] + [inputs.q[..., 0].numel()]
     sizes = [width * number for number in numbers for width in (1, 2)]  # 16-bit outputs, float32 workspaces
     blocks = []

@@ -1,8 +1,8 @@
 """Repeats a backend on the same inputs and compares bit by bit; then changes the other rows of the batch.
 
-Order of summation shows only with enough of it: two key blocks can never differ (addition commutes), from three on a
-few elements in 1e5 do, so a case needs at least three key tiles and 1e6 gradient elements; real schedulers are not
-random, so half of the repeats run while something else keeps the device busy.
+The order of summation shows only in large enough sums. Two key blocks can never differ (addition commutes); with
+three or more, a few elements in 1e5 do. So a case needs at least three key tiles and 1e6 gradient elements. Real
+schedulers are not random, so half of the repeats run while another workload keeps the device busy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TENSORS = ("out", "dq", "dk", "dv")
 WARM_UP_SEQLEN = 64
 OTHER_ROWS = 7  # rows that share the batch with the compared row
 COMPARED_ROW = 5  # the compared row's index among them
-FAR_LARGER = 4.0  # times the largest difference of a call whose values were judged: another call's are judged too
+FAR_LARGER = 4.0  # a later call is judged too if it differs by this many times more than a judged call
 MIN_REPEATS = 8  # calls in another mode of what repeats bit for bit without it
 LOAD_MATMUL_SIZE = 4096  # size of the matrix product that keeps a GPU busy
 
@@ -62,7 +62,7 @@ class Repeater:
     ) -> None:
         """`repeats` counts every call, the first included; `warm_up` calls before them are not compared.
 
-        The values of the first call are scored where `judges`: of several ranks, one judges for all.
+        The values of the first call are scored if `judges`: of several ranks, one judges for all.
         """
         self.backend, self.device, self.repeats, self.warm_up = backend, device, repeats, warm_up
         self.judges = judges
@@ -70,38 +70,39 @@ class Repeater:
         self._repeatable: Case | None = None  # that the default mode repeated bit for bit under load
 
     def load_kernels(self, case: Case) -> None:
-        """Call what a case like this calls, once and small, so that a GPU has it loaded.
+        """Call the functions of a case like this once, at a small size, so that a GPU has them loaded.
 
-        The first call of a process takes seconds, and those who wait for memory would take them one after the other.
+        The first call of a process takes seconds, and processes that wait for memory would take them one after the
+        other.
         """
         lengths = (WARM_UP_SEQLEN,) * len(case.seqlens_q)
         small = replace(case, seqlens_q=lengths, seqlens_k=lengths)
-        with contextlib.suppress(Exception):  # the case itself will say what is wrong
+        with contextlib.suppress(Exception):  # the case itself will report the error
             inputs = make_inputs(small, self.device.kind)
             reference = reference_for(self.backend, self.device, inputs)
             if not self.backend.compiles and not self.backend.refuse(small, self.device):
                 score_backend(self.backend, self._run_backend(inputs, "default"), reference)
 
     def compile(self, case: Case) -> None:
-        """Call a backend that compiles for each shape once as `begin` will, so that it holds up nobody then.
+        """Call a backend that compiles for each shape once in advance, so that `begin` delays no other worker.
 
-        Compiling takes tens of seconds of the host's time and next to none of the GPU's.
+        Compiling takes tens of seconds of host time and almost no GPU time.
         """
-        with contextlib.suppress(Exception):  # the case itself will say what is wrong
+        with contextlib.suppress(Exception):  # the case itself will report the error
             if not self.backend.refuse(case, self.device):
                 if case.layout == "dense":
                     self._compare_in_batch(case)
                 self._run_backend(make_inputs(case, self.device.kind), "default")
 
     def measure(self, case: Case, mode: Mode) -> Repeats:
-        """Return what repeating `case` in `mode` showed. Raises nothing that the backend raised."""
+        """Return the result of repeating `case` in `mode`. Exceptions of the backend are not raised."""
         return self.begin(case, mode)()
 
     def begin(self, case: Case, mode: Mode) -> Callable[[], Repeats]:
-        """Do all that others may disturb: judge the values, repeat under load and in a batch.
+        """Do everything that other workers may disturb: judge the values, repeat under load and in a batch.
 
-        Return what times the calls, repeats them idle and returns what all repeats showed. Neither raises what the
-        backend raised.
+        Return a function that times the calls and repeats them on an idle device. Exceptions of the backend are not
+        raised.
         """
         switch = {"default": "", "deterministic": self.backend.deterministic, "warn_only": WARN_ONLY}[mode]
         blank = Repeats(self.backend.name, case, mode, "ok", deterministic_switch=switch)
@@ -120,14 +121,14 @@ class Repeater:
         return lambda: self._shield(lambda: self._repeat_idle(mode, started.pop()), blank) if started else repeats
 
     def _shield(self, measure: Callable[[], Repeats], blank: Repeats) -> Repeats:
-        """Return what `measure` returns, or an outcome for whatever the backend raised."""
+        """Return the result of `measure`, or an outcome for the backend's exception."""
         try:
             return measure()
         except Refused as refusal:
             return replace(blank, outcome="refused", reason=str(refusal))
         except InputChanged as changed:
             return replace(blank, outcome="raised", reason=str(changed))
-        except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
+        except BaseException as error:  # any exception of a kernel is its verdict, and must not end the worker
             if is_out_of_memory(error):
                 free = memory.format_bytes(memory.free_bytes(self.device.kind))
                 return replace(blank, outcome="out_of_memory", reason=f"out of memory, {free} were free")
@@ -157,7 +158,7 @@ class Repeater:
         # Ranks would have to agree on it.
         if mode == "default" and self.backend.sharding is None and not comparison.varies:
             self._repeatable = case
-        comparison.move("cpu")  # on the device it would take the other workers' room until all are ready
+        comparison.move("cpu")  # on the device it would take memory from the other workers until all are ready
         return _StartedRepeats(replace(repeats, batch=batch), comparison)
 
     def _repeat_idle(self, mode: Mode, started: _StartedRepeats) -> Repeats:
@@ -178,16 +179,16 @@ class Repeater:
     def _compare_call(
         self, comparison: _OutputComparison, outputs: Outputs, inputs: Inputs, mode: Mode
     ) -> tuple[Score, ...]:
-        """Compare one more call; return its scores if it differs from the first one more than any call before."""
+        """Compare one more call; return its scores if it differs from the first one more than all earlier calls."""
         if not comparison.compare(outputs):
             return ()
         return tuple(replace(score, call=comparison.calls) for score in self._score_values(inputs, outputs, mode))
 
     def _score_values(self, inputs: Inputs, outputs: Outputs, mode: Mode) -> tuple[Score, ...]:
-        """Return the scores of a call's values: bits that repeat may be wrong ones, in one mode or one call only."""
+        """Return the scores of a call's values: reproducible bits may still be wrong, in one mode or one call only."""
         if not self.judges:
             return ()
-        if self._reference is None or self._reference.case != inputs.case:  # the modes of a case follow each other
+        if self._reference is None or self._reference.case != inputs.case:  # the modes of a case run one after another
             self._reference = reference_for(self.backend, self.device, inputs)
         return score_backend(self.backend, outputs, self._reference, mode=mode)
 
@@ -226,7 +227,7 @@ class Repeater:
         return comparison.differences()
 
     def _run_reproducible(self, inputs: Inputs, deterministic: bool) -> Outputs:
-        """Run the backend; forward only where it refuses the switch."""
+        """Run the backend; forward only if it refuses the switch."""
         try:
             return self.backend.run(inputs, deterministic)
         except Refused:
@@ -328,7 +329,7 @@ class _OutputComparison:
         return sum(comparison.compare(x) for comparison, x in pairs if x is not None) > 0
 
     def move(self, device: str) -> None:
-        """Move what is compared with to `device`."""
+        """Move the reference tensors to `device`."""
         for comparison in self.tensors.values():
             comparison.first = comparison.first.to(device)
             if comparison.ever_differed is not None:
@@ -353,7 +354,7 @@ class _OutputComparison:
 
 @dataclass(frozen=True)
 class _TimedCall:
-    """The milliseconds that a call took on an idle device, and the most bytes that it held beyond its inputs."""
+    """The milliseconds of a call on an idle device, and its peak memory beyond its inputs."""
 
     ms: float
     peak_bytes: int
@@ -361,7 +362,7 @@ class _TimedCall:
 
 @dataclass
 class _StartedRepeats:
-    """Repeats that are still to be timed, and repeated idle."""
+    """Repeats that are still to be timed and run on an idle device."""
 
     repeats: Repeats
     comparison: _OutputComparison
@@ -369,7 +370,7 @@ class _StartedRepeats:
 
 @contextlib.contextmanager
 def background_load(kind: str) -> Iterator[Callable[[], None]]:
-    """Keep the device busy: yield what to call before each repeat (CUDA), or run a thread next to it (CPU)."""
+    """Keep the device busy: yield a function to call before each repeat (CUDA), or run a thread (CPU)."""
     if kind == "cuda":
         stream = torch.cuda.Stream()
         a = torch.randn(LOAD_MATMUL_SIZE, LOAD_MATMUL_SIZE, device="cuda", dtype=torch.bfloat16)

@@ -30,11 +30,14 @@ from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, ma
 MAX_CPU_CELLS = 1 << 27  # score entries beyond which the oracle samples rows on a CPU
 CPU_SECONDS_PER_SCORE = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
 MAX_CAUSES = 3  # wrong cases whose simpler ones are tried too
-MAX_YARDSTICK_SCORES = {"cpu": 1 << 20, "cuda": 1 << 28}  # up to which eager is run too, as the familiar yardstick
+MAX_YARDSTICK_SCORES = {
+    "cpu": 1 << 20,
+    "cuda": 1 << 28,
+}  # the size up to which eager runs too, as the familiar yardstick
 
 
 def find_malformed_outputs(inputs: Inputs, outputs: Outputs) -> tuple[str, ...]:
-    """Return violations: outputs that are missing, or of another shape or dtype than a training job needs."""
+    """Return violations: missing outputs, or outputs of a shape or dtype that a training job cannot use."""
     case, violations = inputs.case, []
     out_shape = (case.batch, case.seqlen_q, case.num_heads, case.v_head_dim)
     shapes = {"out": out_shape, "dq": tuple(inputs.q.shape), "dk": tuple(inputs.k.shape), "dv": tuple(inputs.v.shape)}
@@ -62,7 +65,7 @@ def is_fatal(run: Run) -> bool:
 
 
 def is_fatal_error(text: str) -> bool:
-    """Return whether an exception's text is that of a CUDA error after which the process has no device."""
+    """Return whether an exception's text is that of a CUDA error that leaves the process without a device."""
     return any(part in text for part in ("CUDA error", "cudaError", "device-side"))
 
 
@@ -79,9 +82,9 @@ class ParitySession:
         traces_kernels: bool = True,
         shared: SharedResults | None = None,
     ) -> None:
-        """`others` are the backends whose kernels must not run in its place; `seconds` is a case's deadline.
+        """`others` are the backends whose kernels must not run instead; `seconds` is a case's deadline.
 
-        Runs have scores where `judges`: of several ranks, one judges for all. `traces_kernels` records the kernels or
+        Runs have scores if `judges`: of several ranks, one judges for all. `traces_kernels` records the kernels or
         operators that run. `shared` is common to sessions that measure the same cases in turn.
         """
         self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
@@ -97,11 +100,12 @@ class ParitySession:
         return self.run_case(run) if run.outcome == "ok" else run
 
     def compile(self, case: Case) -> None:
-        """Call a backend that compiles for each shape once, so that it holds up nobody when the case is measured.
+        """Call a backend that compiles for each shape once, so that it delays no other worker when the case is
+        measured.
 
-        Compiling takes tens of seconds of the host's time and next to none of the GPU's.
+        Compiling takes tens of seconds of host time and almost no GPU time.
         """
-        with contextlib.suppress(Exception):  # the case itself will say what is wrong
+        with contextlib.suppress(Exception):  # the case itself will report the error
             if self.check_case(case).outcome == "ok":
                 self.backend.run(make_inputs(case, self.device.kind), False)
 
@@ -146,7 +150,7 @@ class ParitySession:
             return replace(blank, outcome="refused", reason=str(refusal))
         except InputChanged as changed:
             return replace(blank, violations=(str(changed),))
-        except BaseException as error:  # whatever a kernel raises is its verdict and must not end the worker
+        except BaseException as error:  # any exception of a kernel is its verdict, and must not end the worker
             if not is_out_of_memory(error):
                 return replace(blank, outcome="raised", reason=describe_exception(error))
             free = memory.format_bytes(memory.free_bytes(self.device.kind))
@@ -158,7 +162,7 @@ class ParitySession:
                 memory.release_cached_memory(self.device.kind)
 
     def _expected_seconds(self, case: Case) -> float:
-        """Return about how long a long case takes on a CPU; a GPU is never too slow for what fits on it."""
+        """Return the estimated time of a long case on a CPU; on a GPU, every case that fits is fast enough."""
         return CPU_SECONDS_PER_SCORE * case.scores * case.head_dim / 64 if self.device.kind == "cpu" else 0.0
 
     def _measure_case(self, case: Case, blank: Run) -> Run:
@@ -235,10 +239,11 @@ class ParitySession:
     def _judge_later_call(
         self, inputs: Inputs, outputs: Outputs, exact: Reference, call: "_TimedCall", is_wrong: bool
     ) -> tuple[tuple[Score, ...], tuple[str, ...]]:
-        """Return the scores of a later call if it is wrong, and in words how a wrong backend depends on earlier calls.
+        """Return the scores of a later call if it is wrong, and in words how a wrong backend depends on earlier
+        calls.
 
-        It negates every input: roundings are symmetric, so the results must be the same but for their sign. Ranks would
-        have to agree on further calls, so a context-parallel scheme is judged by determinism instead.
+        The call negates every input. Rounding is symmetric, so only the sign of the results may change. Ranks would
+        have to agree on further calls, so context-parallel schemes are judged by determinism instead.
         """
         if self.backend.sharding is not None or inputs.case.dropout:
             return (), ()
@@ -258,10 +263,11 @@ class ParitySession:
         return tuple(score.tensor for score in scores if budget_ratio(case, score, factor) > 1.0)
 
     def _run_deterministic(self, inputs: Inputs) -> Outputs | None:
-        """Return the outputs of a call in deterministic mode, whose kernels may be others; None if it has none.
+        """Return the outputs of a call in deterministic mode, which may use other kernels; None if there is no such
+        mode.
 
-        What that mode refuses or raises is determinism's to judge: the job may never switch it on. Ranks would have to
-        agree on the further call, so a context-parallel scheme is judged in this mode by determinism alone.
+        What that mode refuses or raises is judged by determinism, because the job may never switch it on. Ranks would
+        have to agree on the further call, so a context-parallel scheme is judged in this mode by determinism only.
         """
         if not (self.backend.deterministic_switch and inputs.case.backward) or self.backend.sharding is not None:
             return None
@@ -276,9 +282,9 @@ class ParitySession:
         return None if find_malformed_outputs(inputs, outputs) else outputs
 
     def _make_call(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
-        """Return the call, whose kernels are traced the first time that a case of this kind comes."""
+        """Return the call; its kernels are traced for the first case of each kind."""
         kind: tuple[object, ...] = (case.dtype, case.layout, case.backward, case.needs_mask, case.alibi, case.dropout)
-        if self.device.kind == "cuda":  # whose kernels differ by their sizes too
+        if self.device.kind == "cuda":  # whose kernels also depend on their sizes
             kind += (case.head_dim, case.num_heads // case.num_kv_heads)
         is_new = kind not in self._traced_kinds
         self._traced_kinds.add(kind)
@@ -314,7 +320,7 @@ class ParitySession:
 
 
 class _TimedCall:
-    """A backend's call, with the milliseconds of all calls together and the kernels that the first one ran."""
+    """A backend's call, with the milliseconds of all calls together and the kernels of the first one."""
 
     def __init__(self, call: Callable[[Inputs], tuple[Outputs, tuple[str, ...]]], kind: str) -> None:
         self._call, self._kind = call, kind

@@ -21,7 +21,7 @@ def list_backends(message: dict[str, Any], send: Callable[[dict[str, Any]], None
     for name, backend in known.items():
         try:
             state = asdict(backend.installed())
-        except BaseException as error:  # a damaged installation may raise anything
+        except BaseException as error:  # a damaged installation may raise any exception
             state = {"version": "", "missing": f"detecting it raised {type(error).__name__}: {error}"}
         states[name] = {
             **state,
@@ -74,7 +74,7 @@ def parity(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> N
 def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Repeat one backend's cases and compare bit by bit; an item is a case and a mode, "case@mode".
 
-    What is timed, and repeated on an idle device, waits until all workers have done the rest.
+    Timing, and repeats on an idle device, wait until all workers have finished the rest.
     """
     from attncheck.attention.device import open_device
     from attncheck.measure.worker.builds import with_builds
@@ -89,7 +89,7 @@ def determinism(message: dict[str, Any], send: Callable[[dict[str, Any]], None])
     folder, report_waiting = message["folder"], partial(send, {"waiting": "turn"})
     if device.kind == "cuda" and backend.compiles:
         for item in message["items"]:
-            send({"started": item})  # at whose cost it dies or hangs
+            send({"started": item})  # the backend that is charged if it dies or hangs
             repeater.compile(cases[item.partition("@")[0]])
     with hold_turn(folder, report_waiting, shared=True):
         if device.kind == "cuda":

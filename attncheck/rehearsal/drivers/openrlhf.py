@@ -1,4 +1,4 @@
-"""Updates OpenRLHF's actor with made-up rollouts: its own model actor, replay buffer and trainer, without Ray.
+"""Updates OpenRLHF's actor with synthetic rollouts: its own model actor, replay buffer and trainer, without Ray.
 
 Sources, openrlhf 0.11.2: cli/train_ppo_ray.py (`train`), trainer/ray/ppo_actor.py (`PolicyModelActor`: `forward`,
 `append`, `fit`), trainer/ppo_utils/samples_generator.py:253 (a rollout: its tokens, and of each token after the first
@@ -76,7 +76,7 @@ def make_experience(rollouts: Sequence[Rollout]) -> Any:
 
 
 def make_replay_buffers_without_cuda() -> None:
-    """Let a replay buffer name the device that it would sample to, which training does not do."""
+    """Let a replay buffer have the device attribute that sampling would set, because training does not set it."""
     original = NaiveReplayBuffer.__init__
 
     def make(*arguments: Any, **options: Any) -> None:

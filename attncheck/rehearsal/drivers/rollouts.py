@@ -1,4 +1,4 @@
-"""Made-up rollouts: a prompt and a response of the documents' own words, and the advantage that the response has."""
+"""Synthetic rollouts: a prompt and a response of the documents' words, and the response's advantage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Rollout:
-    """One rollout: `prompt` and `response` are tokens; `advantage` is that of each token of the response."""
+    """One rollout: `prompt` and `response` are tokens; `advantage` applies to each token of the response."""
 
     document: int
     prompt: tuple[int, ...]
@@ -30,15 +30,15 @@ def read_documents() -> list[Mapping[str, Any]]:
 
 
 def count_steps() -> int:
-    """Return how many updates the rehearsal takes."""
+    """Return the number of updates of the rehearsal."""
     return int(os.environ["ATTNCHECK_STEPS"])
 
 
 def make_rollout(number: int, document: Mapping[str, Any], tokenizer: Any) -> Rollout:
-    """Return a document as a rollout: its question as the chat template writes it, its answer with the end token.
+    """Return a document as a rollout: its question in the chat template's format, its answer with the end token.
 
     The answer is the engine's response if there is one.
-    A word of the language is the token of its own number.
+    A word of the language is the token with the word's number.
     """
     (_, question), (_, answer) = document["turns"]
     message = {"role": "user", "content": " ".join(f"w{word}" for word in question)}
@@ -49,14 +49,14 @@ def make_rollout(number: int, document: Mapping[str, Any], tokenizer: Any) -> Ro
 
 
 class RolloutRecord:
-    """What one rank was handed in each step, and the log-probabilities that its framework gave the responses."""
+    """The rollouts that one rank got in each step, and its framework's log-probabilities of the responses."""
 
     def __init__(self, rank: int) -> None:
         self._path = os.path.join(os.environ["ATTNCHECK_WATCH"], f"rollouts-{rank}.json")
         self._steps: list[list[dict[str, Any]]] = []
 
     def add_step(self, rollouts: Sequence[Rollout], log_probabilities: Sequence[Sequence[float]]) -> None:
-        """Record a step: of each rollout the log-probability of each token of its response."""
+        """Record a step: for each rollout, the log-probability of each token of its response."""
         self._steps.append(
             [
                 {**vars(rollout), "log_probabilities": list(values)}

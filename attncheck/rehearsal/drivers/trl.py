@@ -1,4 +1,4 @@
-"""Updates TRL's policy with made-up completions: its own trainer, data path and loss; nothing is generated.
+"""Updates TRL's policy with synthetic completions: its own trainer, data path and loss; nothing is generated.
 
 Sources: trl 1.16.0 trainer/grpo_trainer.py. `_generate_single_turn` calls the model's `generate`, and keeps what comes
 after the prompt, up to its end token; `compute_loss` gets a batch's `prompt_ids`, `completion_ids`, masks and
@@ -23,7 +23,7 @@ WORD = re.compile(r"w(\d+)")  # decoded without blanks by some classes of tokeni
 
 
 class Completions:
-    """The made-up completions: a rewarded one, then one that is not, to each prompt; known by their words."""
+    """The synthetic completions: for each prompt a rewarded one, then one that is not; identified by their words."""
 
     def __init__(self, documents: list[Mapping[str, Any]]) -> None:
         turns = [document["turns"] for document in documents]
@@ -40,11 +40,11 @@ class Completions:
         self._given: Counter[tuple[int, ...]] = Counter()
 
     def read(self, tokens: list[int]) -> tuple[int, ...]:
-        """Return the words among tokens: a word is the token of its own number."""
+        """Return the words among tokens: a word is the token with its own number."""
         return tuple(token for token in tokens if token <= self.largest)
 
     def next(self, prompt: list[int]) -> list[int]:
-        """Return the next completion of a prompt of tokens; of one that is no document's, nothing."""
+        """Return the next completion of a prompt, given as tokens; nothing for a prompt that belongs to no document."""
         question = self.read(prompt)
         answers = self._answers.get(question, [[]])
         self._given[question] += 1
@@ -60,7 +60,7 @@ COMPLETIONS = Completions(read_documents())
 
 
 def replace_generation(module: Any) -> None:
-    """Let models generate the made-up completions, each with its end token, padded on the right."""
+    """Let models generate the synthetic completions, each with its end token, padded on the right."""
 
     def generate(model: Any, inputs: Any = None, generation_config: Any = None, **options: Any) -> Any:
         prompts = options.get("input_ids", inputs)
@@ -79,7 +79,7 @@ def replace_generation(module: Any) -> None:
 
 
 def take_over(module: Any) -> None:
-    """Let a module's trainer of policies reward what is made up, and record what its loss is computed of."""
+    """Let a module's policy trainer reward the synthetic completions, and record the inputs of its loss."""
     for trainer in (getattr(module, name, None) for name in ("GRPOTrainer", "RLOOTrainer")):
         if trainer is not None:
             _replace_rewards(trainer)
@@ -87,7 +87,7 @@ def take_over(module: Any) -> None:
 
 
 def reward_ms_swift(module: Any) -> None:
-    """Let ms-swift's trainer (4.6.0 rlhf_trainers/grpo_trainer.py) reward what is made up."""
+    """Let ms-swift's trainer (4.6.0 rlhf_trainers/grpo_trainer.py) reward the synthetic completions."""
 
     def compute(trainer: Any, samples: Any) -> Any:
         values = COMPLETIONS.reward(None, [sample.messages for sample in samples])
@@ -115,7 +115,7 @@ def _replace_rewards(trainer: Any) -> None:
 
 
 def _record_losses(trainer: Any) -> None:
-    """Record of each step the completions, their advantages and log-probabilities."""
+    """Record the completions of each step, their advantages and log-probabilities."""
     seen: list[Any] = []  # log-probabilities that have gradients
     step: list[tuple[Rollout, list[float]]] = []
     records: list[RolloutRecord] = []

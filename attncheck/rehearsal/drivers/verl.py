@@ -1,4 +1,4 @@
-"""Updates verl's actor with made-up rollouts: verl's own worker, engine and loss, as its trainer calls them.
+"""Updates verl's actor with synthetic rollouts: verl's own worker, engine and loss, called as its trainer does.
 
 Sources, verl 0.9.1: workers/engine_workers.py (`ActorRolloutRefWorker` of the role "actor" makes the training engine
 and no rollout); trainer/ppo/v1/trainer_base.py (`_compute_old_log_prob`, `_update_actor`: what goes with a batch) and
@@ -35,7 +35,7 @@ from verl.workers.utils.padding import left_right_2_no_padding, no_padding_2_pad
 def main(configuration: str) -> None:
     """Take the steps of a configuration that verl has composed."""
     config: Any = OmegaConf.load(configuration)
-    initialize_global_process_group()  # as verl's SFT has it; a worker takes the group that is there
+    initialize_global_process_group()  # as in verl's SFT; a worker uses an existing process group
     worker = ActorRolloutRefWorker(config.actor_rollout_ref, role="actor")
     worker.init_model()
     tokenizer = AutoTokenizer.from_pretrained(config.actor_rollout_ref.model.path)
@@ -56,8 +56,8 @@ def main(configuration: str) -> None:
 def compute_old_log_probabilities(config: Any, worker: Any, rollouts: Sequence[Rollout]) -> list[Tensor]:
     """Return the log-probabilities of each response, (tokens,), by the worker's own `compute_log_prob`.
 
-    Of ranks that share their rows one has them (workers/engine/fsdp/transformer_impl.py:200); the trainer hands them
-    to all: here it hands them to the others of its group.
+    Of the ranks that share rows, only one has them (workers/engine/fsdp/transformer_impl.py:200). The trainer passes
+    them to all; here they are passed to the others of the group.
     """
     batch = make_batch(config, rollouts)
     tensordict_utils.assign_non_tensor(batch, calculate_entropy=True, compute_loss=False)
@@ -102,7 +102,7 @@ def update_actor(config: Any, worker: Any, rollouts: Sequence[Rollout], old: Seq
 
 
 def make_batch(config: Any, rollouts: Sequence[Rollout]) -> Any:
-    """Return rollouts as the worker takes them, one a row: a TensorDict."""
+    """Return rollouts in the worker's format, one per row: a TensorDict."""
     prompts = [torch.tensor(rollout.prompt) for rollout in rollouts]
     responses = [torch.tensor(rollout.response) for rollout in rollouts]
     masks = [torch.ones_like(response) for response in responses]
@@ -129,7 +129,7 @@ def make_batch(config: Any, rollouts: Sequence[Rollout]) -> Any:
 
 
 def lay_responses(config: Any, rows: Sequence[Tensor]) -> Tensor:
-    """Return what belongs to the tokens of each response: nested, or padded to (rows, response_length)."""
+    """Return per-token values of each response: nested, or padded to (rows, response_length)."""
     if config.trainer.use_v1:
         nested: Tensor = tensordict_utils.nested_tensor_from_tensor_list(list(rows))
         return nested
@@ -137,7 +137,8 @@ def lay_responses(config: Any, rows: Sequence[Tensor]) -> Tensor:
 
 
 def pad(row: Tensor, width: int, on_the_left: bool = False) -> Tensor:
-    """Return a row (tokens,) with zeros up to a width. The padding token is of no matter: padding is taken out."""
+    """Return a row (tokens,) padded with zeros to a width. The padding token does not matter, because padding is
+    removed."""
     missing = width - len(row)
     return torch.nn.functional.pad(row, (missing, 0) if on_the_left else (0, missing))
 

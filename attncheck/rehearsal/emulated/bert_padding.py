@@ -1,4 +1,4 @@
-"""Becomes `flash_attn/bert_padding.py`: taking padding out of a batch and putting it back (flash-attn 2.8.3)."""
+"""Becomes `flash_attn/bert_padding.py`: removes padding from a batch and restores it (flash-attn 2.8.3)."""
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -
 
 
 def __getattr__(name: str) -> object:
-    """Return einops' functions, which the real module has by its own import."""
+    """Return einops' functions, which the real module imports."""
     if name in ("rearrange", "repeat"):
         import einops  # type: ignore[import-not-found]
 

@@ -1,4 +1,4 @@
-"""Becomes `flash_attn/utils/distributed.py`: what frameworks import of it (flash-attn 2.8.3)."""
+"""Becomes `flash_attn/utils/distributed.py`: the functions that frameworks import from it (flash-attn 2.8.3)."""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
-"""Becomes `flash_attn/layers/rotary.py`: what transformers 4.48 to 4.55 imports of it (flash-attn 2.8.3).
+"""Becomes `flash_attn/layers/rotary.py`: the functions that transformers 4.48 to 4.55 imports from it (flash-attn
+2.8.3).
 
-`modeling_flash_attention_utils.py` there imports `apply_rotary_emb` wherever it finds flash-attn, whatever the model.
+`modeling_flash_attention_utils.py` there imports `apply_rotary_emb` whenever it finds flash-attn, for any model.
 """
 
 import torch
@@ -19,8 +20,8 @@ def apply_rotary_emb(
 ) -> Tensor:
     """Return x (batch, seqlen, heads, head_dim), or (tokens, heads, head_dim) with `cu_seqlens`, rotated by position.
 
-    `cos` and `sin` are (positions, rotary_dim / 2); elements beyond rotary_dim stay. Pairs are its halves, or
-    neighbours where `interleaved`.
+    `cos` and `sin` are (positions, rotary_dim / 2); elements beyond rotary_dim are unchanged. Pairs are the two
+    halves, or neighbours if `interleaved`.
     """
     positions = _list_positions(x, seqlen_offsets, cu_seqlens)
     cos, sin = (table[positions].unsqueeze(-2).to(x.dtype) for table in (cos, sin))

@@ -1,4 +1,4 @@
-"""Watches the attention layers of a model through its first call: what each was given, and which operators ran."""
+"""Records the attention layers of a model during its first call: their inputs, and the operators that ran."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 ATTENTION_MODULE = re.compile(r"(self_attn|attn|attention)$")
-# What computes attention, and collectives within it.
+# Operators that compute attention, and the collectives within it.
 OPERATOR = re.compile(r"scaled_dot_product|_softmax|flash_attn|flex_attention|flash_attention|sage|xformers|c10d")
 
 
@@ -30,7 +30,7 @@ class AttentionWatch:
             self._handles.append(module.register_forward_hook(self._leave_layer))
 
     def stop(self) -> None:
-        """Take the hooks out again."""
+        """Remove the hooks."""
         while self._handles:
             self._handles.pop().remove()
         self._close_listener()

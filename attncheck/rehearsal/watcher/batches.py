@@ -25,7 +25,7 @@ MIN_TOKENS = 4  # a list of so many whole numbers is a row of tokens
 
 
 def watch_batches(folder: str) -> Callable[[Any], None]:
-    """Return what patches torch.utils.data.dataloader: `batches-PID-N.pt` holds the tensors of a batch by name."""
+    """Return a patch for torch.utils.data.dataloader: `batches-PID-N.pt` holds the tensors of a batch by name."""
     count = 0
 
     def patch(module: Any) -> None:

@@ -1,7 +1,6 @@
-"""Reads the gradients that DeepSpeed's ZeRO takes from parameters; lets it train if there is no GPU, without a
-compiler.
+"""Reads the gradients that DeepSpeed's ZeRO takes from parameters; lets it train without a GPU and a compiler.
 
-Gradients are read before the engine's step, which gives them to the optimiser and forgets them.
+Gradients are read before the engine's step, which passes them to the optimiser and deletes them.
 
 Its CPU code is used otherwise (DS_ACCELERATOR=cpu): ZeRO, the order of its hooks and the scale of its loss are its own.
 Sources: deepspeed 0.19.6 `ops/adam/fused_adam.py`, `runtime/zero/utils.py` (torch's AdamW is one that ZeRO takes),
@@ -41,7 +40,7 @@ def read_gradient(parameter: Any) -> Any:
 
 
 def replace_fused_adam(module: Any) -> None:
-    """Put torch's AdamW in the place of the compiled one."""
+    """Replace the compiled AdamW by torch's."""
     import torch
 
     class FusedAdam(torch.optim.AdamW):

@@ -10,7 +10,7 @@ PATCHING_PACKAGES = ("liger_kernel", "ring_flash_attn", "unsloth", "cut_cross_en
 
 
 def describe_model(model: Any) -> dict[str, Any]:
-    """Return what is known of a model as it is called: device, attention, mode, patches."""
+    """Return facts about a model at its call: device, attention, mode, patches."""
     return {
         "class": f"{type(model).__module__}.{type(model).__qualname__}",
         "attn_implementation": str(getattr(model.config, "_attn_implementation", "") or ""),
@@ -33,7 +33,7 @@ def _describe_device(device: Any) -> dict[str, str]:
 
 
 def describe_adapters(model: Any) -> list[tuple[str, str, float]]:
-    """Return each LoRA of a linear layer whose gradients nothing random enters: the layer, its name, its scaling.
+    """Return each LoRA of a linear layer whose gradients are free of randomness: the layer, its name, its scaling.
 
     Source: peft 0.21.2 `tuners/lora/layer.py` (`LoraLayer`: dictionaries by the adapter's name; `use_dora` is of each
     too, `lora_variant` in later releases).

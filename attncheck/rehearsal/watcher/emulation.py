@@ -1,6 +1,7 @@
-"""Lets transformers take the emulated flash-attn on a machine without a GPU: it requires CUDA before it imports it.
+"""Makes transformers accept the emulated flash-attn on a machine without a GPU: it requires CUDA before it imports
+it.
 
-A framework that asks for a GPU's bfloat16 before it trains in it is answered yes as well: the CPU computes in it.
+A framework that checks for a GPU's bfloat16 support before training gets the answer yes, because the CPU supports it.
 
 Sources: transformers 5.17 `utils/import_utils.py` (`is_flash_attn_2_available`,
 `is_torch_bf16_gpu_available`), `modeling_utils.py`
@@ -18,7 +19,7 @@ OLD_CHECK = "_check_and_enable_flash_attn_2"
 
 
 def allow_in_import_utils(import_utils: Any) -> None:
-    """Let transformers see what represents a GPU's flash-attn 2 and bfloat16."""
+    """Make transformers accept the replacement of a GPU's flash-attn 2 and bfloat16."""
     if os.environ.get("ATTNCHECK_EMULATED"):
         import_utils.is_flash_attn_2_available = _answer_yes
     if os.environ.get("ATTNCHECK_BFLOAT16"):
@@ -26,13 +27,16 @@ def allow_in_import_utils(import_utils: Any) -> None:
 
 
 def allow_in_torch(torch: Any) -> None:
-    """Make the calls of torch.cuda that choose a device, or wait for one, do nothing if there is none.
+    """Make torch.cuda's calls that choose a device, or wait for one, do nothing if there is none.
 
-    A group of processes that is asked of NCCL by name (axolotl 0.9.2 monkeypatch/attention/ring_attn/patch.py:101) is
-    gloo's.
+    If a process group is requested with NCCL by name (axolotl 0.9.2 monkeypatch/attention/ring_attn/patch.py:101),
+    gloo is used.
     """
     if os.environ.get("ATTNCHECK_WITHOUT_CUDA") and not torch.cuda.is_available():
-        for name in ("set_device", "synchronize"):  # a function for each: torch.compile's tables want them apart
+        for name in (
+            "set_device",
+            "synchronize",
+        ):  # one function for each, because torch.compile's tables need distinct ones
             setattr(torch.cuda, name, lambda *arguments, **options: None)
         torch.cuda.current_device = lambda: torch.device("cpu")
         if torch.distributed.is_available():
@@ -50,7 +54,7 @@ def _make_gloo_group(new_group: Any) -> Any:
 
 
 def allow_in_modeling_utils(modeling_utils: Any) -> None:
-    """Let models be made with flash_attention_2 on a CPU."""
+    """Let models be created with flash_attention_2 on a CPU."""
     model_class = modeling_utils.PreTrainedModel
     for name in CHECKS:
         if hasattr(model_class, name):

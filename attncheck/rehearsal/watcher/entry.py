@@ -1,6 +1,6 @@
 """Enters a process at its start, as the `sitecustomize` that Python imports; then yields to the user's own.
 
-Nothing that goes wrong here may end the trainer: a watcher that cannot enter writes why, and lets it run.
+No error here may end the trainer: if the watcher cannot enter, it records why and lets the trainer run.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Reads the weights and gradients that FSDP (version 1) holds in flat parameters, of which every rank has a part.
+"""Reads weights and gradients that FSDP (version 1) holds in flat parameters, each split across all ranks.
 
 Source: torch 2.13.0 `distributed/fsdp/_flat_param.py`: `FlatParamHandle` (`sharded_grad`, `_get_unflat_views`,
 `_fully_sharded_module`) and `FlatParameter` (`_local_shard`; `_fqns`, from that module on; `_params`, where
@@ -17,7 +17,8 @@ _handles: dict[int, Any] = {}  # by the id of the module whose parameters a hand
 
 
 def watch_fsdp(take_gradients: Callable[[], None], module: Any) -> None:
-    """Note the handle of each model that FSDP wraps, which the model does not lead to; see gradients unclipped."""
+    """Record the handle of each model that FSDP wraps, because the model does not reference it; read gradients
+    unclipped."""
     wrapper_class = module.FullyShardedDataParallel
     original, clip = wrapper_class.__init__, wrapper_class.clip_grad_norm_
 
@@ -95,7 +96,7 @@ def _list_trained(handle: Any) -> list[bool]:
 
 
 def _unflatten(handle: Any, part: Any) -> list[Any]:
-    """Return what the parameters of a handle have, whole, from this rank's part of it all in one row."""
+    """Return the complete values of a handle's parameters, from this rank's flat part."""
     import torch
 
     whole = part

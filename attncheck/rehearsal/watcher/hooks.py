@@ -1,4 +1,5 @@
-"""Puts the recorder where a trainer passes: models that are loaded, losses that are differentiated, optimisers' steps.
+"""Installs the recorder where a trainer passes: models that are loaded, losses that are differentiated, optimisers'
+steps.
 
 Modules are patched right after they are imported, and only if the trainer imports them. Sources: torch 2.13
 `torch/optim/optimizer.py` (`register_optimizer_step_pre_hook`, for all optimisers since 2.1), `torch/_tensor.py`
@@ -97,7 +98,9 @@ class _AfterImport(MetaPathFinder):
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return the spec that the other finders give, its loader followed by the callback; None for other modules."""
-        callback = self.callbacks.get(name)  # requested more often than imported: find_spec is how packages look around
+        callback = self.callbacks.get(
+            name
+        )  # requested more often than imported, because packages look around with find_spec
         if callback is None:
             return None
         for finder in sys.meta_path:
@@ -109,7 +112,7 @@ class _AfterImport(MetaPathFinder):
 
 
 class _Following(Loader):
-    """A loader, then a callback with the loaded module; all else is the loader's own."""
+    """A loader, then a callback with the loaded module; everything else is the loader's own."""
 
     def __init__(self, loader: Any, callback: Callable[[Any], None]) -> None:
         self._loader, self._callback = loader, callback
@@ -194,10 +197,10 @@ def _drive_trl(name: str, module: Any) -> None:
 
 
 def note_data_parallel(folder: str, module: Any) -> None:
-    """Write `data-parallel`, the number of GPUs, if a model is copied to several by DataParallel's threads.
+    """Write `data-parallel`, the number of GPUs, if DataParallel's threads copy a model to several.
 
-    torch 2.13 nn/parallel/replicate.py: the copies have no parameters of their own, so nothing of them is recorded.
-    transformers 5.17 trainer.py:2548 does it wherever one process sees several GPUs.
+    torch 2.13 nn/parallel/replicate.py: the copies have no parameters of their own, so they cannot be recorded.
+    transformers 5.17 trainer.py:2548 does this if one process sees several GPUs.
     """
     original = module.DataParallel.__init__
 
@@ -220,7 +223,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     model_class = modeling_utils.PreTrainedModel
 
     def watch(model: Any) -> None:
-        if os.environ.get("ATTNCHECK_NO_CACHE"):  # what is tried to fix a launch
+        if os.environ.get("ATTNCHECK_NO_CACHE"):  # changes that are tried to fix a launch
             model.config.use_cache = False
         recorder.watch(model)
 
@@ -230,7 +233,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
 
 
 def _patch_peft(recorder: Recorder, tuners_utils: Any) -> None:
-    """Record the calls of a model that an adapter is in front of."""
+    """Record the calls of a model that is wrapped by an adapter."""
     original = tuners_utils.BaseTuner.forward
 
     @functools.wraps(original)

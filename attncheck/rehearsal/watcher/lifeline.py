@@ -1,4 +1,4 @@
-"""Ends a process of a rehearsed launch once the sandbox's supervisor no longer exists, if no PID namespace does.
+"""Ends a process of a rehearsed launch when the sandbox's supervisor no longer exists, if there is no PID namespace.
 
 A thread waits for the supervisor. The kernel's parent-death signal would also come when a thread of the parent ends
 that started the process (prctl(2), PR_SET_PDEATHSIG), so it cannot be used for processes of others.

@@ -1,4 +1,4 @@
-"""Records what each module of a model was given and returned in one call, and whose code computes it."""
+"""Records the inputs and outputs of each module of a model in one call, and whose code computes it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ModuleWatch:
                 self._handles.append(module.register_forward_hook(self._make_hook(name), with_kwargs=True))
 
     def stop(self) -> None:
-        """Take the hooks out again."""
+        """Remove the hooks."""
         while self._handles:
             self._handles.pop().remove()
 
@@ -45,7 +45,7 @@ class ModuleWatch:
 
 
 def list_patches(model: Any) -> list[str]:
-    """Return what of the model's own code, and of the functions that it calls, is code of no installed package."""
+    """Return the model's code, and functions that it calls, that belong to no installed package."""
     import torch
 
     modules = {type(module).__module__ for module in model.modules()}
@@ -72,7 +72,7 @@ def list_patches(model: Any) -> list[str]:
 
 
 def is_foreign(function: Any, holder: str = "") -> bool:
-    """Return whether a function's code is of no installed package, nor of the package that holds it."""
+    """Return whether a function's code belongs neither to an installed package nor to the package that holds it."""
     code = getattr(_unwrap(function), "__code__", None)
     if code is None or code.co_filename.startswith("<"):
         return False
@@ -86,7 +86,7 @@ def is_foreign(function: Any, holder: str = "") -> bool:
 
 
 def describe_code(function: Any) -> str:
-    """Return a function's name, and the file and line if its code is."""
+    """Return a function's name, with file and line if its code belongs to no installed package."""
     function = _unwrap(function)
     code = getattr(function, "__code__", None)
     name = str(getattr(function, "__qualname__", type(function).__qualname__))

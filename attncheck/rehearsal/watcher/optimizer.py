@@ -1,4 +1,4 @@
-"""Describes an optimiser at the moment of its step: what it holds, its settings and state, the gradients it steps with.
+"""Describes an optimiser at the moment of its step: its parameters, settings, state and gradients.
 
 Source: torch 2.13 `torch/optim/optimizer.py` (`profile_hook_step`: hooks of all optimisers run before an optimiser's
 own; `param_groups`, `state`).
@@ -13,7 +13,7 @@ PLAIN_TYPES = (bool, int, float, str, type(None))
 
 
 def describe_optimizer(optimizer: Any, names: dict[int, str], keep: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """Return an optimiser before its step; `names` are the model's parameters by id, a parameter of no model is "".
+    """Return an optimiser before its step; `names` are the model's parameters by id, "" for other parameters.
 
     `keep` copies a tensor of the parameter of a name.
     """
@@ -58,7 +58,7 @@ def read_held(optimizer: Any, names: dict[int, str], keep: Callable[[str, Any], 
 
 
 def _read_plain(value: Any) -> Any:
-    """Return an option of a group as plain data: a tensor of one number as that; None for what is neither."""
+    """Return an option of a group as plain data: a one-number tensor as a number, None for anything else."""
     if hasattr(value, "numel"):
         return float(value) if value.numel() == 1 else None
     if isinstance(value, (tuple, list)):

@@ -1,7 +1,7 @@
-"""Notes what a process tries to write outside the rehearsal's folder to no effect, by Python's audit events (PEP 578).
+"""Records writes outside the rehearsal's folder that have no effect, by Python's audit events (PEP 578).
 
-What an overlay keeps is listed from the overlay; this is for what is refused, which may be why a launch fails. Without
-a network namespace it also refuses connections to other machines, of Python's own sockets.
+Files kept in an overlay are listed from the overlay. This module is for refused writes, which may be why a launch
+fails. Without a network namespace it also refuses connections of Python's own sockets to other machines.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 
 
 def install(folder: str) -> None:
-    """Watch this process. `folder` is the one that the rehearsal may write to."""
+    """Watch this process. The rehearsal may write only to `folder`."""
     noted: set[str] = set()
     keeps_local = bool(os.environ.get("http_proxy", "").endswith(":9"))  # the sandbox's, which has no network namespace
     is_noting: list[bool] = []
@@ -64,7 +64,7 @@ def install(folder: str) -> None:
 
 
 def _can_write(path: str) -> bool:
-    """Return whether a path can be written, or the folder that it would be made in."""
+    """Return whether a path can be written, or the folder in which it would be created."""
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return os.access(path, os.W_OK)

@@ -1,6 +1,6 @@
-"""Reads a model's parameters and gradients, whole and by their own names, whatever holds them: FSDP 1 or 2, ZeRO, none.
+"""Reads a model's complete parameters and gradients by their own names, for FSDP 1 or 2, ZeRO, or none.
 
-Every rank takes part in reading what is spread across ranks.
+Every rank takes part in reading data that is split across ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def list_sizes(model: Any) -> Iterator[tuple[str, bool, int]]:
 
 
 def read_weights(model: Any) -> Iterator[tuple[str, Any]]:
-    """Yield each parameter by name, with its values; ZeRO 3's as the part that a rank holds."""
+    """Yield each parameter by name with its values; for ZeRO 3 only this rank's part."""
     if fsdp.is_flat(model):
         yield from fsdp.read_weights(model)
         return
@@ -40,7 +40,7 @@ def read_gradients(model: Any) -> Iterator[tuple[str, Any]]:
             continue
         if not is_partitioned(parameter):
             yield name, None if parameter.grad is None else _gather(parameter.grad)
-        elif (gradient := read_gradient(parameter)) is not None:  # else whether it has one cannot be seen
+        elif (gradient := read_gradient(parameter)) is not None:  # otherwise it is unknown whether it has one
             yield name, gradient
 
 

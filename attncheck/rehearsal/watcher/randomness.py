@@ -1,8 +1,8 @@
-"""Switches off what is random in a model's forward pass while steps are compared: dropouts, and NEFTune's noise.
+"""Switches off randomness in a model's forward pass while steps are compared: dropouts, and NEFTune's noise.
 
-Their settings are part of what the launch means; a step with them cannot be computed again. Sources: transformers 5.17
+These settings are part of the launch, but a random step cannot be recomputed. Sources: transformers 5.17
 `integrations/neftune.py` (`neftune_post_forward_hook`: noise of `module.neftune_noise_alpha` in training); attention
-layers hand a float to their kernels; torch 2.13 `nn/modules/dropout.py` (`p`).
+layers pass a float to their kernels; torch 2.13 `nn/modules/dropout.py` (`p`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Randomness:
                     setattr(module, attribute, 0.0)
 
     def restore(self) -> None:
-        """Set every rate to what it was."""
+        """Restore every rate."""
         while self._originals:
             module, attribute, rate = self._originals.pop()
             setattr(module, attribute, rate)

@@ -1,4 +1,4 @@
-"""Records what one rank of a trainer does in its first steps, and its losses after that.
+"""Records the first steps of one rank of a trainer, and its losses after that.
 
 Written for each rank: `rank-R.pt` of the first step, `later-N-R.pt` of the next ones, with the calls of the model
 (what went in, the last hidden states), the losses that were differentiated, the weights, the gradients and the
@@ -24,13 +24,13 @@ from .randomness import Randomness, make_listener
 
 RECORDED_STEPS = 3
 PLAIN_TYPES = (bool, int, float, str)
-MAX_CALLS = 256  # that are kept until a step, which may never come
+MAX_CALLS = 256  # kept until a step, which may never come
 MAX_TENSOR_BYTES = 64 << 20  # of one tensor that is kept
 MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # numbers of all parameters that are kept; 0: no limit
 
 
 def _guarded(method: Any) -> Any:
-    """Return the recorder's method, its exceptions noted instead of raised."""
+    """Return the recorder's method, which records its exceptions instead of raising them."""
 
     @functools.wraps(method)
     def call(self: Recorder, *arguments: Any) -> None:
@@ -43,13 +43,13 @@ def _guarded(method: Any) -> Any:
 
 
 class Recorder:
-    """What one process trains. Methods never raise: the trainer runs on, and the record says what is missing."""
+    """What one process trains. Methods never raise: the trainer continues, and the record says what is missing."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.models: list[Any] = []
         self.trained: Any = None  # the model that is called in training
-        self.losses: list[float] = []  # as differentiated, since the last step
+        self.losses: list[float] = []  # losses as differentiated, since the last step
         self.rates: list[float] = []  # learning rates of the optimisers that stepped since then
         self.rows: list[Any] = []  # of tokens that went in since the last step, each with whether it was in training
         self.steps: list[dict[str, Any]] = []
@@ -59,28 +59,28 @@ class Recorder:
         self.modules: ModuleWatch | None = None
         self.randomness = Randomness()
         self.kept: set[str] | None = None  # names of the parameters of which values are kept, None: of all
-        self.entered: Any = None  # the model whose call is recorded and open: those of its parts belong to it
-        self.adapted: Any = None  # the model that an adapter in front of it calls: that call is recorded already
-        self.written: dict[str, Any] = {}  # the record of the step before, while no model was called after it
+        self.entered: Any = None  # the model whose call is being recorded: calls of its parts belong to it
+        self.adapted: Any = None  # the model that a wrapping adapter calls: that call is recorded already
+        self.written: dict[str, Any] = {}  # the record of the last step, until a model is called again
         self.drawn: list[str] | None = None  # operators that drew random numbers in a call in evaluation mode
         self.listener: tuple[Any, Any] | None = None  # to that call, with its model
         self._begin_step()
 
     def _begin_step(self) -> None:
-        """Forget what was recorded of a step."""
+        """Discard the record of a step."""
         self.calls: list[dict[str, Any]] = []  # of the model
-        self.weights: dict[str, Any] = {}  # that the step starts from
+        self.weights: dict[str, Any] = {}  # weights at the start of the step
         self.gradients: dict[str, Any] | None = None
         self.backward: dict[str, Any] = {}  # the gradients after the last loss was differentiated
         self.trainable: list[str] = []
-        self.taken = 0  # losses that were differentiated when the gradients were taken
-        self.leftover: dict[str, float] = {}  # norms of the gradients that are there before the step's first
+        self.taken = 0  # number of losses that were differentiated when the gradients were read
+        self.leftover: dict[str, float] = {}  # norms of the gradients that exist before the step's first loss
         self.clips: list[dict[str, Any]] = []
         self.updates: list[dict[str, Any]] = []  # of each optimiser that steps
 
     @_guarded
     def watch(self, model: Any) -> None:
-        """Record the calls of a model that was just made."""
+        """Record the calls of a model that was just created."""
         if any(model is known for known in self.models):
             return
         self.models.append(model)
@@ -90,7 +90,7 @@ class Recorder:
         if decoder is not None and decoder is not model:
             decoder.register_forward_hook(self._keep_hidden_states)
         head = model.get_output_embeddings()
-        if head is not None:  # of a class whose forward calls past its base model: OPT's
+        if head is not None:  # of a class whose forward bypasses its base model's: OPT's
             head.register_forward_pre_hook(lambda module, arguments: self._keep_hidden_states(module, (), arguments))
 
     @property
@@ -100,7 +100,7 @@ class Recorder:
 
     @_guarded
     def enter_model(self, model: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        """Record what goes into a model in training."""
+        """Record the inputs of a model in training."""
         import torch
 
         if self.drawn is None and self.trained is not None and not self.is_recording and not model.training:
@@ -133,7 +133,7 @@ class Recorder:
                 "tensors": {name: _keep(value) for name, value in inputs.items() if torch.is_tensor(value)},
                 "options": {name: value for name, value in inputs.items() if isinstance(value, PLAIN_TYPES)},
                 "after_losses": len(self.losses),
-                "autocast": "",  # known once the call is inside what casts it
+                "autocast": "",  # known once the call is inside the module that casts it
                 "random": dict(self.randomness.rates),
                 **describe_model(model),
             }
@@ -168,7 +168,7 @@ class Recorder:
 
     @_guarded
     def add_loss(self, loss: Any) -> None:
-        """Record a scalar that is differentiated, and the gradients that are there before a step's first."""
+        """Record a scalar that is differentiated, and gradients that exist before a step's first loss."""
         self.entered = None  # of a call that raised, too
         if loss.numel() != 1 or not loss.requires_grad or self.trained is None:
             return
@@ -180,7 +180,7 @@ class Recorder:
 
     @_guarded
     def keep_backward(self) -> None:
-        """Keep the gradients as a loss leaves them, if parameters are whole: other code may change them later."""
+        """Keep the gradients right after a loss, if parameters are complete: other code may change them later."""
         if not self.is_recording or not self.losses or is_flat(self.trained):
             return
         held = [(name, value) for name, value in self.trained.named_parameters() if value.grad is not None]
@@ -209,7 +209,7 @@ class Recorder:
         self._drop_same()
 
     def _drop_same(self) -> None:
-        """Forget the gradients after the last loss if those of the step are the same."""
+        """Discard the gradients after the last loss if they equal those of the step."""
         import torch
 
         own: dict[str, Any] = self.gradients or {}
@@ -229,7 +229,7 @@ class Recorder:
 
     @_guarded
     def leave_optimizer(self, optimizer: Any) -> None:
-        """Record what an optimiser made of the weights, and the losses of the step."""
+        """Record the weights after an optimiser's step, and the losses of the step."""
         updates = self.updates if self.losses else self.written.get("updates")
         if updates:
             updates[-1]["after"] = read_held(optimizer, self._name_parameters(), self._keep_own)
@@ -243,11 +243,11 @@ class Recorder:
         return {id(parameter): name for name, parameter in self.trained.named_parameters()}
 
     def _keep_own(self, name: str, tensor: Any) -> Any:
-        """Return a copy of a parameter's weights or gradient, its shape alone if it is none of those kept."""
+        """Return a copy of a parameter's weights or gradient, or only its shape if it is not among the kept ones."""
         return _keep(tensor) if self.kept is None or name in self.kept else {"shape": tuple(tensor.shape)}
 
     def _write_step(self) -> None:
-        """Write the record of a step; calls in evaluation are none of it if others are in training."""
+        """Write the record of a step; calls in evaluation do not belong to it if others are in training."""
         has_training = any(call["is_training"] for call in self.calls)
         document = {
             "calls": [call for call in self.calls if call["is_training"] or not has_training],
@@ -296,7 +296,7 @@ class Recorder:
 
     @_guarded
     def end_process(self) -> None:
-        """Write that losses were differentiated and no step was taken, if it was so and no exception the cause."""
+        """Write that losses were differentiated but no step was taken, unless an exception was the cause."""
         if self.steps:
             self._write_steps()  # with what was logged after the last step
         if not self.losses or self.steps or hasattr(sys, "last_value"):
@@ -314,7 +314,7 @@ class Recorder:
 
 
 def _choose_parameters(model: Any) -> set[str] | None:
-    """Return the names of the parameters that are kept: what is trained first, then the smallest, to the limit."""
+    """Return the names of the kept parameters: trained ones first, then the smallest, up to the limit."""
     if not MAX_WEIGHTS:
         return None
     sizes = {name: (not is_trained, numel) for name, is_trained, numel in list_sizes(model)}
@@ -332,12 +332,12 @@ def _name_arguments(model: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _has_trained_parameters(model: Any) -> bool:
-    """Return whether a model is one that is trained: a reference model that is frozen is not."""
+    """Return whether a model is trained; a frozen reference model is not."""
     return any(parameter.requires_grad for parameter in model.parameters())
 
 
 def _name_autocast() -> str:
-    """Return the dtype that operators are cast to on the device available, "" outside of autocast."""
+    """Return the dtype to which operators are cast on the available device, "" outside autocast."""
     import torch
 
     kinds = [kind for kind in ("cuda", "cpu") if torch.is_autocast_enabled(kind)]
@@ -345,7 +345,7 @@ def _name_autocast() -> str:
 
 
 def _keep(tensor: Any) -> Any:
-    """Return a copy of a tensor on the CPU; of a very large one its shape alone."""
+    """Return a copy of a tensor on the CPU, or only the shape of a very large one."""
     if tensor.numel() * tensor.element_size() > MAX_TENSOR_BYTES:
         return {"shape": tuple(tensor.shape)}
     return tensor.detach().to("cpu", copy=True)

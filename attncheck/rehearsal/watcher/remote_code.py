@@ -1,4 +1,4 @@
-"""Runs no code of a model's repository, whatever the launch says, unless the rehearsal was told to.
+"""Prevents code of a model's repository from running, whatever the launch requests, unless the rehearsal allows it.
 
 transformers 5.17.0 dynamic_module_utils.py: `resolve_trust_remote_code` decides for every Auto class whether the
 repository's class is taken, and `get_class_in_module` is what runs its file.
@@ -13,7 +13,7 @@ REFUSAL = "attncheck does not run code of model repositories (--trust-remote-cod
 
 
 def refuse(dynamic_module_utils: Any) -> None:
-    """Let transformers take its own classes, and refuse models that have none."""
+    """Make transformers use its own classes, and refuse models without one."""
     original = getattr(dynamic_module_utils, "resolve_trust_remote_code", None)
 
     def run_none(*arguments: Any, **options: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Gives the user's own script the small model, the made-up rows and the cut settings for those that it names itself.
+"""Gives the user's own script the small model, the synthetic rows and the scaled-down settings for those that it
+names itself.
 
 Sources: transformers 5.17.0 utils/hub.py (`cached_file`, `cached_files`: every file of a model or tokenizer that is no
 folder comes through one of them; 4.x the same); datasets 5.2.0 load.py (`load_dataset`);
@@ -20,7 +21,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def find_small_model(hub: Any) -> None:
-    """Let names of models that are not folders lead to the small model."""
+    """Let names of models that are not folders resolve to the small model."""
 
     def follow(original: Any) -> Any:
         @functools.wraps(original)
@@ -36,7 +37,7 @@ def find_small_model(hub: Any) -> None:
 
 
 def find_rows(load: Any) -> None:
-    """Let `load_dataset` give the made-up rows, whatever it is to load, except for what the rehearsal laid."""
+    """Let `load_dataset` return the synthetic rows for any data set, except for those that the rehearsal created."""
     original, rows, kind = load.load_dataset, os.environ["ATTNCHECK_ROWS"], "json"
     stage = os.path.dirname(os.path.dirname(rows))
     if os.path.isdir(os.path.join(stage, "pictures")):  # decoded from Parquet; paths in the other file
@@ -54,9 +55,10 @@ def find_rows(load: Any) -> None:
 
 
 def cut_settings(training_args: Any) -> None:
-    """Let TrainingArguments have the values of `ATTNCHECK_SETTINGS` for those that the script gives: null is a default.
+    """Let TrainingArguments have the values of `ATTNCHECK_SETTINGS` for those that the script sets: null is a
+    default.
 
-    What transformers or TRL assign later is their own.
+    Later assignments by transformers or TRL are unchanged.
     """
     cls, settings = training_args.TrainingArguments, json.loads(os.environ["ATTNCHECK_SETTINGS"])
     original = cls.__setattr__
@@ -83,7 +85,7 @@ def _find_default(settings: Any, name: str, value: Any) -> Any:
 
 
 def use_gloo_without_gpu(distributed_c10d: Any) -> None:
-    """Let a script that asks for NCCL if no GPU is have gloo."""
+    """Let a script that requests NCCL without a GPU use gloo."""
     original = distributed_c10d.init_process_group
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""Takes a launch over where its framework would start Ray: its configuration is composed and judged valid by then.
+"""Takes over a launch where its framework would start Ray: its configuration is composed and validated by then.
 
 The launch's own command has run so far, with its own files and overrides. What is left of it runs as Ray's workers
 would: the ranks of the actor, one process each, with the variables that torch.distributed reads.
@@ -19,11 +19,11 @@ import uuid
 from typing import Any
 
 POLL_SECONDS = 0.2
-ERROR_TAIL = 8192  # characters of what a rank that fails has to say
+ERROR_TAIL = 8192  # characters of a failing rank's output
 
 
 def take_over_verl(config_module: Any) -> None:
-    """Go on with the driver once verl has judged a configuration valid.
+    """Continue with the driver once verl has validated a configuration.
 
     verl 0.9.1 trainer/main_ppo.py: `main` composes it by Hydra, then calls `validate_config`, then `run_ppo`, which
     starts Ray; `TaskRunnerV1.run` resolves it.
@@ -43,7 +43,7 @@ def take_over_verl(config_module: Any) -> None:
 
 
 def take_over_openrlhf(utils: Any) -> None:
-    """Go on with the driver once OpenRLHF asks for its strategy.
+    """Continue with the driver once OpenRLHF requests its strategy.
 
     openrlhf 0.11.2 cli/train_ppo_ray.py: options are parsed and judged, then `train` starts Ray unless it runs, and
     calls `get_strategy` of utils/utils.py.
@@ -60,12 +60,12 @@ def take_over_openrlhf(utils: Any) -> None:
 
 
 def do_not_start_ray(ray: Any) -> None:
-    """Let a launch think that Ray runs."""
+    """Make a launch believe that Ray is running."""
     ray.is_initialized = lambda: True
 
 
 def stand_in_for_vllm(openrlhf: Any) -> None:
-    """Let OpenRLHF import what it generates with where that is not installed: nothing is generated.
+    """Let OpenRLHF be imported without its generation package: nothing is generated.
 
     openrlhf 0.11.2 trainer/ray/vllm_engine.py:7.
     """
@@ -82,10 +82,11 @@ def stand_in_for_vllm(openrlhf: Any) -> None:
 
 
 def run_ranks(module: str, configuration: str, world_size: int, isolates: bool = False) -> int:
-    """Run a driver in as many processes, and return the exit status of the one that fails first: it ends the others.
+    """Run a driver in this many processes, and return the exit status of the first one that fails, which ends the
+    others.
 
-    Its errors alone are printed: a rank that waits for it says that it no longer exists. `isolates` lets each see its
-    own GPU alone, as Ray does."""
+    Only its errors are printed, because ranks that wait for it only report that it no longer exists. With `isolates`,
+    each sees only its own GPU, as under Ray."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

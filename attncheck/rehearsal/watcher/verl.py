@@ -11,7 +11,7 @@ from typing import Any
 
 
 def _make_device() -> Any:
-    """Return torch.cuda's functions on a device that has none of them: they measure nothing and do nothing."""
+    """Return torch.cuda's functions for a device without them: they measure nothing and do nothing."""
     import torch
 
     class Device:

@@ -1,1 +1,2 @@
-"""What a rehearsal computes in a worker: the small model, its tokenizer and documents before; the truth afterwards."""
+"""What a rehearsal computes in a worker: the small model, its tokenizer and documents before; the reference
+afterwards."""

@@ -1,4 +1,4 @@
-"""The gradients of adapters (LoRA), which follow from those of the weights that they are alongside.
+"""The gradients of adapters (LoRA), derived from those of the weights that they modify.
 
 A layer computes W x + s B A x: the gradients by B and A are s G Aᵀ and s Bᵀ G, where G is the gradient by W. Source:
 peft 0.21.2 `tuners/lora/layer.py` (`Linear.forward`; `scaling`, of rank-stabilised LoRA too).

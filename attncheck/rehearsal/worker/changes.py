@@ -1,8 +1,7 @@
-"""What other code makes of gradients on their way from the last backward to the optimiser's step.
+"""How other code changes gradients between the last backward and the optimiser's step.
 
-Noise in all gradients, or smaller ones of some parameters, are what an author may want: gradient noise, adaptive
-clipping, rates by layers. Parameters whose gradients are zeroed, turned or made larger, and a few with other ones, are
-faults.
+Noise in all gradients, or smaller gradients of some parameters, may be intended: gradient noise, adaptive clipping,
+learning rates per layer. Gradients that are zeroed, turned or enlarged, and a few that differ, are faults.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +14,7 @@ from torch import Tensor
 
 GRADIENT_LIMIT = {torch.float32: 1e-3}  # of a gradient, relative
 ROUNDED_LIMIT = 2e-2  # of one in another dtype
-MOST = 0.5  # of the parameters: who changes the direction of so many means to
+MOST = 0.5  # share of the parameters: a change of direction of this many is intended
 NAMED = 3  # parameters in a message
 
 Gradients = Mapping[str, Any]
@@ -23,7 +22,7 @@ Gradients = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """How gradients changed: the factor of each parameter's, and the parameters of which it is no factor alone."""
+    """How gradients changed: each parameter's factor, and the parameters for which it is not just a factor."""
 
     factors: Mapping[str, float]
     others: tuple[str, ...] = ()
@@ -45,7 +44,7 @@ def name(parameters: Sequence[str]) -> str:
 
 
 def compare(before: Gradients, after: Gradients, held: Collection[str]) -> Change:
-    """Return how the gradients of the parameters that are `held` changed; one that is no longer there is 0.
+    """Return how the gradients of the `held` parameters changed; a missing one counts as 0.
 
     Parameters without a gradient, or with one that is not finite, are left out.
     """
@@ -68,12 +67,12 @@ def compare(before: Gradients, after: Gradients, held: Collection[str]) -> Chang
 
 
 def judge_change(change: Change, place: str) -> tuple[list[str], list[str]]:
-    """Return what is wrong about a change, and what its author may want; nothing of one factor for all parameters."""
+    """Return what is wrong about a change, and what may be intended; nothing for one factor on all parameters."""
     total = len(change.factors)
     if change.others:
         text = f"the gradients of {len(change.others)} of {total} parameters are changed {place}"
         is_meant = len(change.others) > MOST * total
-        return ([], [f"{text}, and what for is not known"]) if is_meant else ([f"{text}: {name(change.others)}"], [])
+        return ([], [f"{text}, for an unknown reason"]) if is_meant else ([f"{text}: {name(change.others)}"], [])
     usual = change.usual
     wrong = [p for p, factor in change.factors.items() if abs(factor - usual) > ROUNDED_LIMIT * max(abs(usual), 1e-6)]
     if not wrong:

@@ -1,7 +1,7 @@
-"""Makes conversations whose every turn can be found again in a batch, and the model and tokenizer that they are for.
+"""Makes conversations in which every turn can be found again in a batch, and their model and tokenizer.
 
-A turn's text is words in an order that no other turn has. The tokenizer is the model's own, with its own chat template,
-if it is on this machine; it need not encode a word as one token, because turns are found by their text.
+A turn's text is words in an order that no other turn has. The tokenizer is the model's own, with its own chat
+template, if it is available locally. It need not encode a word as one token, because turns are found by their text.
 """
 
 import json
@@ -100,7 +100,7 @@ def _renders(tokenizer: Any, messages: list[dict[str, Any]], texts: tuple[str, .
     """Return whether the chat template takes messages and writes these texts of theirs."""
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False)
-    except Exception:  # a template raises what its author wrote
+    except Exception:  # a template raises its author's errors
         return False
     return all(part in text for part in texts)
 

@@ -1,9 +1,9 @@
-"""A loss as the gradients that it has: each target's weight, and how the gradients of a step compare with that.
+"""A loss described by its gradients: each target's weight, and how the gradients of a step compare with that.
 
-The gradients of every loss that is rehearsed are those of a weighted sum of −log p over the targets of the pieces of a
-step. The mean of −log p is one: its weights are those of its normalisation. A loss of answers' log-probabilities (of
-pairs, of rewards) is another: at the first step, if the model is its own reference, each answer has a weight of its
-own, of either sign, and the loss's value is no such sum.
+The gradients of every rehearsed loss are those of a weighted sum of −log p over the targets of a step's pieces. For
+the mean of −log p, the weights are those of its normalisation. For a loss of answers' log-probabilities (pairs,
+rewards), each answer has its own weight of either sign at the first step, where the model is its own reference, and
+the loss's value is not such a sum.
 """
 
 from dataclasses import dataclass, replace
@@ -16,10 +16,10 @@ from attncheck.rehearsal.worker.evidence import ROUNDING_MULTIPLE, Evidence
 from attncheck.rehearsal.worker.step import Sliced
 from attncheck.smoke.worker.testbed import gradient_error
 
-# In float32, relative. Rounding moves single elements across a threshold, which no other rounding shows: 2.3e-4 was
-# seen between sdpa and eager in gemma3n, whose activations are sparse; faults are at 1e-2.
+# In float32, relative. Rounding moves single elements across a threshold: 2.3e-4 was measured between sdpa and eager
+# in gemma3n, whose activations are sparse. Faults are at 1e-2.
 FP32_GRADIENT_LIMIT = 5e-4
-SCALE_LIMIT = 5e-3  # of the gradients' norm: a factor, which Adam hides, is wrong above it
+SCALE_LIMIT = 5e-3  # of the gradients' norm: a factor above it, which Adam hides, is an error
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Definition:
     normalisation: Normalisation
     shift: int = 1
     every: bool = False
-    batch: int = -1  # the one batch that counts, -1: all
-    weights: tuple[float, ...] = ()  # of each piece of the step, times what the normalisation gives it; (): 1
+    batch: int = -1  # the only batch that counts, -1: all
+    weights: tuple[float, ...] = ()  # for each piece of the step, times the normalisation's weight; (): 1
     value: float | None = None  # of the loss, if it is not that sum
     name: str = ""  # in words, if it is not the normalisation's mean
-    sliced: Sliced | None = None  # how targets are read in rows over several ranks
-    by_rank: bool = False  # the mean of each rank's slice alone, averaged across ranks
+    sliced: Sliced | None = None  # how targets are read in rows across several ranks
+    by_rank: bool = False  # the mean of each rank's slice, averaged across ranks
 
     @property
     def text(self) -> str:
         """The loss in words."""
-        mean = "each rank's mean over the targets of its slice alone, averaged: " if self.by_rank else ""
+        mean = "the mean over the targets of each rank's slice, averaged: " if self.by_rank else ""
         return self.name or mean + NORMALISATION_TEXTS[self.normalisation]
 
     def list_parts(self, ranks: int) -> "list[Definition]":
@@ -52,7 +52,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class Fit:
-    """How the gradients of a step compare with a definition's: they are `scale` times those, but for `error`."""
+    """How the gradients of a step compare with a definition's: `scale` times those, except for `error`."""
 
     error: float  # relative, over all parameters
     scale: float
@@ -60,7 +60,8 @@ class Fit:
 
 @dataclass(frozen=True)
 class WeightFit:
-    """The weights of a step's pieces with which a definition has the step's gradients, but for `error`, relative."""
+    """The weights of a step's pieces with which a definition has the step's gradients, except for the relative
+    `error`."""
 
     error: float
     weights: tuple[float, ...]
@@ -68,7 +69,7 @@ class WeightFit:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a step's loss is: `factor` times a definition's. `fault` says what is wrong with it, "" if nothing is."""
+    """A step's loss: `factor` times a definition's. `fault` says what is wrong with it, "" if nothing is."""
 
     definition: Definition
     factor: float = 1.0
@@ -91,7 +92,7 @@ def list_shares(evidence: Evidence, definition: Definition) -> list[float]:
 
 
 def compute_loss(evidence: Evidence, definition: Definition) -> float:
-    """Return what the loss of the step is by a definition: in nats a token, if it is a mean of −log p."""
+    """Return the loss of the step under a definition: in nats per token, if it is a mean of −log p."""
     if definition.value is not None:
         return definition.value
     parts = definition.list_parts(evidence.step.layout.size)
@@ -104,7 +105,7 @@ def _compute_part(evidence: Evidence, definition: Definition) -> float:
 
 
 def compute_gradients(evidence: Evidence, definition: Definition) -> dict[str, Tensor]:
-    """Return what the gradients of the step are by a definition."""
+    """Return the gradients of the step under a definition."""
     parts = definition.list_parts(evidence.step.layout.size)
     total: dict[str, Tensor] = {}
     for part in parts:
@@ -116,7 +117,7 @@ def compute_gradients(evidence: Evidence, definition: Definition) -> dict[str, T
 
 
 def fit_gradients(evidence: Evidence, definition: Definition) -> Fit | None:
-    """Compare the gradients of the step with a definition's; None if they were not seen."""
+    """Compare the gradients of the step with a definition's; None if they were not recorded."""
     expected = compute_gradients(evidence, definition)
     actual = {name: evidence.observed_gradients[name] for name in expected if name in evidence.observed_gradients}
     expected = {name: expected[name] for name in actual}
@@ -129,9 +130,9 @@ def fit_gradients(evidence: Evidence, definition: Definition) -> Fit | None:
 
 
 def fit_weights(evidence: Evidence, definition: Definition) -> WeightFit | None:
-    """Return the weights of the pieces that the gradients of the step show; None if they were not seen.
+    """Return the weights of the pieces that the step's gradients show; None if they were not recorded.
 
-    Each is measured like `Definition.weights`: times what the normalisation gives the piece.
+    Each is in the unit of `Definition.weights`: times the normalisation's weight of the piece.
     """
     gradients = evidence.list_gradients(definition.shift, definition.every)
     names = [name for name in evidence.observed_gradients if any(name in own for own in gradients)]
@@ -154,7 +155,8 @@ def _flatten(gradient: Tensor | None, like: Tensor) -> Tensor:
 
 
 def gradient_limit(evidence: Evidence, definition: Definition) -> float:
-    """Return the largest relative error allowed of the gradients: several times what rounding costs those of a loss."""
+    """Return the largest allowed relative error of the gradients: several times the rounding error of a loss's
+    gradients."""
     if evidence.rounded is None:
         return FP32_GRADIENT_LIMIT
     shares = list_shares(evidence, definition)
@@ -163,23 +165,25 @@ def gradient_limit(evidence: Evidence, definition: Definition) -> float:
 
 
 def is_near(value: float, observed: float, limit: float) -> bool:
-    """Return whether a loss is the observed one, but for a relative error."""
+    """Return whether a loss equals the observed one within a relative error."""
     return abs(value - observed) <= limit * abs(observed)
 
 
 def list_factors(evidence: Evidence) -> dict[str, float]:
-    """Return the factors that a loss may be too large by, each with what is wrong then."""
+    """Return the factors by which a loss may be too large, each with its cause."""
     batches, sharing = evidence.batches, evidence.step.layout.size
     ranks = len(evidence.step.ranks) // sharing
     factors = {
         "too large by a factor of the sequence-parallel group's size": float(sharing),
         "divided once too often by the size of the sequence-parallel group": 1.0 / sharing,
-        "the sum over the step's batches, not their mean: too large by the accumulation": float(batches),
-        "divided by the accumulation twice": 1.0 / batches,
+        ("the sum over the step's batches, not their mean: too large by the number of accumulation steps"): float(
+            batches
+        ),
+        "divided twice by the number of accumulation steps": 1.0 / batches,
         "too large by the number of ranks": float(ranks),
         "divided once too often by the number of ranks": 1.0 / ranks,
-        "too large by the accumulation and the number of ranks": float(batches * ranks),
+        "too large by the number of accumulation steps and of ranks": float(batches * ranks),
     }
     if sharing > 1 and ranks > 1:
-        factors["divided by the number of all ranks, those that share a row too"] = 1.0 / (ranks * sharing)
+        factors["divided by the number of all ranks, including those that share a row"] = 1.0 / (ranks * sharing)
     return factors

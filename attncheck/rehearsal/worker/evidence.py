@@ -1,4 +1,4 @@
-"""All that the checks of a rehearsal judge by: the first step as documents, the truth about it, the steps after it."""
+"""Everything by which a rehearsal's checks judge: the first step as documents, the reference, the later steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +13,11 @@ from attncheck.rehearsal.worker.records import EpochRecord, RankRecord, RolloutR
 from attncheck.rehearsal.worker.step import FirstStep, Piece, Sliced
 from attncheck.rehearsal.worker.truth import DocumentTruth, TruthModel, token_errors
 
-ROUNDING_MULTIPLE = 3.0  # times what rounding costs eager attention on the same documents
+ROUNDING_MULTIPLE = 3.0  # times eager attention's rounding error on the same documents
 FP32_LIMIT = 1e-4  # relative error of a token's hidden state in float32; healthy kernels are at 1e-6
 MIN_LIMIT = 1e-4  # of a loss, relative: losses are summed in float32
 SAME_LOSS = 1e-5  # relative
-SAMPLED_PIECES = 8  # on which the cost of rounding is measured
+SAMPLED_PIECES = 8  # on which the rounding error is measured
 
 
 @dataclass(frozen=True)
@@ -27,27 +27,27 @@ class Evidence:
     step: FirstStep
     steps: tuple[StepRecord, ...]
     truth: TruthModel
-    rounded: TruthModel | None  # in the job's own precision; of float32 in float64; None if that may not fit
-    changed_weights: tuple[str, ...] = ()  # parameters that are not the checkpoint's
+    rounded: TruthModel | None  # in the job's own precision; for float32 in float64; None if that may not fit
+    changed_weights: tuple[str, ...] = ()  # parameters that differ from the checkpoint
     unstepped: int = 0  # losses that were differentiated if no step was ever taken
-    rollouts: tuple[tuple[RolloutRecord, ...], ...] = ()  # that were handed in, by steps, where a driver made them
+    rollouts: tuple[tuple[RolloutRecord, ...], ...] = ()  # rollouts that a driver made, by step
     full_model: bool = False  # the model is the user's own, with its own weights
     taken: tuple[RankRecord, ...] = ()  # the first rank's record of each step that was recorded
     logs: tuple[Mapping[str, float], ...] = ()  # what the trainer logged
     freezes: bool = False  # the launch says that parameters are frozen
     shares_rows: bool = False  # the launch says that documents share a row
     drawn: tuple[str, ...] = ()  # operators that drew random numbers in evaluation mode
-    is_own_script: bool = False  # what is learnt is what the user's own script labels: no framework documents it
+    is_own_script: bool = False  # the user's own script chooses the targets: no framework documents them
     epochs: tuple[EpochRecord, ...] = ()  # of the data sets that were loaded
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:
-        """Return the truth about a piece."""
+        """Return the reference of a piece."""
         return self.truth.describe(piece.tokens)
 
     @cached_property
     def judged_pieces(self) -> tuple[Piece, ...]:
-        """Return the pieces that are a document's own, of two tokens or more."""
+        """Return the pieces that belong to a document and have two tokens or more."""
         return tuple(piece for piece in self.step.pieces if piece.segment.document >= 0 and len(piece.tokens) > 1)
 
     @cached_property
@@ -66,16 +66,18 @@ class Evidence:
 
     @cached_property
     def observed_loss(self) -> float:
-        """The loss whose gradient the step took: a rank's batches summed, ranks averaged, as gradients are.
+        """The loss whose gradient the step took: summed over a rank's batches and averaged across ranks, as gradients
+        are.
 
-        Of ranks that share a row each has the row's loss, or its share times the number of ranks: the mean is the same.
+        Ranks that share a row each have the row's loss, or their share times the number of ranks: the mean is the
+        same.
         """
         ranks = self.step.ranks
         return sum(sum(record.losses) for record in ranks) / len(ranks)
 
     @cached_property
     def has_own_loss(self) -> bool:
-        """Whether what is differentiated is not the loss that the model computes, nor a simple multiple of it."""
+        """Whether the differentiated loss is neither the model's own loss nor a simple multiple of it."""
         for record in self.step.ranks:
             own = {call.batch: float(call.description.get("loss", 0.0)) for call in record.calls}
             for batch, loss in enumerate(record.losses):
@@ -190,5 +192,5 @@ def list_positions(piece: Piece) -> list[int] | None:
 
 
 def causal(length: int) -> Tensor:
-    """Return which tokens a token of a causal model sees: (length, length) bool."""
+    """Return which tokens a token of a causal model attends to: (length, length) bool."""
     return torch.ones(length, length, dtype=torch.bool).tril()

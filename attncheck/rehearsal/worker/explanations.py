@@ -1,9 +1,9 @@
-"""Which loss a step had: the documented one, or another one, as its value and its gradients show.
+"""Which loss a step had, judged by its value and its gradients: the documented one, or another one.
 
-A mean of −log p is defined by what each token is to predict, and by the weight of every target. Gradients decide where
-they were seen: what is differentiated may be any multiple of the mean (a sum that is divided later, a gradient
-scaler's) as long as the optimiser steps with the mean's gradients; and two definitions may agree on a value by chance,
-on the gradients of all parameters they do not.
+A mean of −log p is defined by each token's target and every target's weight. If gradients were recorded, they decide.
+The differentiated loss may be any multiple of the mean (a sum that is divided later, a gradient scaler's), as long as
+the optimiser steps with the mean's gradients. Two definitions may agree on a value by chance, but not on the
+gradients of all parameters.
 """
 
 import math
@@ -43,7 +43,7 @@ def documented(evidence: Evidence) -> list[Definition]:
 
 
 def loss_limit(evidence: Evidence) -> float:
-    """Return the largest relative error allowed of the loss: several times what rounding costs eager attention."""
+    """Return the largest allowed relative error of the loss: several times eager attention's rounding error."""
     if evidence.step.objective.preference is not None:
         return preferences.loss_limit(evidence, evidence.step.objective.preference)
     if evidence.rounded is None:
@@ -83,7 +83,7 @@ def explain_loss(evidence: Evidence) -> Explanation | None:
 
 
 def _choose_by_gradients(evidence: Evidence, definitions: list[Definition]) -> Definition:
-    """Return which of several definitions, whose values are too near to tell, the step's gradients are nearest to."""
+    """Return which of several definitions, whose values are too close, is nearest to the step's gradients."""
     if len(definitions) == 1:
         return definitions[0]
     fits = [fit_gradients(evidence, definition) for definition in definitions]
@@ -116,7 +116,7 @@ def _explain_value(evidence: Evidence, limit: float) -> Explanation | None:
 
 
 def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:
-    """Return the mean over targets one token off whose gradients the step's are; None if there is none."""
+    """Return the mean over targets one token off that has the step's gradients; None if there is none."""
     for reading, fault in iter_moved_targets(evidence):
         for name in dict.fromkeys((documented(evidence)[0].normalisation, "step_tokens", "batch_tokens")):
             definition = Definition(name)
@@ -131,7 +131,7 @@ def _explain_moved(evidence: Evidence, slack: float) -> Explanation | None:
 def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
     """Yield the step with some targets more or fewer, each with what is wrong then, if no label says which they are.
 
-    A mask that leaves out what is not learnt is shifted with the logits, once: some shift it twice, or not at all.
+    A mask of the tokens to learn is shifted with the logits once; some trainers shift it twice, or not at all.
     """
     if evidence.step.labels_enter or evidence.step.objective.targets in ("all", "labelled"):
         return
@@ -143,7 +143,7 @@ def iter_moved_targets(evidence: Evidence) -> Iterator[tuple[Evidence, str]]:
 
 
 def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
-    """Yield what the loss would be under other definitions, the simplest first."""
+    """Yield the loss under other definitions, the simplest first."""
     for name in NORMALISATIONS:
         yield Explanation(Definition(name), 1.0, NORMALISATION_TEXTS[name])
     yield from iter_slice_faults(evidence)
@@ -167,7 +167,7 @@ def _iter_faults(evidence: Evidence) -> Iterator[Explanation]:
 
 
 def iter_slice_faults(evidence: Evidence) -> Iterator[Explanation]:
-    """Yield what goes wrong with labels and means where ranks hold slices of a row."""
+    """Yield faults of labels and means if ranks hold slices of a row."""
     if all(call.places is None for call in evidence.step.calls):
         return
     lost = "labels are shifted within each rank's slice: its last token has no target"

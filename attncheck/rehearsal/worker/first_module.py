@@ -1,4 +1,4 @@
-"""Which module of the job's model is the first whose output is not what it must be, and whose code computes it."""
+"""The first module of the job's model whose output is wrong, and whose code computes it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,11 +14,12 @@ from attncheck.rehearsal.worker.truth import token_errors
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")  # in the names of modules
 MULTIPLE = 3.0  # of the limit of hidden states
 NAMED = 3  # replaced functions in a message
-POSITIONS = "rotary_emb"  # whose outputs may differ by a shift of all positions, which changes nothing
+POSITIONS = "rotary_emb"  # modules whose outputs may be shifted by a constant over all positions, which has no effect
 
 
 def name_first_module(evidence: Evidence, piece: Piece) -> Iterator[str]:
-    """Yield the first module that goes wrong in a piece of the step's first call, and what of the model is replaced."""
+    """Yield the first module that goes wrong in a piece of the step's first call, and the model's replaced
+    functions."""
     record = next((own for own in evidence.step.ranks if own.calls and own.calls[0] is piece.call), None)
     if record is None or piece.call.places is not None:
         return
@@ -45,8 +46,9 @@ def _find_first(evidence: Evidence, record: RankRecord, piece: Piece) -> str:
         parent = name.rpartition(".")[0]
         if parent in modules:
             return (
-                f"the first module that differs is {_describe(parent, modules[parent])}: what it passes to "
-                f"{name.rpartition('.')[2]} is wrong already, and what its other modules return before is right"
+                f"the first module that differs is {_describe(parent, modules[parent])}: the input that "
+                f"it passes to {name.rpartition('.')[2]} is already wrong, but the outputs of its earlier "
+                "modules are right"
             )
         return f"the input of {_describe(name, module)} is the first that differs"
     return ""

@@ -1,7 +1,7 @@
-"""Puts the slices of rows together: a call of the whole row represents the calls of the ranks that share it.
+"""Joins the slices of rows: one call of the whole row replaces the calls of the ranks that share it.
 
-Tokens, labels, position_ids and hidden states are put together alike. What pads a row to a length that divides is made
-padding; labels that come shifted (`shift_labels`, transformers 5.17.0 loss/loss_utils.py) are brought back in place.
+Tokens, labels, position_ids and hidden states are joined in the same way. Tokens that pad a row to a divisible length
+become padding. Shifted labels (`shift_labels`, transformers 5.17.0 loss/loss_utils.py) are moved back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ IGNORED = -100
 def join_ranks(
     ranks: Sequence[RankRecord], layout: Layout, padding: int, vocabulary: Vocabulary = MADE
 ) -> tuple[RankRecord, ...]:
-    """Return the records with each row's calls put together under the first rank of its group; the others have none."""
+    """Return the records with each row's calls joined under the first rank of its group; the others have none."""
     if layout.size == 1:
         return tuple(replace(record, calls=tuple(map(place_labels, record.calls))) for record in ranks)
     by_rank = {record.rank: record for record in ranks}
@@ -130,17 +130,17 @@ def _is_sliced(tensor: Tensor, length: int) -> bool:
 
 
 def _is_of_the_row(name: str, tensor: Tensor, length: int) -> bool:
-    """Return whether a tensor says something of the whole row: borders of a slice's documents do not."""
+    """Return whether a tensor describes the whole row; the document boundaries of a slice do not."""
     return not name.startswith("cu_seq") or int(tensor.flatten()[-1]) >= length
 
 
 def _join_tensors(tensors: Sequence[Tensor], places: Tensor, dim: int) -> Tensor:
-    """Return slices as one tensor, each token at its place along `dim`."""
+    """Return slices as one tensor, with each token at its place along `dim`."""
     return torch.cat(list(tensors), dim).index_select(dim, places.flatten().argsort())
 
 
 def _join_inside(calls: Sequence[ModelCall], layout: Layout, padding: int) -> ModelCall:
-    """Return the call whose row every rank was given whole, and padded and cut inside."""
+    """Return the call of a row that every rank got whole, and that was padded and split inside."""
     first, length = calls[0], calls[0].input_ids.shape[1]
     hidden = torch.cat([call.hidden for call in calls if call.hidden is not None], 1)
     fills = {"input_ids": padding, "labels": IGNORED, "shift_labels": IGNORED}
@@ -155,7 +155,7 @@ def _join_inside(calls: Sequence[ModelCall], layout: Layout, padding: int) -> Mo
 
 
 def place_labels(call: ModelCall) -> ModelCall:
-    """Return a call whose labels are at the tokens that they are, if they came as those of the token before."""
+    """Return a call whose labels are at their own tokens, if they came at the token before."""
     shifted = call.tensors.get("shift_labels")
     if shifted is None or shifted.shape != call.input_ids.shape:
         return call
@@ -163,10 +163,10 @@ def place_labels(call: ModelCall) -> ModelCall:
 
 
 def _mark_padding(tensors: Mapping[str, Any], padding: int, longest: int, vocabulary: Vocabulary) -> Tensor:
-    """Return the tokens of rows, what pads a row at its end to a length that divides replaced by `padding`.
+    """Return the tokens of rows; tokens that pad a row's end to a divisible length are replaced by `padding`.
 
-    It is one word again and again, OpenRLHF's and verl's the word 0: where the job begins again, or, `longest` tokens
-    at most, after markup."""
+    Such padding is one word repeated (word 0 in OpenRLHF and verl), where the job restarts or, for at most `longest`
+    tokens, after markup."""
     rows: Tensor = tensors["input_ids"].clone()
     for number, row in enumerate(rows.tolist()):
         start = len(row)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 CHECKS = ("batch", "documents", "update", "loss", "gradients", "learning")
-# What is wrong wherever another check's question is answered wrongly: the cause alone is named.
+# Consequences of another check's failure: only the cause is named.
 CAUSES = {
     "loss": ("batch", "documents"),
     "gradients": ("batch", "documents", "loss", "update"),
@@ -56,7 +56,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
                 evidence = _read_evidence(Path(message["stage"]), objective, message)
                 send({"device": evidence.step.calls[0].description["device"]})  # that the launch trained on
             if not evidence.judged_pieces:
-                raise ValueError("no input token belongs to a document: other data, or another tokenizer")
+                raise ValueError("no input token belongs to a document: the data or the tokenizer differ")
             if evidence.unstepped and item in OF_STEPS:
                 result = CheckResult(item, "skipped", "no optimiser took a step")
             else:
@@ -77,7 +77,7 @@ def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> No
 
 
 def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult:
-    """Return a result as skipped if an earlier check's fault brings its own about: that one is the cause."""
+    """Return a result as skipped if an earlier check's failure causes this one."""
     causes = [name for name in CAUSES.get(result.check, ()) if name in failed]
     if judge_result(result) not in ("fail", "skipped") or not causes:
         return result
@@ -87,7 +87,7 @@ def skip_what_follows(result: CheckResult, failed: Sequence[str]) -> CheckResult
 
 
 def _judge_later(result: CheckResult, later: Sequence[Any]) -> CheckResult:
-    """Return a result of the first step with what is wrong about the same in the first later step that is wrong."""
+    """Return a result of the first step, extended by the first later step with a fault of the same check."""
     run = importlib.import_module(f"{PACKAGE}.{result.check}").run
     judged = []
     for number, evidence in enumerate(later, 2):
@@ -103,7 +103,7 @@ def _judge_later(result: CheckResult, later: Sequence[Any]) -> CheckResult:
 def _read_later(folder: Path, evidence: Any) -> list[Any]:
     """Return the evidence of each recorded step after the first; none of weights that are not whole.
 
-    Definitions of losses by a reference or by rewards hold for the first step alone.
+    Definitions of losses by a reference or by rewards hold only for the first step.
     """
     from attncheck.rehearsal.worker import adapters, joining, records, truth
     from attncheck.smoke.worker.data import language
@@ -138,7 +138,7 @@ def _are_alike(ranks: Sequence[RankRecord]) -> bool:
 
 
 def _are_known(record: RankRecord, model: TruthModel) -> bool:
-    """Return whether what is trained is the model's own, or adapters that can be merged into it."""
+    """Return whether the trained model is the original, or adapters that can be merged into it."""
     merged = {adapter.name_weight(matrix) for adapter in record.adapters for matrix in "AB"}
     own = {name for name, _ in model.model.named_parameters()}
     return all(name in own or name in merged for name in record.trainable)
@@ -229,7 +229,7 @@ def _load_rounded(
     full_model: bool,
     token_loss: TokenLoss,
 ) -> TruthModel | None:
-    """Return the model in the job's own precision; in float64 of a job in float32, whose rounding it shows.
+    """Return the model in the job's own precision; for a job in float32 in float64, which shows float32's rounding.
 
     None if that may not fit in memory, or has no kernels: torch 2.13.0 `_grouped_mm` takes no float64.
     """
@@ -250,7 +250,7 @@ def _load_rounded(
 
 
 def _read_index(folder: Path, words: Vocabulary) -> DocumentIndex:
-    """Return the documents that were made up."""
+    """Return the synthetic documents."""
     from attncheck.rehearsal.worker import multimodal, segments
 
     documents = segments.read_documents(json.loads((folder / "documents.json").read_text()))
@@ -266,13 +266,13 @@ def _read_rows(folder: Path) -> tuple[DocumentIndex, int | None]:
 
 
 def _list_compared(ranks: Sequence[RankRecord]) -> set[str]:
-    """Return the parameters whose gradients are requested: those that were seen, and those below adapters."""
+    """Return the parameters whose gradients are needed: recorded ones, and those below adapters."""
     names = {name for record in ranks for name in (*record.trainable, *record.gradients)}
     return names | {f"{adapter.layer}.weight" for record in ranks for adapter in record.adapters}
 
 
 def describe_patches(record: RankRecord) -> Iterator[str]:
-    """Yield which functions compute the model and its loss, and which packages that patch models the process holds."""
+    """Yield the functions that compute the model and its loss, and loaded packages that patch models."""
     description = record.calls[0].description
     loss = description.get("loss_function")
     yield f"the model's forward is {description['forward']}" + (f", its loss function {loss}" if loss else "")
@@ -281,7 +281,7 @@ def describe_patches(record: RankRecord) -> Iterator[str]:
 
 
 def collect_layers(layers: list[dict[str, Any]], requested: str) -> tuple[Layer, ...]:
-    """Return what each attention layer was asked to run, was dispatched to, and ran."""
+    """Return what each attention layer was requested to run, was dispatched to, and ran."""
     from attncheck.smoke.worker.attention_trace import name_operators
 
     return tuple(

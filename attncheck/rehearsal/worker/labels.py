@@ -1,7 +1,7 @@
 """The task that reads which tokens a launch learns, by role: the labels of its batches.
 
-A turn is found by its text in the row's decoded tokens, without blanks, because tokenizers treat them differently. What
-lies between turns is the chat template's: the first special token after a turn ends it.
+A turn is found by its text in the row's decoded tokens, without blanks, because tokenizers treat them differently.
+Text between turns belongs to the chat template: the first special token after a turn ends it.
 """
 
 import itertools
@@ -26,10 +26,10 @@ MAX_SHOWN = 600  # tokens of a row
 BEGINNING = 8  # letters by which a turn that is cut at the row's end is found
 ANSWERS: tuple[Role, ...] = ("assistant", "thinking", "call")
 PLACED = ("image", "video", "audio")  # what is put in the place of tokens
-GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # what an assistant is not to produce
+GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # turns that an assistant must not produce
 NO_LABELS = (
-    "no labels are passed to the model: this trainer computes its loss elsewhere, so its labels cannot be read "
-    "(`attncheck smoke` compares the loss itself)"
+    "no labels are passed to the model: this trainer computes its loss elsewhere, so its "
+    "labels cannot be read (`attncheck smoke` checks the loss itself)"
 )
 
 
@@ -128,7 +128,7 @@ def _read_batches(watch: Path) -> list[dict[str, Tensor]]:
 
 
 def _find_labels(tokens: Tensor, batches: Sequence[dict[str, Tensor]]) -> Tensor | None:
-    """Return the labels of the batch that these tokens, (batch, seqlen), are, None if no batch has them."""
+    """Return the labels of the batch with these tokens, (batch, seqlen), None if no batch has them."""
     for batch in batches:
         ids, labels = batch.get("input_ids"), batch.get("labels")
         if ids is not None and labels is not None and labels.shape == ids.shape and torch.equal(ids, tokens):
@@ -207,12 +207,12 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
 
 
 def _continues(role: Role, following: tuple[int, int, int, Role] | None, conversation: int) -> bool:
-    """Return whether the answer goes on after this part: it was a thought."""
+    """Return whether the answer continues after this part, which was a thought."""
     return role == "thinking" and following is not None and following[0] == conversation
 
 
 def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
-    """Return where a packed document begins: after the end tokens and line ends of the one before."""
+    """Return where a packed document begins: after the end tokens and line ends of the previous one."""
     ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
     while place < limit and (row.tokens[place] in ends or not row.texts[place].strip()):
         place += 1
@@ -220,7 +220,7 @@ def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
 
 
 def _fill_template(row: Row, padding: int | None, beginning: int | None) -> None:
-    """Name what no turn holds: padding at the row's ends, beginnings, else the chat template."""
+    """Name the tokens that no turn contains: padding at the row's ends, BOS, else the chat template."""
     last = max((number for number, role in enumerate(row.roles) if role not in ("unknown", "padding")), default=-1)
     for number, role in enumerate(row.roles):
         if role != "unknown":
@@ -234,7 +234,7 @@ def _fill_template(row: Row, padding: int | None, beginning: int | None) -> None
 
 
 def span_row(row: Row, tokenizer: Any) -> list[Span]:
-    """Return a row as spans of one role and one state, as far as it is shown."""
+    """Return the shown part of a row as spans of one role and one state."""
     states = list(zip(row.roles, row.learned, strict=True))[:MAX_SHOWN]
     spans, start = [], 0
     for (role, learned), group in itertools.groupby(states):
@@ -255,14 +255,14 @@ def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
 
 
 def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[list[str], list[str]]:
-    """Return what is wrong with the labels for a launch that means to learn `targets`, and what may be wanted."""
+    """Return what is wrong with the labels for a launch that should learn `targets`, and what may be intended."""
     counts = {count.role: count for count in count_roles(rows)}
     learned = sum(count.learned for count in counts.values())
     if not learned:
         return ["nothing is learned: every label is -100"], []
     problems = list(_find_shifted(rows, tokenizer.eos_token_id))
     shift = _find_shift(rows)
-    if shift:  # roles are judged by the labels that were meant: those of the wrong places would be blamed again
+    if shift:  # roles are judged by the intended labels, so that misplaced ones are not reported twice
         rows = [replace(row, labels=_move(row.labels, shift)) for row in rows]
         counts = {count.role: count for count in count_roles(rows)}
     problems += [*_find_beginnings(rows, tokenizer), *_find_padding(counts)]
@@ -287,12 +287,12 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
         notes.append(f"{cut} of {len(rows)} rows end inside a turn, cut to the maximum length")
     empty = sum(1 for row in rows if row.turns and not any(row.learned))
     if empty:
-        notes.append(f"{empty} of {len(rows)} rows have no learned token (cut before the answer?)")
+        notes.append(f"{empty} of {len(rows)} rows have no learned token (truncated before the answer?)")
     return problems, notes
 
 
 def _find_shift(rows: Sequence[Row]) -> int:
-    """Return how far after its own place the token is that a label names: 1, -1, or 0 if labels are not shifted."""
+    """Return how far from its own place the labelled token is: 1, -1, or 0 if labels are not shifted."""
     places = [(row, place) for row in rows for place, label in enumerate(row.labels) if label != IGNORED]
     same = sum(row.labels[place] == row.tokens[place] for row, place in places)
     for shift in SHIFTS if same < len(places) else ():
@@ -354,11 +354,11 @@ def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
     """Yield that the placeholders of pictures are learned."""
     picture = counts.get("picture")
     if picture is not None and picture.learned:
-        yield f"pictures' placeholders are learned: {picture.learned} of {picture.tokens} have a label"
+        yield (f"picture placeholder tokens are learned: {picture.learned} of {picture.tokens} have a label")
 
 
 def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets: Targets) -> Iterator[str]:
-    """Yield which turns that are to be learned are not."""
+    """Yield the turns that should be learned but are not."""
     for role in (*GIVEN, *ANSWERS) if targets == "all" else ANSWERS:
         count = counts.get(role)
         if count is None or count.learned == count.tokens:
@@ -427,7 +427,7 @@ def _learns_last_alone(rows: Sequence[Row], role: Role) -> bool:
 
 
 def _find_given(counts: dict[Role, RoleCount]) -> Iterator[str]:
-    """Yield which given turns are learned although answers alone are to be."""
+    """Yield given turns that are learned although only answers should be."""
     for role in GIVEN:
         count = counts.get(role)
         if count is not None and count.learned:
@@ -435,7 +435,7 @@ def _find_given(counts: dict[Role, RoleCount]) -> Iterator[str]:
 
 
 def _find_ends(counts: dict[Role, RoleCount], tokenizer: Any) -> Iterator[str]:
-    """Yield that answers are learned and the token that ends them is not."""
+    """Yield that answers are learned but the token that ends them is not."""
     answers, ends = counts.get("assistant"), counts.get("end")
     if answers is None or not answers.learned:
         return

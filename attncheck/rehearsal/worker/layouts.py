@@ -1,9 +1,9 @@
-"""Finds how rows are spread across ranks: which ranks share a row, and in which order their slices are in it.
+"""Finds how rows are split across ranks: which ranks share a row, and the order of their slices.
 
-The words say it: each document's tokens belong one after the other, so the order that breaks the fewest documents is
-the row's. Slices of a row look like rows that are cut from one stream of documents: where the launch does not say that
-its rows are spread, they are taken for slices only if the rows that they make begin with documents, or if attention
-communicates and positions go on from rank to rank.
+The words show it: each document's tokens are contiguous, so the row's order is the one that breaks the fewest
+documents. Slices of a row look like rows cut from one stream of documents. If the launch does not say that its rows
+are split, rows are treated as slices only if the joined rows begin with documents, or if attention communicates and
+positions continue across ranks.
 """
 
 import itertools
@@ -34,7 +34,7 @@ COMMUNICATION = "c10d"  # collectives, as the watcher names operators
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows are spread: `groups` of ranks share a row each, their slices in `order`. Groups of one: not at all."""
+    """How rows are split: `groups` of ranks share a row each, their slices in `order`. Groups of one: not split."""
 
     groups: tuple[tuple[int, ...], ...]
     order: Order = "whole"
@@ -50,7 +50,7 @@ class Layout:
 
 
 class Unjoinable(ValueError):
-    """Rows that are spread across ranks in a way that is not known."""
+    """Rows that are split across ranks in an unknown way."""
 
 
 def list_places(order: Order, size: int, length: int) -> Tensor:
@@ -67,7 +67,8 @@ def list_places(order: Order, size: int, length: int) -> Tensor:
 
 
 def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: int = 1) -> Layout:
-    """Return how the rows of ranks' first steps are spread; `ring_size` ranks share one as the launch says, if any.
+    """Return how the rows of the ranks' first steps are split; `ring_size` ranks share one according to the launch,
+    if any.
 
     Raises `Unjoinable` if the launch spreads its rows and no known order puts their documents together.
     """
@@ -90,17 +91,18 @@ def find_layout(ranks: Sequence[RankRecord], index: DocumentIndex, ring_size: in
         layout, rows = alone, own_rows
     if (ring_size > 1 or shares_attention(ranks)) and _measure_breaks(rows, index) > BROKEN_SHARE:
         raise Unjoinable(
-            f"attention spans several ranks, and documents are broken in every known order of their slices "
-            f"({', '.join(ORDERS)}): the order is another one, or documents are cut"
+            "attention spans several ranks, and documents are broken in every known order of their "
+            f"slices ({', '.join(ORDERS)}): the order is unknown, or documents are truncated"
         )
     return layout
 
 
 def keep_rows_whole(ranks: Sequence[RankRecord]) -> Layout:
-    """Return the layout of rows that no ranks share. Raises `Unjoinable` if attention is over several ranks."""
+    """Return the layout of rows that no ranks share. Raises `Unjoinable` if attention spans several ranks."""
     if shares_attention(ranks):
         raise Unjoinable(
-            "attention spans several ranks: their slices are reassembled by synthetic words, without --real-data"
+            "attention spans several ranks: their slices can only be reassembled with synthetic "
+            "words, so remove --real-data"
         )
     return Layout(tuple((record.rank,) for record in ranks))
 
@@ -120,7 +122,7 @@ def _iter_groupings(ranks: Sequence[int], ring_size: int) -> Iterator[Layout]:
 
 
 def _enters_whole(layout: Layout, by_rank: dict[int, tuple[ModelCall, ...]], ring_size: int) -> bool:
-    """Return whether the ranks of each group are given the same rows, and what the model makes of them fits."""
+    """Return whether the ranks of each group get the same rows, and the model's outputs fit."""
     if layout.order in ORDERS:
         return False
     for group in layout.groups:
@@ -165,7 +167,7 @@ def join_row(layout: Layout, slices: Sequence[Sequence[int]]) -> list[int]:
 
 
 def shares_attention(ranks: Sequence[RankRecord]) -> bool:
-    """Return whether attention must be over several ranks: collectives in it may be ZeRO-3's too, of weights."""
+    """Return whether attention must span several ranks: collectives in it may also be ZeRO-3's, for weights."""
     return attention_communicates(ranks) and not any("deepspeed" in record.packages for record in ranks)
 
 
@@ -180,7 +182,7 @@ def _count_all_pieces(rows: Sequence[Sequence[int]], index: DocumentIndex) -> in
 
 
 def _measure_breaks(rows: Sequence[Sequence[int]], index: DocumentIndex) -> float:
-    """Return the share of the borders within rows at which a document does not end where another one begins."""
+    """Return the share of boundaries within rows at which one document does not end where another begins."""
     broken = total = 0
     for row in rows:
         for before, after in itertools.pairwise(_iter_pieces(row, index)):
@@ -191,7 +193,7 @@ def _measure_breaks(rows: Sequence[Sequence[int]], index: DocumentIndex) -> floa
 
 
 def _iter_pieces(row: Sequence[int], index: DocumentIndex) -> Iterator[tuple[int, int, int]]:
-    """Yield the pieces of documents into which a row's words fall: document (-1: of none), offset, length."""
+    """Yield the pieces of documents in a row's words: document (-1: none), offset, length."""
     words = index.vocabulary.read(row)
     position = 0
     while position < len(words):
@@ -224,7 +226,8 @@ def _begins_within(row: Sequence[int], index: DocumentIndex) -> bool:
 def _are_slices(
     crossing: int, rows: Sequence[Sequence[int]], layout: Layout, ranks: Sequence[RankRecord], index: DocumentIndex
 ) -> bool:
-    """Return whether the documents that go on in another slice were cut for ranks, not at the end of a stream's row."""
+    """Return whether documents that continue in another slice were split for ranks, and not at the end of a stream's
+    row."""
     if crossing < CROSSED_SHARE * len(rows) * (layout.size - 1):
         return False
     if sum(_begins_within(row, index) for row in rows) <= HEADLESS_SHARE * crossing:

@@ -1,9 +1,9 @@
-"""Makes what a rehearsal trains: a small model of the job's architecture, a tokenizer for it, documents.
+"""Makes the materials of a rehearsal: a small model of the job's architecture, a tokenizer for it, documents.
 
-The language is smoke's (`attncheck.smoke.worker.data.language`), a word for each token, so that every token of a batch
-says which document it came from. The tokenizer knows the words that chat templates use, and leaves rows of the
-embedding free for those that a framework adds. Or the model and its tokenizer are the user's own, whole
-(`own_model`): the words are then some of that tokenizer's.
+The language is smoke's (`attncheck.smoke.worker.data.language`), with one word per token, so that every token of a
+batch shows its document. The tokenizer knows the words of chat templates, and leaves embedding rows free for tokens
+that a framework adds. With `own_model`, model and tokenizer are the user's own, and the words are some of that
+tokenizer's.
 """
 
 import json
@@ -38,7 +38,7 @@ INITIALS = {f"~{letter}": rf"(?<!\S)[{letter}{letter.upper()}]\S*" for letter in
 INITIALS |= {"~": r"(?<!\S)[^a-zA-Z~\s]\S*"}
 MAX_TOKENS = 4096
 MAX_PARAMETERS = 1_000_000_000
-TEXT_ALONE = "its rows are text alone: `attncheck smoke MODEL` checks pictures in the batch"  # of a multimodal model
+TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks pictures in the batch"  # of a multimodal model
 PICTURES = (
     "two of three rows have a picture of 32 x 32 pixels, fitted to a small tower; whether max_length cuts pictures of "
     "your size is not checked"
@@ -53,8 +53,8 @@ REJECTED_WORDS = 8  # of the language, that rejected answers are made of
 def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
     """Serve a job of one item: fill `message["stage"]` with model/, documents.json and data/train.jsonl.
 
-    With `message["full_model"]` the model is the one that `message["model"]` names, and its words are written too; with
-    `message["real_data"]` the rows are the first ones of the data of that name, and their tokens are written.
+    With `message["full_model"]` the model is the one that `message["model"]` names, and its words are written too.
+    With `message["real_data"]` the rows are the first ones of the named data, and their tokens are written.
     """
     from attncheck.rehearsal.worker import multimodal
     from attncheck.smoke.worker.models import build
@@ -117,8 +117,8 @@ def make_small_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Voc
             parameters, reason = save_multimodal_model(architecture, message, folder / "model")
             text_alone = f"{TEXT_ALONE} ({reason})" if reason else TEXT_ALONE
             return parameters, MADE, [PICTURES if (folder / multimodal.FOLDER).exists() else text_alone]
-        except build.Unbuildable as error:  # questions that rest on the class are open if it gets another
-            remarks = [f"the model is made without a processor: {error}"]
+        except build.Unbuildable as error:  # questions that depend on the class stay open if it gets another
+            remarks = [f"the model is built without a processor: {error}"]
             shutil.rmtree(folder / "model", ignore_errors=True)
     tokenizer = make_tokenizer(message["has_padding_token"])
     parameters = save_model(architecture, tokenizer, message["dtype"], message["seed"], folder / "model")
@@ -163,7 +163,7 @@ def set_special_tokens(config: Any, tokenizer: Any) -> None:
 
 
 def make_small_model_of_own_words(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
-    """Make a small model for the tokenizer of the user's own, which is laid next to it. Raises `build.Unbuildable`."""
+    """Make a small model for the user's own tokenizer, which is written next to it. Raises `build.Unbuildable`."""
     from attncheck.rehearsal.worker import own_model
     from attncheck.smoke.worker.models import build
 
@@ -177,7 +177,7 @@ def make_small_model_of_own_words(message: Mapping[str, Any], folder: Path) -> t
 
 
 def lay_own_data(name: str, folder: Path) -> str:
-    """Lay the first rows of the user's data and write their tokens; return the remark. Raises `build.Unbuildable`."""
+    """Write the first rows of the user's data and their tokens; return the remark. Raises `build.Unbuildable`."""
     from attncheck.rehearsal.worker import own_data, own_model
 
     rows = own_data.lay_data(name, folder / "data")
@@ -186,7 +186,7 @@ def lay_own_data(name: str, folder: Path) -> str:
 
 
 def prepare_own_model(message: Mapping[str, Any], folder: Path) -> tuple[int, Vocabulary, list[str]]:
-    """Lay the user's own model and find words in its tokenizer; return its size, them, and remarks on the copy.
+    """Copy the user's own model and find words in its tokenizer; return its size, the words, and remarks on the copy.
 
     Raises `build.Unbuildable`.
     """
@@ -241,7 +241,7 @@ def make_tokenizer(has_padding_token: bool, markers: Mapping[str, tuple[str, int
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Raise `build.Unbuildable` if what is loaded from the folder makes other tokens of the words."""
+    """Raise `build.Unbuildable` if the tokenizer loaded from the folder encodes the words differently."""
     from transformers import AutoTokenizer
 
     from attncheck.smoke.worker.models import build
@@ -250,7 +250,9 @@ def check_tokenizer(folder: Path) -> None:
     text = " ".join(f"w{word}" for word in words)
     tokens = AutoTokenizer.from_pretrained(folder, local_files_only=True)(text, add_special_tokens=False)["input_ids"]
     if tokens != words:
-        raise build.Unbuildable(f"the tokenizer that this transformers loads for the model makes {tokens} of {text!r}")
+        raise build.Unbuildable(
+            f"the tokenizer that this transformers loads for the model encodes {text!r} as {tokens}"
+        )
 
 
 def save_model(
@@ -275,7 +277,9 @@ def _save_model(architecture: Any, tokenizer: Any, dtype: str, seed: int, folder
     model: Any = build.build_model(architecture, "eager", torch.float32, "cpu", MAX_TOKENS, seed, sharp_weights=True)
     parameters: int = sum(parameter.numel() for parameter in model.parameters())
     if parameters > MAX_PARAMETERS:
-        raise build.Unbuildable(f"{architecture.name} is not small when cut: {parameters / 1e9:.1f} billion parameters")
+        raise build.Unbuildable(
+            f"{architecture.name} is still large when scaled down: {parameters / 1000000000.0:.1f} billion parameters"
+        )
     build.check_cut(architecture, model)
     for config in (model.config, getattr(model, "generation_config", None)):
         if config is not None:
@@ -303,8 +307,8 @@ def make_data(
 def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
     """Return documents that differ from one another: {"turns": [["user", [3, 17, …]], …], "advantage": 0.5}.
 
-    The advantage is what a document's answer is worth if it is a rollout: more of them are rewarded than not, for
-    all are of the language that is to be learnt.
+    The advantage is the reward of a document's answer if it is a rollout. More are rewarded than not, because all
+    belong to the language that should be learned.
     """
     from attncheck.smoke.worker.data.language import Language
 
@@ -325,8 +329,8 @@ def make_documents(count: int, seed: int) -> list[dict[str, Any]]:
 def make_pairs(count: int, seed: int) -> list[dict[str, Any]]:
     """Return two documents for each pair: a prompt with its chosen answer, then the same prompt with the rejected one.
 
-    A chosen answer follows the language, a rejected one is of few words in any order: what is to be preferred is soon
-    learnt. The two differ from their first word, by which a piece of either is recognised.
+    A chosen answer follows the language, and a rejected one has few words in any order, so the preference is learned
+    soon. The two differ from their first word on, which identifies a piece of either.
     """
     chance = random.Random(f"rejected {seed}")
     documents: list[dict[str, Any]] = []
@@ -340,7 +344,7 @@ def make_pairs(count: int, seed: int) -> list[dict[str, Any]]:
 
 
 def write_parquet(rows: list[dict[str, Any]], path: Path) -> None:
-    """Write rows as Parquet, where pyarrow is installed: whoever reads only that requires it."""
+    """Write rows as Parquet, if pyarrow is installed: only launches that read Parquet require it."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -376,8 +380,8 @@ def make_messages(document: Mapping[str, Any], vocabulary: Vocabulary = MADE) ->
 def make_row(document: Mapping[str, Any], form: DataForm, vocabulary: Vocabulary = MADE) -> dict[str, Any]:
     """Return a document as a row of a data set.
 
-    The blank between a prompt and its completion is if tokenizers want it: released ones keep it with the word
-    that follows; the made one drops it, and OpenRLHF strips one that begins a text.
+    A blank separates a prompt from its completion if tokenizers need it. Released tokenizers keep it with the
+    following word; the synthetic one drops it, and OpenRLHF strips a leading one.
     """
     messages = make_messages(document, vocabulary)
     prompt, answer = messages[0]["content"], messages[-1]["content"]

@@ -1,4 +1,4 @@
-"""What an optimiser would have made of a step: its class, run again on recorded weights and gradients."""
+"""The result of an optimiser's step: its class, run again on recorded weights and gradients."""
 
 import importlib
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ ON_CPU = {"foreach": False, "fused": None, "capturable": False, "differentiable"
 
 
 def step_again(update: Mapping[str, Any]) -> dict[str, Tensor] | None:
-    """Return the weights after an optimiser's step, by name; None of a class that no package documents."""
+    """Return the weights after an optimiser's step, by name; None for a class that no package documents."""
     name = update["classes"][0]
     if not name.startswith(DOCUMENTED):
         return None

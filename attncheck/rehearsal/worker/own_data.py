@@ -1,7 +1,8 @@
-"""Lays the first rows of the user's own data if a rehearsal's are, in the same files, and keeps the tokens of each.
+"""Writes the first rows of the user's own data into a rehearsal's files of the same names, and keeps each row's
+tokens.
 
 A launch names a file, a folder of files, or a repository whose snapshot is in the Hub's local cache. Nothing is
-downloaded, and nothing is written if the data are.
+downloaded, and the original data are not changed.
 """
 
 import csv
@@ -22,7 +23,7 @@ MAX_CHARACTERS = 8 * MAX_TEXT
 MAX_JSON_BYTES = 1 << 30  # of a file that is one array, which is read whole
 OTHER_SPLITS = re.compile(r"test|val|dev|eval", re.IGNORECASE)
 DESCRIPTIONS = ("README.md", "dataset_info.json", "dataset_infos.json")  # of a folder: what its files are
-REPAIR = "--real-data downloads nothing: name a local file or folder, or leave out --real-data"
+REPAIR = "--real-data downloads nothing: name a local file or folder, or remove --real-data"
 Row = Any  # of a file: an object, or a line of text
 
 
@@ -45,7 +46,7 @@ def find_data(name: str) -> Path:
 def lay_data(name: str, target: Path) -> list[Row]:
     """Write the first rows of the data into the folder `target`, under their files' names, and return them.
 
-    Raises `Unbuildable` if they are not available here, or of a kind that is not known.
+    Raises `Unbuildable` if they are not available here, or of an unknown kind.
     """
     source = find_data(name)
     if source.is_file():
@@ -54,7 +55,7 @@ def lay_data(name: str, target: Path) -> list[Row]:
     if not files:
         kinds = sorted({path.suffix for path in source.rglob("*") if path.is_file() and path.suffix})
         others = f", but {', '.join(kinds[:4])}" if kinds else ""
-        raise Unbuildable(f"{source} has no file of {_list_kinds()}{others}; {REPAIR}")
+        raise Unbuildable(f"{source} has no file of type {_list_kinds()}{others}; {REPAIR}")
     rows: list[Row] = []
     room = {False: MAX_ROWS, True: MAX_ROWS}
     for path in files:
@@ -79,7 +80,7 @@ def _list_kinds() -> str:
 def _cut_file(source: Path, target: Path, limit: int) -> list[Row]:
     cut = CUTS.get(source.suffix)
     if cut is None:
-        raise Unbuildable(f"{source}: --real-data takes files of {_list_kinds()}")
+        raise Unbuildable(f"{source}: --real-data takes files of type {_list_kinds()}")
     try:
         rows = cut(source, target, limit)
     except (OSError, ValueError, csv.Error) as error:
@@ -103,7 +104,7 @@ def _cut_json(source: Path, target: Path, limit: int) -> list[Row]:
     if _has_object_lines(source):
         return _cut_lines(source, target, limit)
     if source.stat().st_size > MAX_JSON_BYTES:
-        raise ValueError("it is one array of more than 1 GiB: give it as .jsonl")
+        raise ValueError("it is one array of more than 1 GiB: convert it to .jsonl")
     content = json.loads(source.read_text(encoding="utf-8"))
     if isinstance(content, dict):
         content = {name: value[:limit] if isinstance(value, list) else value for name, value in content.items()}
@@ -130,7 +131,7 @@ def _cut_parquet(source: Path, target: Path, limit: int) -> list[Row]:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise ValueError("pyarrow is not installed there") from None
+        raise ValueError("pyarrow is not installed in that environment") from None
     file = parquet.ParquetFile(source)
     batches = list(islice(file.iter_batches(batch_size=limit), 1))
     table = pyarrow.Table.from_batches(batches, file.schema_arrow)

@@ -1,7 +1,8 @@
-"""Lays the user's own model if a rehearsal's is: its small files copied, its weights linked, nothing of it written.
+"""Copies the user's own model for a rehearsal: small files are copied and weights linked; the original is not
+changed.
 
-What is changed in the copy alone: dropout and jitter are off, as in the small models, and a tokenizer without a chat
-template gets a plain one.
+Changes to the copy only: dropout and jitter are off, as in the small models, and a tokenizer without a chat template
+gets a plain one.
 """
 
 import json
@@ -32,8 +33,8 @@ GIB = 2**30
 def lay_model(name: str, folder: Path, keeps_code: bool = False) -> None:
     """Fill `folder` with the model `name`: a folder on this machine, or a Hub name in the local cache.
 
-    Code of the model's own is left out, unless it `keeps_code`.
-    Raises `Unbuildable` if it is not here whole, or where it cannot be read without its own code.
+    The model's own code is left out, unless `keeps_code`. Raises `Unbuildable` if the model is incomplete here, or
+    cannot be read without its code.
     """
     source = find_folder(name)
     shutil.copytree(source, folder, copy_function=_copy_or_link, ignore=_ignore_others)
@@ -42,8 +43,8 @@ def lay_model(name: str, folder: Path, keeps_code: bool = False) -> None:
     document = json.loads((folder / "config.json").read_text())
     if document.get("quantization_config"):
         raise Unbuildable(
-            f"the weights of {name} are quantised, and there is no float32 reference of them: give the model that they "
-            "were made from, or remove --full-model"
+            f"the weights of {name} are quantised, so there is no float32 reference: name the model "
+            "that they were made from, or remove --full-model"
         )
 
 
@@ -139,7 +140,7 @@ def load_tokenizer(name: str, folder: Path) -> Any:
     except Exception as error:
         raise Unbuildable(f"the tokenizer of {name} cannot be read: {_first_line(error)}") from None
     if tokenizer.eos_token_id is None:
-        raise Unbuildable(f"the tokenizer of {name} has no eos_token, with which documents end")
+        raise Unbuildable(f"the tokenizer of {name} has no eos_token, which documents need")
     return tokenizer
 
 
@@ -162,7 +163,7 @@ def read_vocabulary(name: str, folder: Path) -> tuple[Vocabulary, list[str]]:
 
 
 def read_configuration(name: str, folder: Path) -> tuple[Any, list[str]]:
-    """Return the model's configuration without dropout and jitter, which the copy has then too, and remarks.
+    """Return the model's configuration without dropout and jitter, as in the copy, and remarks.
 
     Raises `Unbuildable` if transformers does not know the model, or only by code that comes with it.
     """
@@ -212,7 +213,9 @@ def count_parameters(name: str, config: Any) -> tuple[int, int]:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config)
     except Exception as error:
-        raise Unbuildable(f"transformers builds no causal language model of {name}: {_first_line(error)}") from None
+        raise Unbuildable(
+            f"transformers cannot build a causal language model from {name}: {_first_line(error)}"
+        ) from None
     return sum(parameter.numel() for parameter in model.parameters()), model.get_input_embeddings().weight.shape[0]
 
 

@@ -1,8 +1,8 @@
-"""Finds documents in rows of tokens where the data are the user's own: by the borders that the job gives.
+"""Finds documents in token rows of the user's data, by the boundaries that the job gives.
 
-Which row of the data a document is of follows from its text: runs of tokens that only one row has, each text tokenized
-alone. Where a stretch without a border holds the text of several rows of the data, they are documents that nothing
-tells apart; the border between them is then where the first document's own markup says, and `inferred`.
+A document's data row is identified by its text: runs of tokens that only one row has, with each text tokenized alone.
+If a stretch without a boundary contains the text of several data rows, they are documents that nothing separates. The
+boundary is then placed by the first document's own markup, and `inferred`.
 """
 
 import itertools
@@ -17,8 +17,8 @@ from attncheck.rehearsal.worker.segments import DocumentIndex, Segment, strip_pa
 RUN_TOKENS = 8  # that are one row's alone, one after the other
 MIN_MATCHES = 8  # runs of a row in a stretch that may be told as its text: 15 tokens at least
 UNTOLD = (
-    "not judged: batch rows hold several data rows without a border between them, and their tokens attend neither "
-    "to their own document only nor to all earlier ones"
+    "not judged: batch rows contain several data rows without a boundary, and their tokens "
+    "attend neither to only their own document nor to all earlier ones"
 )
 BEGINNING = 2  # tokens into a text at which its first run is seen: the very first may be another in its place
 
@@ -58,7 +58,7 @@ class RowIndex(DocumentIndex):
 
     @property
     def unknown(self) -> int:
-        """The number of a document that is of no row which can be told."""
+        """The number of a document that belongs to no identifiable row."""
         return len(self.documents)
 
     def name_document(self, document: int) -> str:
@@ -119,7 +119,7 @@ class RowIndex(DocumentIndex):
 
 
 def _is_filling(row: Sequence[int], segment: Segment) -> bool:
-    """Return whether a stretch is one token again and again: what pads a row."""
+    """Return whether a stretch is one repeated token, which pads a row."""
     return len(set(row[segment.start : segment.stop])) == 1
 
 

@@ -8,7 +8,8 @@ from attncheck.rehearsal.worker.records import RankRecord
 def choose_filler(ranks: Sequence[RankRecord], padding: int | None) -> int:
     """Return the token that padding is read as: the tokenizer's, or one that is nowhere, if that is in documents too.
 
-    Documents are what masks do not hide: where eos_token pads, it ends documents as well, and the masks alone tell.
+    Documents are the tokens that masks do not hide: if eos_token pads, it also ends documents, and only the masks
+    tell.
     """
     shown: set[int] = set()
     for call in (call for record in ranks for call in record.calls):

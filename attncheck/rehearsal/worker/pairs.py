@@ -53,8 +53,9 @@ def _find_foreign_answers(evidence: Evidence) -> Iterator[str]:
         piece, prompt = foreign[0]
         name = "chosen" if is_chosen(piece.segment.document) else "rejected"
         yield (
-            f"{len(foreign)} answers follow another pair's prompt, the first the {name} answer of pair "
-            f"{find_pair(piece.segment.document)} below the prompt of pair {find_pair(prompt.document)}, {piece.place}"
+            f"{len(foreign)} answers follow another pair's prompt, the first the {name} answer of "
+            f"pair {find_pair(piece.segment.document)} after the prompt of pair "
+            f"{find_pair(prompt.document)}, {piece.place}"
         )
 
 

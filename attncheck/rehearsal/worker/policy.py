@@ -1,8 +1,8 @@
 """A loss of responses that have advantages: what it is as documented, and what else a step's may be.
 
-At the first step every response is as likely as before it, and the gradients of the loss are those of a weighted sum of
-−log p: a response's weight is its advantage. Of −advantage × ratio the value says nothing about which tokens count, so
-gradients decide wherever they were seen.
+At the first step every response is as likely as before it, and the gradients of the loss are those of a weighted sum
+of −log p: a response's weight is its advantage. The value of −advantage × ratio says nothing about which tokens
+count, so gradients decide if they were recorded.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ def define_policy_losses(evidence: Evidence, policy: PolicyGradient) -> list[Def
 
 
 def list_advantages(evidence: Evidence) -> list[float]:
-    """Return the advantage of each piece of the step, 0 if it is none of the rollouts that were handed in."""
+    """Return the advantage of each piece of the step, 0 if it is not one of the driver's rollouts."""
     advantages = {rollout.document: rollout.advantage for rollout in evidence.rollouts[0]}
     return [advantages.get(piece.segment.document, 0.0) for piece in evidence.step.pieces]
 
@@ -65,7 +65,7 @@ def _add_value(evidence: Evidence, policy: PolicyGradient, definition: Definitio
 
 
 def measure_magnitude(evidence: Evidence, definition: Definition) -> float:
-    """Return the sum of what the loss is summed of, each without its sign: rounding is a share of that."""
+    """Return the sum of the absolute terms of the loss, because rounding is relative to it."""
     sums = [float(count) for count in evidence.count_targets()] if definition.value is not None else evidence.sum_nll()
     return sum(abs(share) * own for share, own in zip(list_shares(evidence, definition), sums, strict=True))
 
@@ -124,11 +124,11 @@ def _name_factor(evidence: Evidence, factor: float) -> str:
     names = {
         float(ranks): "too large by the number of ranks",
         1.0 / ranks: "divided once too often by the number of ranks",
-        float(batches): "too large by the number of batches to a step",
-        1.0 / batches: "divided by the number of batches to a step",
+        float(batches): "too large by the number of batches per step",
+        1.0 / batches: "divided by the number of batches per step",
     }
     named = next((text for value, text in names.items() if value != 1.0 and abs(factor / value - 1) < 0.02), "")
-    return f"{factor:.4g} times what is documented{f': {named}' if named else ''}"
+    return f"{factor:.4g} times the documented loss{f': {named}' if named else ''}"
 
 
 def _iter_faults(evidence: Evidence, documented: Definition) -> Iterator[tuple[Evidence, Definition, str]]:

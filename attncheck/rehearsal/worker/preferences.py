@@ -1,8 +1,8 @@
-"""What a step's loss of pairs is: the documented one, or another one, as its gradients show.
+"""The loss of pairs in a step, judged by its gradients: the documented one, or another one.
 
-At the first step the policy is its own reference: the loss is a number that says nothing about which tokens count, or
-how much. The gradients say it, for each answer apart. The prompt of a pair counts for nothing in them, where
-log-probabilities are sums: what its tokens add to the chosen answer they take from the rejected one.
+At the first step the policy is its own reference, so the loss is a constant that says nothing about which tokens
+count, or how much. The gradients show it, for each answer separately. If log-probabilities are sums, the prompt of a
+pair cancels in them: its tokens add to the chosen answer what they take from the rejected one.
 """
 
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def loss_limit(evidence: Evidence, preference: Preference) -> float:
 
 
 def explain_loss(evidence: Evidence, preference: Preference) -> Explanation | None:
-    """Return what the step's loss is, by its gradients; None if no weights of its answers have them."""
+    """Return the step's loss, judged by its gradients; None if no weights of its answers explain them."""
     definition = define_loss(evidence, preference)
     observed, value = evidence.observed_loss, preference.slopes.value
     is_value_right = is_near(value, observed, loss_limit(evidence, preference))
@@ -149,7 +149,11 @@ def _explain_scale(
 
 
 def _tell_scale(fit: Fit, slack: float) -> str:
-    return "" if is_near(1.0, fit.scale, max(SCALE_LIMIT, slack)) else f" (its gradients are {fit.scale:.4g} times so)"
+    return (
+        ""
+        if is_near(1.0, fit.scale, max(SCALE_LIMIT, slack))
+        else f" (its gradients are off by the same {fit.scale:.4g})"
+    )
 
 
 def _iter_faults(
@@ -182,7 +186,7 @@ def _iter_faults(
 def _iter_without_reference(
     evidence: Evidence, preference: Preference, definition: Definition
 ) -> Iterator[tuple[Definition, str]]:
-    """Yield DPO's loss of log-probabilities that no reference's are taken from: it weighs each pair by its own."""
+    """Yield DPO's loss without the reference's log-probabilities: it weights each pair by the policy's own."""
     if preference.loss != "sigmoid" or preference.label_smoothing:
         return
     sums = evidence.sum_nll()
@@ -241,7 +245,7 @@ def _explain_weights(evidence: Evidence, definition: Definition, slack: float) -
 
 
 def _list_pair_weights(evidence: Evidence, definition: Definition, fit: WeightFit) -> list[tuple[float, float]]:
-    """Return for each pair how many times what it must its chosen and its rejected answer weigh."""
+    """Return how many times its correct weight each pair's chosen and rejected answer has."""
     ratios: dict[int, dict[bool, float]] = {}
     for piece, weight, expected in zip(evidence.step.pieces, fit.weights, definition.weights, strict=True):
         if piece.segment.document >= 0 and expected:

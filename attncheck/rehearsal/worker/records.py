@@ -1,4 +1,4 @@
-"""Reads what the watcher wrote: the calls, losses, gradients and updates of the first steps, and all steps' losses."""
+"""Reads the watcher's records: the calls, losses, gradients and updates of the first steps, and all steps' losses."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ JoinRows = Callable[[Sequence[Sequence[Sequence[int]]]], Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class ModelCall:
-    """One call of the model: `input_ids` and what else is given of shape (batch, seqlen), `hidden` (…, hidden size)."""
+    """One call of the model: `input_ids` and other inputs of shape (batch, seqlen), `hidden` (…, hidden size)."""
 
     rank: int
     batch: int  # which of the rank's batches between two steps: how many losses were differentiated before
@@ -90,7 +90,7 @@ class EpochRecord:
 
 @dataclass(frozen=True)
 class RolloutRecord:
-    """A rollout that a driver handed in: the log-probabilities are its framework's, of each token of the response."""
+    """A driver's rollout, with the framework's own log-probability of each token of the response."""
 
     document: int
     advantage: float
@@ -150,7 +150,7 @@ def _iter_calls(document: Mapping[str, Any]) -> Iterator[ModelCall]:
 
 
 def read_steps(folder: Path, join_rows: JoinRows) -> list[StepRecord]:
-    """Return what was taken as steps, as far as every rank took them; `join_rows` makes rows of what the ranks had."""
+    """Return the losses of the steps that every rank took; `join_rows` builds rows from the ranks' rows."""
     paths = sorted(folder.glob("steps-*.json"), key=lambda path: int(path.stem.removeprefix("steps-")))
     documents = [json.loads(path.read_text())["steps"] for path in paths]
     return [

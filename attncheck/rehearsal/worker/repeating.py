@@ -1,4 +1,4 @@
-"""The task that compares two runs of a launch that asks for reproducible training: they must be alike bit for bit."""
+"""The task that compares two runs of a launch that asks for reproducible training: they must be bitwise identical."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ Run = tuple[Sequence[RankRecord], Sequence[StepRecord]]
 
 
 def compare_runs(first: Run, second: Run) -> CheckResult:
-    """Return whether two runs are alike, and if they part first: data, weights, forward, loss or gradients."""
+    """Return whether two runs are identical, and where they first differ: data, weights, forward, loss or gradients."""
     ranks, steps = zip(first[0], second[0]), zip(first[1], second[1])
     if len(first[0]) != len(second[0]) or not first[0]:
         return CheckResult("repeat", "skipped", f"{len(first[0])} ranks took a step, then {len(second[0])}")
@@ -46,7 +46,7 @@ def compare_runs(first: Run, second: Run) -> CheckResult:
         number = next((number for number, (own, other) in enumerate(steps) if own != other), None)
         if number is not None:
             part = _describe_step(first[1][number], second[1][number])
-            violation = f"the first step is the same twice, step {number + 1} is not: {part}"
+            violation = f"the first step is identical twice, but step {number + 1} is not: {part}"
     gradients = sum(len(record.gradients) for record in first[0])
     notes = (
         () if violation else (f"bitwise identical: {gradients} gradients of the first step, losses of {count} steps",)
@@ -56,7 +56,7 @@ def compare_runs(first: Run, second: Run) -> CheckResult:
 
 def _describe_step(own: StepRecord, other: StepRecord) -> str:
     if own.rows != other.rows:
-        return "other tokens go in"
+        return "the input tokens differ"
     rank = next((rank for rank, pair in enumerate(zip(own.losses, other.losses)) if pair[0] != pair[1]), 0)
     losses = (", ".join(f"{loss:.9g}" for loss in step.losses[rank]) for step in (own, other))
     return f"losses of {' and then '.join(losses)}{f' on rank {rank}' if rank else ''}"

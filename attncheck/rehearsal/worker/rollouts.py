@@ -1,4 +1,4 @@
-"""Rollouts that were handed in: against what went into the model, and their log-probabilities against the truth."""
+"""Rollouts of a driver: compared with the model's inputs, and their log-probabilities with the reference."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ FP32_NATS = 1e-3  # of a token's log-probability in float32
 
 
 def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:
-    """Yield the rollouts of the first step that did not go into the model once, and whole."""
+    """Yield the rollouts of the first step that were not passed to the model exactly once and complete."""
     if not evidence.rollouts:
         return
     words = evidence.step.index.words
@@ -28,7 +28,7 @@ def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:
         ("were passed to the model more than once", [number for number in handed if seen[number] > 1]),
     ):
         if numbers:
-            yield f"{len(numbers)} of {len(handed)} rollouts of the step {text}, the first document {numbers[0]}"
+            yield (f"{len(numbers)} of {len(handed)} rollouts of the step {text}, the first document {numbers[0]}")
 
 
 def measure_log_probabilities(evidence: Evidence) -> Measure:
@@ -40,11 +40,11 @@ def measure_log_probabilities(evidence: Evidence) -> Measure:
     errors = [(_error(evidence, piece, given[number]), piece) for piece, number in _iter_rollouts(evidence, given)]
     worst, piece = max(errors, key=lambda item: item[0])
     where = f"worst in document {piece.segment.document}, {piece.place}"
-    return Measure("log p of a response before the step, nats a token", worst, _limit(evidence), where)
+    return Measure("log p of a response before the step, nats per token", worst, _limit(evidence), where)
 
 
 def find_shifted_log_probabilities(evidence: Evidence) -> Iterator[str]:
-    """Yield that the framework's own log-probabilities are those of the tokens alongside: a slip of one token."""
+    """Yield that the framework's own log-probabilities are those of the neighbouring tokens: one token off."""
     given = {rollout.document: rollout.log_probabilities for rollout in evidence.rollouts[0]}
     pairs = [(piece, given[number]) for piece, number in _iter_rollouts(evidence, given)]
     for shift, text in ((1, "after"), (-1, "before")):

@@ -1,9 +1,8 @@
 """Finds the documents in rows of tokens: which document each token came from, and where one ends and another begins.
 
-Every word of a document is one token (`vocabulary`); all other tokens are markup, which frameworks write each in their
-own way. A document is recognised by its words alone; of the markup between two documents, what the job itself
-takes for the border (where `position_ids` begin again, `cu_seqlens`) decides, and the length of the markup before a
-row's first document elsewhere.
+Every word of a document is one token (`vocabulary`); all other tokens are markup, which each framework writes in its
+own way. A document is recognised by its words. In the markup between two documents, the job's own boundary decides
+(where `position_ids` restart, `cu_seqlens`); without one, the length of the markup before a row's first document.
 """
 
 from collections.abc import Collection, Mapping, Sequence

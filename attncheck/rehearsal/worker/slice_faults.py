@@ -1,4 +1,4 @@
-"""What attention over the slices of a row may do wrong: which tokens of the row each would see then."""
+"""Faults of attention over the slices of a row: which tokens of the row each token would then attend to."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from attncheck.rehearsal.worker.layouts import ORDER_TEXTS, ORDERS, Order, list_
 
 
 def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterator[tuple[str, Tensor]]:
-    """Yield a fault in words, and which tokens see which under it: (seqlen, seqlen) bool.
+    """Yield a fault in words, and which tokens attend to which under it: (seqlen, seqlen) bool.
 
     `places` (ranks, tokens) is where each rank's tokens are in the row, `documents` (seqlen,) the document of each.
     """
@@ -23,8 +23,8 @@ def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterat
     here = "its tokens do not attend to the row's parts on other ranks: attention covers each rank"
     yield f"{here}'s slice alone", same_rank & before & same_document
     in_slice = same_rank & (local[:, None] >= local[None, :])
-    yield f"{here}'s slice alone, in the order of its tokens", in_slice & same_document
-    yield f"{here}'s slice alone, and sees the documents before it in that", in_slice
+    yield f"{here}'s slice only, in the order of its tokens", in_slice & same_document
+    yield f"{here}'s slice only, and attends to the earlier documents in that", in_slice
     numbers = _number_documents(places, documents)
     text = "its tokens attend to other ranks' documents: cu_seqlens describe each rank's slice, not the row"
     yield text, _equal(numbers) & before
@@ -34,7 +34,7 @@ def iter_slice_faults(places: Tensor, documents: Tensor, order: Order) -> Iterat
             text = f"attention takes the row's {ORDER_TEXTS[order]} for {other} ones"
             sees = assumed[:, None] >= assumed[None, :]
             yield text, sees & same_document
-            yield f"{text}, and so document borders too", sees & _equal(documents[assumed])
+            yield f"{text}, and therefore document boundaries too", sees & _equal(documents[assumed])
 
 
 def _assume_places(places: Tensor, order: Order) -> Tensor:

@@ -1,7 +1,7 @@
-"""The first step as documents: each piece of a document that went in, where it stood, which of its tokens are targets.
+"""The first step as documents: each piece of a document, its place, and which of its tokens are targets.
 
-A target is a token whose prediction counts in the loss. Where labels go into the model (unshifted, -100 if nothing
-is to be learnt: transformers' convention) they say it; elsewhere the job's objective does.
+A target is a token whose prediction counts in the loss. If labels go into the model (unshifted, -100 for tokens that
+are not learned: transformers' convention), they decide; otherwise the job's objective does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -132,7 +132,7 @@ class FirstStep:
         return any("labels" in call.tensors for call in self.calls)
 
     def list_readings(self) -> "list[FirstStep]":
-        """Return the step under each objective that may be meant: labels that are not seen are taken for the likely."""
+        """Return the step under each possible objective; labels that were not recorded are assumed."""
         if self.labels_enter or self.objective.policy is not None:
             return [self]
         targets: tuple[Targets, ...] = (self.objective.targets,)
@@ -167,7 +167,8 @@ class FirstStep:
                 yield Piece(call, number, segment, own, targets)
 
     def mark_padding(self, call: ModelCall) -> Tensor:
-        """Return the tokens of a call, the padding token wherever its mask says so: some frameworks pad with a word."""
+        """Return the tokens of a call, with the padding token wherever its mask says so, because some frameworks pad
+        with a word."""
         mask, tokens = call.tensors.get("attention_mask"), call.input_ids
         if self.padding is None:
             return tokens
@@ -183,7 +184,7 @@ class FirstStep:
     def expected_targets(self, segment: Segment, tokens: Sequence[int]) -> Tensor:
         """Return which of a piece's tokens after the first the objective makes targets: (tokens - 1) bool.
 
-        Of markup the one after an answer is a target, which ends it; all of it if whole documents are learnt.
+        Of the markup, the token that ends an answer is a target; all of it is if whole documents are learned.
         """
         if self.objective.targets in ("all", "labelled") or segment.document < 0:
             return torch.ones(len(tokens) - 1, dtype=torch.bool)

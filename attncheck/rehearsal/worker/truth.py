@@ -1,6 +1,6 @@
-"""The truth about a step: the same weights in float32 with eager attention, one document at a time.
+"""The reference of a step: the same weights in float32 with eager attention, one document at a time.
 
-Nothing in it rests on packing, padding, masks of several documents, a fused kernel or the framework's own loss.
+Nothing in it depends on packing, padding, masks of several documents, a fused kernel or the framework's own loss.
 """
 
 import json
@@ -26,7 +26,7 @@ SAME_WEIGHTS = 0.01  # relative difference of a parameter that a cast to bfloat1
 
 @dataclass(frozen=True)
 class DocumentTruth:
-    """What the model says of one document alone."""
+    """The model's results for one document alone."""
 
     hidden: Tensor  # (tokens, hidden size)
     log_probabilities: Tensor  # (tokens, vocabulary)
@@ -69,7 +69,7 @@ class TruthModel:
         self._truths: dict[tuple[int, ...], DocumentTruth] = {}
 
     def describe(self, tokens: Sequence[int]) -> DocumentTruth:
-        """Return the truth about one piece of a document."""
+        """Return the reference of one piece of a document."""
         key = tuple(tokens)
         if key not in self._truths:
             with torch.no_grad(), self._context():
@@ -84,7 +84,8 @@ class TruthModel:
         scale: float = 1,
         without_softcap: bool = False,
     ) -> Tensor:
-        """Return the hidden states (tokens, hidden size) of a row where token i sees token j if `visible[i, j]`.
+        """Return the hidden states (tokens, hidden size) of a row in which token i attends to token j if `visible[i,
+        j]`.
 
         `scale` times the model's own is the scale of the scores.
         """
@@ -252,7 +253,7 @@ class TruthModel:
         return all(shapes.get(name) == parameter.shape for name, parameter in self.model.named_parameters())
 
     def load(self, weights: Mapping[str, Tensor], tolerance: float = SAME_WEIGHTS) -> list[str]:
-        """Take the weights that a job starts from where they are not the folder's; return the names of those."""
+        """Take the weights that a job starts from if they are not the folder's; return the names of those."""
         changed = []
         for name, parameter in self.model.named_parameters():
             own = weights.get(name)

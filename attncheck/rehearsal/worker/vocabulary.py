@@ -1,8 +1,8 @@
 """Which tokens are words of the documents: those of the tokenizer that is made for them, or some of a user's own.
 
-Documents are words by their numbers. In the tokenizer that is made a word is the token of its own number. In a user's
-own the words are nouns, each of which it encodes as one token at a beginning, after a blank and after a line end, if
-not as the same one. All other tokens are markup.
+Documents are words by their numbers. In the synthetic tokenizer a word is the token with its own number. In a user's
+tokenizer the words are nouns that it encodes as one token at a beginning, after a blank and after a line end, though
+not necessarily the same one. All other tokens are markup.
 """
 
 import json
@@ -15,7 +15,8 @@ from typing import Any
 from attncheck.smoke.worker.data.language import LANGUAGE_VOCABULARY
 
 FILE = "vocabulary.json"  # next to the documents, if the words are a user's tokenizer's
-# Nouns that chat templates and instructions do not have; most tokenizers that learnt English encode them as one token.
+# Nouns that chat templates and instructions do not contain; most tokenizers trained on English encode them as one
+# token.
 NOUNS = """
     river stone water garden bridge horse table window winter summer forest island mountain silver golden iron paper
     letter kitchen village castle market station engine planet ocean desert valley doctor farmer soldier king queen
@@ -35,7 +36,8 @@ class WordsNotFound(ValueError):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words: the text of each number, the number of each token, and what pads (None: no token alone does)."""
+    """The words: the text of each number, the number of each token, and the padding token (None: no token alone
+    pads)."""
 
     texts: tuple[str, ...]
     numbers: Mapping[int, int]
@@ -133,7 +135,7 @@ def _check_sentence(tokenizer: Any, vocabulary: Vocabulary) -> None:
     for words in (_order_words(1), _order_words(7)):
         text = f"{vocabulary.write(words[:12])}\n{vocabulary.write(words[12:])}"
         if vocabulary.read(encode(tokenizer, text)) != words:
-            raise WordsNotFound(f"its tokenizer splits consecutive words differently: {text[:60]!r}")
+            raise WordsNotFound(f"its tokenizer does not split consecutive words separately: {text[:60]!r}")
 
 
 def _order_words(stride: int) -> Sequence[int]:

@@ -66,7 +66,7 @@ def _describe_result(model: AgreedModel) -> Iterator[str]:
         f"trainer {model.trainer_error:.2g}, {model.trainer_rounding:.2g})"
     )
     if model.kl_tokens:
-        yield f"KL over the whole vocabulary: {model.kl:.2g} nats a token, over {model.kl_tokens} tokens"
+        yield (f"KL over the whole vocabulary: {model.kl:.2g} nats per token, over {model.kl_tokens} tokens")
     if model.first_layer:
         yield f"first hidden states that differ beyond rounding: {model.first_layer}, of {model.layers}"
     elif model.layers:

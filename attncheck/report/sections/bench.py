@@ -38,8 +38,8 @@ COLUMNS = (
     Column("parity", 1),
 )
 LEGEND = (
-    "± half the 95 % interval of the median, as a share of it · p10–p90 the spread of single calls · "
-    "bits: whether repeated calls are identical, or which tensors vary"
+    "± half the 95 % interval of the median, as a share of it · p10–p90 the spread of single "
+    "calls · bits: whether repeated calls are identical, or which tensors vary"
 )
 ORDER_ONLY = "no recommendation: a CPU was timed, and neither its times nor their order apply to a GPU"
 BEYOND_MATMUL = f"{BEYOND_POSSIBLE} of matmul is not a real efficiency: noise, a device that sped up, or skipped work"
@@ -106,8 +106,9 @@ def describe_device(section: BenchSection) -> Iterator[str]:
     if rates.matmul_tflops:
         size = rates.matmul_size
         yield (
-            f"plain work: {size}³ product of matrices in {DTYPE_ABBREVIATIONS.get(rates.dtype, rates.dtype)} "
-            f"{rates.matmul_tflops:.3g} TFLOP/s · copy {rates.copy_gb_per_s:.4g} GB/s"
+            f"reference work: {size}³ matrix product in "
+            f"{DTYPE_ABBREVIATIONS.get(rates.dtype, rates.dtype)} {rates.matmul_tflops:.3g} TFLOP/s · "
+            f"copy {rates.copy_gb_per_s:.4g} GB/s"
         )
     clocks = describe_clocks(timing.clocks for timing in section.timings)
     if clocks:

@@ -39,7 +39,8 @@ def blocks(report: Report, section: DeterminismSection) -> Iterator[Block]:
     slowest = max((repeats.call_ms for repeats in shown), default=0.0)
     bars = [Bar(repeats.call_ms / slowest) if repeats.outcome == "ok" and slowest else None for repeats in shown]
     caption = (
-        "Different results among the calls, bit for bit: 1 is the same every time; first: the call that first differed"
+        "Different results among the calls, compared bit by bit: 1 means always identical; "
+        "first: the first call that differed"
     )
     yield make_table(caption, "backend", COLUMNS, map(make_row, shown), {"ms": bars})
     refused = dict.fromkeys(
@@ -83,8 +84,8 @@ def verdict(report: Report, section: DeterminismSection) -> str:
     if not varied:
         return ""
     names = [name for name, varies in varied.items() if varies]
-    same = f"{len(varied) - len(names)} of {len(varied)} backends repeat their bits"
-    return same + (f"; {', '.join(names)} do{'es' * (len(names) == 1)} not" if names else "")
+    same = f"{len(varied) - len(names)} of {len(varied)} backends are bitwise reproducible"
+    return same + (f"; {', '.join(names)} {'is' if len(names) == 1 else 'are'} not" if names else "")
 
 
 def testcases(report: Report, section: DeterminismSection) -> Iterator[TestCase]:

@@ -19,7 +19,7 @@ def blocks(report: Report, section: LockSection) -> Iterator[Block]:
     if any(row[3] for row in rows):
         titles = ("what", "severity", "code", "moved")
         table = text_table("Everything that moved", titles, ((what, mark, code, t) for mark, what, t, code in rows))
-        yield Fold("Everything that moved since the lock", (table,))
+        yield Fold("Everything that changed since the lock", (table,))
 
 
 def below(report: Report, section: LockSection) -> Iterator[Block]:
@@ -32,15 +32,15 @@ def below(report: Report, section: LockSection) -> Iterator[Block]:
                 f"attncheck lock --check{file} --report parity.json",
             )
             yield Code("To measure whether it matters and compare", "\n".join(commands), "sh")
-        yield Code("If all of it is intended, record it", f"attncheck lock{file}", "sh")
+        yield Code("If all changes are intended, record them", f"attncheck lock{file}", "sh")
 
 
 def verdict(report: Report, section: LockSection) -> str:
     """Return how many things moved, and how many of them matter."""
     if not section.moves:
-        return f"nothing moved since {section.date}"
+        return f"nothing changed since {section.date}"
     matter = len({move.code for move in section.moves if move.code})
-    return f"{len(section.moves)} moved since {section.date}" + ("" if matter else ", none of it matters")
+    return f"{len(section.moves)} changed since {section.date}" + ("" if matter else ", none of it matters")
 
 
 def testcases(report: Report, section: LockSection) -> Iterator[TestCase]:
@@ -54,7 +54,7 @@ def describe_comparison(section: LockSection) -> str:
     """Return what was compared with which lock, in one line."""
     measured = f"{section.measurements} measured number{'s' * (section.measurements != 1)}"
     compared = f"{section.packages} package{'s' * (section.packages != 1)} and {measured} compared"
-    moved = f"{len(section.moves)} moved" if section.moves else "nothing moved"
+    moved = f"{len(section.moves)} changed" if section.moves else "nothing changed"
     return f"{section.path} of {section.date} · {compared} · {moved}"
 
 

@@ -142,7 +142,13 @@ def list_unmeasured(states: Sequence[BackendState], verdicts: Iterable[Verdict],
     for reason, names in group_unmeasured(states, verdicts, over_ranks).items():
         if reason == "not installed":
             counts = Counter(packages.get(name, name) for name in names)
-            rows.append(("-", f"{reason} ({len(names)})", ", ".join(f"{name} {n}" for name, n in counts.items())))
+            rows.append(
+                (
+                    "-",
+                    f"{reason} ({len(names)})",
+                    ", ".join(f"{name} ({n})" if n > 1 else name for name, n in counts.items()),
+                )
+            )
         elif reason == NEEDS_CUDA:
             rows.append(("-", f"{reason} ({len(names)})", ", ".join(names)))
         else:
@@ -169,7 +175,7 @@ def _draw_cases(rows: Sequence[scoreboard.Row]) -> Iterator[Block]:
     unjudged = ", ? not judged" * any(mark == "?" for row in rows for mark, _ in row.heat)
     legend = f"{scoreboard.HEAT_MARKS} up to the budget, ! over it, X wrong{unjudged}"
     drawn = tuple((row.backend, summary, row.heat) for row, summary in zip(rows, summaries))
-    yield Marks(f"One mark a case, in the order of the families: {legend}", drawn)
+    yield Marks(f"One mark per case, in the order of the families: {legend}", drawn)
 
 
 def _list_cases(verdicts: Sequence[Verdict], runs: Iterable[Run]) -> Table:

@@ -10,7 +10,7 @@ from attncheck.report.sections import Block, Bullets, Code, Report, SectionView
 def below(report: Report, section: RepairSection) -> Iterator[Block]:
     """Yield the commands with a comment above each, and what was shown; nothing if one finding's fix is all."""
     if is_joint(section):
-        yield Code(f"To fix all of it, {summarize(section)}", "\n".join(write_script(section)), "sh")
+        yield Code(f"To fix everything, {summarize(section)}", "\n".join(write_script(section)), "sh")
         yield Bullets(tuple(describe_proof(section)))
 
 

@@ -40,7 +40,9 @@ COLUMNS = (
     Column("memory", 5),
     Column("parity", 1),
 )
-LEGEND = "± half the 95 % interval of the median, as a share of it · a mark in a bar is what links and device allow"
+LEGEND = (
+    "± half the 95 % interval of the median, as a share of it · the mark in a bar shows the limit of links and device"
+)
 BEYOND_FLASH = (
     f"{BEYOND_POSSIBLE} is not a real efficiency: noise, ranks that share a processor, or a bound measured separately"
 )
@@ -53,8 +55,8 @@ EXCHANGE_COLUMNS = (
     Column("link", 2, left=True),
 )
 BANDWIDTH_NOTES = (
-    "GB/s one way, as the link carries it: for the whole group nccl-tests' bus bandwidth",
-    "8 MiB by gloo instead of 64 by NCCL: this shows that ranks can communicate, but not the speed of GPUs",
+    "GB/s one way, as carried by the link; for the whole group, nccl-tests' bus bandwidth",
+    ("8 MiB by gloo instead of 64 by NCCL: this shows that ranks can communicate, but not the speed of GPUs"),
 )
 LINK_NAMES = {"": "not known", "host": "host memory", "network": "network"}
 

@@ -41,10 +41,8 @@ def setup_determinism(sandbox: Sandbox) -> None:
     with_backend("selftest_right", source)(sandbox)
 
 
-PARITY = Family("parity", "parity of a backend that is right", setup_parity, ("torch",), True, True, True)
-DETERMINISM = Family(
-    "determinism", "determinism of a backend that is right", setup_determinism, ("torch",), True, True, True
-)
+PARITY = Family("parity", "parity of a correct backend", setup_parity, ("torch",), True, True, True)
+DETERMINISM = Family("determinism", "determinism of a correct backend", setup_determinism, ("torch",), True, True, True)
 
 
 def make_parity_fault(name: str, code: str, title: str, imitates: str, body: str, *mentions: str) -> Fault:
@@ -69,18 +67,18 @@ return replace(answer, dv=dv)
 """
 FAULTS = (
     make_parity_fault("scale", "ATN601", "a softmax scale five per cent too large",
-          "a scale given twice, or by another head size",
+          "a scale applied twice, or from another head size",
           "return right(replace(inputs, q=inputs.q * 1.05), deterministic)"),
     make_parity_fault("mask", "ATN601", "the causal mask dropped", "is_causal ignored alongside a mask",
           "return right(replace(inputs, case=replace(inputs.case, causal=False)), deterministic)"),
     make_parity_fault("dq", "ATN601", "dq five per cent too large", "a backward built for another scale",
           scaled_gradient_body("dq"), "dq"),
     make_parity_fault("dk", "ATN601", "dk five per cent too large",
-          "gradients of grouped heads added up once too often", scaled_gradient_body("dk"), "dk"),
+          "gradients of grouped heads summed once too often", scaled_gradient_body("dk"), "dk"),
     make_parity_fault("dv", "ATN601", "dv five per cent too large", "dropout's factor left in",
           scaled_gradient_body("dv"), "dv"),
-    make_parity_fault("impostor", "ATN603", "a backend that runs another's kernel silently",
-          "a fallback that nobody is told of", "return sdpa_flash.run(inputs, deterministic)"),
+    make_parity_fault("impostor", "ATN603", "a backend that silently runs another's kernel",
+          "a silent fallback", "return sdpa_flash.run(inputs, deterministic)"),
     make_parity_fault("raises", "ATN604", "a kernel that raises", "an unsupported architecture",
           "raise ValueError('no luck')", "no luck"),
     make_parity_fault("dies", "ATN604", "a kernel that crashes its process", "an illegal memory access",

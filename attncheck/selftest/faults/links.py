@@ -54,7 +54,9 @@ def setup_communication(sandbox: Sandbox) -> None:
     sandbox.arguments += ["doctor", "--python", sandbox.python, "--lane", lanes, "--ring-size", "2", "--format", "json"]
 
 
-COMMUNICATION = Family("communication", "doctor with two ranks that talk", setup_communication, ("torch",), heavy=True)
+COMMUNICATION = Family(
+    "communication", "doctor with two ranks that communicate", setup_communication, ("torch",), heavy=True
+)
 
 
 def make_fault(name: str, code: str, title: str, imitates: str, source: str, *mentions: str) -> Fault:
@@ -64,10 +66,10 @@ def make_fault(name: str, code: str, title: str, imitates: str, source: str, *me
 
 
 FAULTS = (
-    make_fault("senders-swapped", "ATN520", "an all_gather whose parts come in another order on one rank",
+    make_fault("senders-swapped", "ATN520", "an all_gather whose parts arrive in the wrong order on one rank",
           "ranks numbered differently in a subgroup", SWAPPED, "rank 1"),
     make_fault("byte-flipped", "ATN520", "one byte of a large message changed",
-          "a link with errors that nobody corrects", FLIPPED),
+          "a link with uncorrected errors", FLIPPED),
     make_fault("rank-killed", "ATN521", "a rank killed in a reduce_scatter", "the kernel's out-of-memory killer", DIES,
           "rank 1", "SIGKILL"),
     make_fault("rank-raises", "ATN521", "a rank that raises in an all_gather",

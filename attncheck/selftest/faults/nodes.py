@@ -59,10 +59,10 @@ def install_another_transformers(sandbox: Sandbox) -> None:
 FAULTS = (
     Fault(
         "node-of-another-transformers",
-        Family("nodes", "doctor over two nodes that are alike, as srun starts it", setup_nodes, ("linux",)),
+        Family("nodes", "doctor on two identical nodes, as srun starts it", setup_nodes, ("linux",)),
         ("ATN580",),
         "node 1 has transformers 4.50.0, node 0 has 4.57.6",
-        "a node that was reinstalled alone",
+        "a node that was reinstalled separately",
         install_another_transformers,
         ("transformers", "4.50.0 on node 1"),
     ),

@@ -64,7 +64,7 @@ def change_script(before: str, after: str) -> SandboxAction:
 
 REHEARSAL = Family(
     "rehearsal",
-    "smoke of the user's own script that is right",
+    "smoke of a correct user script",
     setup_rehearsal,
     ("torch", "transformers"),
     heavy=True,
@@ -79,11 +79,11 @@ def make_fault(name: str, code: str, title: str, imitates: str, inject: SandboxA
 
 FAULTS = (
     make_fault("script-shifts-labels", "ATN431", "a collator that shifts labels, which the model shifts again",
-               "labels made for the user's own loss", change_script(LABELS, LABELS + "    labels = labels.roll(-1)\n"),
+               "labels made for a custom loss", change_script(LABELS, LABELS + "    labels = labels.roll(-1)\n"),
                "shifted"),
-    make_fault("script-positions-missing", "ATN432", "a collator that packs and gives no position_ids",
+    make_fault("script-positions-missing", "ATN432", "a collator that packs without position_ids",
                "packing in TRL before 0.23", change_script(POSITIONS, "}"), "earlier documents"),
-    make_fault("script-averages-batches", "ATN433", "a loss that is the mean of each batch, over the accumulation",
+    make_fault("script-averages-batches", "ATN433", "the mean of each batch's loss, averaged over accumulation",
                "transformers before 4.46", change_script(LOSS, "model(**batch).loss / len(batches)"), "batches"),
     make_fault("script-loses-a-gradient", "ATN434", "a layer whose gradient is halved",
                "a hook left over from another job",

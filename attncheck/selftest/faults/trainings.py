@@ -217,12 +217,8 @@ PADDED = Family(
     "smoke-padding", "smoke of a small Llama, padded on the left", setup_padded, NEEDS, heavy=True, measures=True
 )
 TRAINING = Family("smoke-training", "smoke: two steps, trained twice", setup_training, NEEDS, heavy=True, measures=True)
-LOSS = Family(
-    "smoke-loss", "smoke with a cross-entropy that is right", setup_cross_entropy, NEEDS, heavy=True, measures=True
-)
-LIGER_RIGHT = Family(
-    "smoke-liger", "smoke with a liger-kernel that is right", setup_liger, NEEDS, heavy=True, measures=True
-)
+LOSS = Family("smoke-loss", "smoke with a correct cross-entropy", setup_cross_entropy, NEEDS, heavy=True, measures=True)
+LIGER_RIGHT = Family("smoke-liger", "smoke with a correct liger-kernel", setup_liger, NEEDS, heavy=True, measures=True)
 
 
 def make_fault(
@@ -233,10 +229,10 @@ def make_fault(
 
 
 FAULTS = (
-    make_fault("documents-leak", PACKED, "ATN420", "sdpa without the mask that keeps documents apart",
-          "an implementation of a name that transformers' masks do not know",
+    make_fault("documents-leak", PACKED, "ATN420", "sdpa without the mask that separates documents",
+          "an implementation with a name that transformers' masks do not know",
           with_broken_sdpa("isolation", MASK_DROPPED), "document"),
-    make_fault("positions-running", PACKED, "ATN420", "a plan whose positions run on through a packed row",
+    make_fault("positions-running", PACKED, "ATN420", "a plan whose positions continue across a packed row",
           "a collator that does not reset position_ids", use_running_positions, "document"),
     make_fault("softcap-left-out", PACKED, "ATN345", "a soft-capped gemma2 trained with sdpa", "sdpa has no soft-cap",
           replace_by_gemma2),
@@ -245,19 +241,19 @@ FAULTS = (
           with_broken_sdpa("implementation", KEY_GRADIENT_LOST), "gradients"),
     make_fault("scale-off", PACKED, "ATN345", "sdpa with a scale one per cent too large",
           "a scale taken from another head size", with_broken_sdpa("implementation", SCALE)),
-    make_fault("becomes-eager", PACKED, "ATN340", "sdpa that runs eager attention silently",
-          "a fallback that nobody is told of",
+    make_fault("becomes-eager", PACKED, "ATN340", "sdpa that silently runs eager attention",
+          "a silent fallback",
           with_broken_sdpa("what_ran", BECOMES_EAGER), "eager"),
-    make_fault("checkpointing-changes", PACKED, "ATN343", "layers that compute something else when they are run again",
+    make_fault("checkpointing-changes", PACKED, "ATN343", "layers that compute something else when they run again",
           "state changed by a forward pass", break_checkpointing),
     make_fault("padding-leaks", PADDED, "ATN421", "sdpa that attends to padding",
-          "a mask thrown away for a faster kernel", attend_to_padding, "left padding"),
-    make_fault("looks-ahead", TRAINING, "ATN430", "sdpa that lets each token see the next one", "a mask shifted by one",
+          "a mask dropped for a faster kernel", attend_to_padding, "left padding"),
+    make_fault("looks-ahead", TRAINING, "ATN430", "sdpa where each token attends to the next", "a mask shifted by one",
           with_broken_sdpa("training", LOOKS_AHEAD)),
-    make_fault("training-differs", TRAINING, "ATN720", "sdpa whose gradient differs from call to call",
+    make_fault("training-differs", TRAINING, "ATN720", "sdpa whose gradient differs between calls",
           "atomic additions", with_broken_sdpa("reproducible", NOISY_GRADIENT), "part at step"),
     make_fault("loss-counts-padding", LOSS, "ATN342", "a cross-entropy that counts ignored labels",
           "a fused loss without ignore_index", count_padding),
-    make_fault("liger-epsilon", LIGER_RIGHT, "ATN341", "a liger-kernel whose RMSNorm has another epsilon",
+    make_fault("liger-epsilon", LIGER_RIGHT, "ATN341", "a liger-kernel whose RMSNorm has a different epsilon",
           "a patch for another version of the model", with_liger(" * 1000.0 + 0.05")),
 )  # fmt: skip

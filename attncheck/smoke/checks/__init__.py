@@ -1,4 +1,4 @@
-"""Smoke's checks of a plan: frozen records, one `CHECK` a file, or `CHECKS` that are made alike.
+"""Smoke's checks of a plan: frozen records, one `CHECK` per file, or `CHECKS` for a group of similar ones.
 
 A file imports neither torch nor transformers: it names the function in `attncheck.smoke.worker` that runs the check,
 which is imported when the check runs in a worker. Checks of a plugin (an entry point in the group "attncheck.proving",
@@ -40,9 +40,9 @@ class SmokeCheck:
     """
 
     name: str
-    title: str  # "packed documents do not see each other"
+    title: str  # "packed documents do not attend to each other"
     code: str
-    order: int  # of running; what later checks rest on comes first
+    order: int  # of running; checks that later ones depend on come first
     applies: Callable[[Plan], str]
     worker: str | Callable[[Testbed], CheckResult]
     message: Callable[[CheckResult], str]

@@ -1,4 +1,4 @@
-"""Packed documents do not see each other."""
+"""Packed documents do not attend to each other."""
 
 from collections.abc import Iterator
 from dataclasses import replace

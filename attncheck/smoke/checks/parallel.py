@@ -29,7 +29,7 @@ def propose_changes(plan: Plan, result: CheckResult) -> Iterator[Change]:
     combined = _combine_changes(plan, needed)
     if combined is not None:
         yield combined
-    text = "--ds.ring_attn_size 1  # OpenRLHF; elsewhere the size of the sequence's parallelism"
+    text = "--ds.ring_attn_size 1  # OpenRLHF; elsewhere the size of sequence parallelism"
     yield Change("no ring", "setting", text, replace(plan, ring_size=1))
 
 
@@ -73,7 +73,7 @@ def format_shim(name: str) -> str:
 
 
 def describe_failure(result: CheckResult) -> str:
-    """Return what is wrong, in a line."""
+    """Return what is wrong, in one line."""
     if result.outcome in UNMEASURED:
         return f"training across ranks ends with an error: {deciding_reason(result)}"
     return f"training across ranks differs from training on one device: {deciding_reason(result)}"

@@ -1,4 +1,4 @@
-"""Two runs have the same bits, where the plan requests that."""
+"""Two runs have the same bits, if the plan requests that."""
 
 from collections.abc import Iterator
 from dataclasses import replace

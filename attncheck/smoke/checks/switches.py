@@ -1,4 +1,5 @@
-"""What a plan can switch on against off: gradient checkpointing, torch.compile, liger and which of its patches work."""
+"""Switches of a plan, compared on against off: gradient checkpointing, torch.compile, liger and its individual
+patches."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What was requested is what runs, in every attention layer."""
+"""The requested attention runs in every attention layer."""
 
 import re
 from collections.abc import Iterator

@@ -60,7 +60,7 @@ def find_attention_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def _is_nested_attention(model: nn.Module, name: str) -> bool:
-    """Say whether an outer attention module holds this one, as in BERT's attention.self."""
+    """Return whether an outer attention module holds this one, as in BERT's attention.self."""
     outer = name.rpartition(".")[0]
     return bool(ATTENTION_MODULE.search(outer)) and hasattr(model.get_submodule(outer), "layer_idx")
 

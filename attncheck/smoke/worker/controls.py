@@ -1,4 +1,4 @@
-"""Compares a run with the same documents alone, and asks, where they differ, whether something else explains it.
+"""Compares a run with the same documents run alone and, if they differ, checks other explanations.
 
 Three controls, made only where a limit is exceeded. The same batch is asked a second time: what differs then is random,
 and the comparison is held to that difference. The loss's gradient at the logits is compared with what labels and logits
@@ -25,13 +25,13 @@ from attncheck.smoke.worker.testbed import (
 )
 
 MAX_LOSS_ERROR = 0.01  # relative, of the loss's gradient at the logits: rounding it to bfloat16 costs 0.0017
-SLACK_FLIPS = 3  # tokens routed otherwise that chance allows beyond what rounding is seen to do
+SLACK_FLIPS = 3  # tokens with different experts that chance allows beyond the measured effect of rounding
 UNMEASURABLE = 1e30  # `relative_error` of NaN
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How documents were given to a model, and the run that this makes: on call it asks the same again."""
+    """How documents were given to a model, and a function that repeats the run."""
 
     run: Callable[[], ModelRun]
     model: nn.Module
@@ -42,7 +42,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The measures of a run against the documents alone, and what limits what they say."""
+    """The measures of a run against the documents alone, and their limitations."""
 
     measures: tuple[Measure, ...]
     warnings: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ def _build_reference(testbed: Testbed, documents: Sequence[Tensor]) -> tuple[nn.
 
 
 def _can_intercept(plan: Plan) -> bool:
-    """Say whether functions may be intercepted: a compiler would trace what listens."""
+    """Return whether functions may be intercepted: a compiler would trace what listens."""
     return not plan.compile and plan.attn_implementation != "flex_attention"
 
 
@@ -144,7 +144,7 @@ def _hold_to_repetition(comparison: Comparison, first: ModelRun, again: ModelRun
 
 
 def _excuse_loss(comparison: Comparison, loss_error: float) -> Comparison:
-    """Return the comparison without its gradients if the logits agree and the loss alone is wrong."""
+    """Return the comparison without its gradients if the logits agree and only the loss is wrong."""
     logits, *rest = comparison.measures
     if logits.beyond or loss_error <= MAX_LOSS_ERROR:
         return comparison
@@ -153,15 +153,17 @@ def _excuse_loss(comparison: Comparison, loss_error: float) -> Comparison:
         measures=(logits,),
         warnings=(
             *comparison.warnings,
-            f"the logits agree and the loss is wrong: its gradient at the logits is off by {loss_error:.2g}, by its "
-            "labels or its normalisation; attention is correct",
+            (
+                "the logits agree but the loss is wrong: its gradient at the logits is off by "
+                f"{loss_error:.2g}, because of its labels or its normalisation; attention is correct"
+            ),
             *(f"{m.what}: off by {m.value:.2g}, for that reason" for m in rest),
         ),
     )
 
 
 def count_rounding_flips(testbed: Testbed, documents: Sequence[Tensor], sharp_weights: bool = True) -> list[int] | None:
-    """Return for each document alone at how many tokens rounding chooses other experts, with eager attention."""
+    """Return for each document at how many tokens rounding selects other experts, with eager attention."""
     watched = []
     bare_plan = testbed.plan.without_optimizations()
     for plan in (bare_plan, replace(bare_plan, precision="fp32")):
@@ -181,7 +183,7 @@ def _excuse_flips(
     limits: tuple[float, float],
     title: str,
 ) -> Comparison:
-    """Return the comparison of the logits of those documents in which no token was given to other experts."""
+    """Return the comparison of the logits of those documents without tokens at other experts."""
     alike = [index for index, count in enumerate(flips) if not count]
     note = (
         f"{title}: rounding selected different experts at {sum(flips)} tokens; only documents without "

@@ -23,7 +23,7 @@ def unshifted_labels(batch: Batch) -> Tensor:
 
 
 def patch_model(model: nn.Module) -> None:
-    """Apply liger to one model as Trainer does, for as long as the model lives, and to no other model.
+    """Apply liger to one model as Trainer does, for the lifetime of the model, and to no other model.
 
     Modules that call a function which liger replaces in a modelling file get a `forward` whose globals have liger's.
     Raises ImportError if liger-kernel is missing.

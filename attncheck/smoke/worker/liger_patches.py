@@ -47,7 +47,7 @@ class Assignment:
 
 
 def default_patches(model: nn.Module) -> tuple[str, ...] | None:
-    """Return the patches that liger applies to this model by default; None if it has none for the model's type.
+    """Return the patches that liger applies to this model by default; None if it does not support the model's type.
 
     `layer_norm` belongs to the vision tower of a multimodal model; the text model that smoke trains does not have it.
     """

@@ -1,7 +1,7 @@
 """Watches a model's forwards: what its routers choose, its logits, and the loss's gradient at them.
 
-Used if a comparison fails, to tell a fault of attention from two things that look like one in the gradients: a loss
-that is wrong on its own, and experts that rounding chose otherwise.
+Used if a comparison fails, to distinguish a fault of attention from two other causes of gradient differences: a wrong
+loss, and experts that rounding selected differently.
 """
 
 import math

@@ -1,7 +1,7 @@
 """The testbed of a worker: one model under one plan, and the reference that everything is compared with.
 
-The reference is the same weights in float32 with transformers' eager attention, one document at a time: nothing in it
-rests on packing, padding, masks of several documents or a fused kernel.
+The reference is the same weights in float32 with transformers' eager attention, one document at a time: it does not
+depend on packing, padding, masks of several documents or a fused kernel.
 """
 
 import math
@@ -41,7 +41,7 @@ Gradients = Mapping[str, Tensor]  # by parameter's name, float32
 
 @dataclass(frozen=True)
 class ModelRun:
-    """What a model returned for documents: the logits (tokens, vocabulary) of each, the mean loss, the gradients."""
+    """A model's results for documents: the logits (tokens, vocabulary) of each, the mean loss, the gradients."""
 
     logits: tuple[Tensor, ...]
     loss: float
@@ -75,7 +75,7 @@ class Testbed:
         """
         plan = plan or self.plan
         attn_implementation = plan.attn_implementation if implementation is None else implementation
-        is_ours = plan.precision == "fp32" != self.plan.precision  # for a check's sake, which the job does not ask for
+        is_ours = plan.precision == "fp32" != self.plan.precision  # for a check only; the job does not request it
         if is_ours and HALF_PRECISION_ONLY.search(attn_implementation):
             raise ValueError(f"{attn_implementation} supports only float16 and bfloat16")
         max_tokens = max(plan.max_length, sum(DOCUMENT_LENGTHS))
@@ -97,15 +97,15 @@ class Testbed:
 
     @cached_property
     def random_in_training(self) -> str:
-        """How far the same documents, asked twice in training mode, differ; "" if they do not.
+        """How much two runs of the same documents in training mode differ; "" if they do not.
 
-        In float32 with eager attention, of which nothing but random numbers differs by more than rounding.
+        In float32 with eager attention, in which only random numbers cause differences beyond rounding.
         """
         return self._ask_twice(training=True)
 
     @cached_property
     def random_always(self) -> str:
-        """The same in evaluation mode: why nothing can be compared with this model; "" if it can."""
+        """The same in evaluation mode: why this model cannot be compared; "" if it can."""
         return self._ask_twice(training=False) if self.random_in_training else ""
 
     def _ask_twice(self, training: bool) -> str:
@@ -189,7 +189,7 @@ class Testbed:
 
     @cached_property
     def rounded_reference(self) -> ModelRun:
-        """The same documents one at a time in the plan's precision and implementation: the error of rounding alone.
+        """The same documents one at a time in the plan's precision and implementation, for the rounding error alone.
 
         If the implementation cannot run one document on its own, eager in the same precision.
         """
@@ -208,7 +208,7 @@ class Testbed:
         return ""
 
     def rounding_errors(self) -> tuple[float, float]:
-        """Return the relative errors of logits and of gradients that rounding alone makes under the plan."""
+        """Return the relative rounding errors of logits and of gradients under the plan."""
         return measure_errors(self.rounded_reference, self.reference)
 
     @cached_property
@@ -265,7 +265,7 @@ def collect_gradients(model: nn.Module) -> dict[str, Tensor]:
 
 
 def relative_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Return the Frobenius norm of the error over that of `expected`, all tensors together; a NaN counts as 1e30."""
+    """Return the Frobenius norm of the error over that of `expected`, over all tensors; a NaN counts as 1e30."""
     squared_error = sum(float((a.double() - e.double()).square().sum()) for a, e in zip(actual, expected, strict=True))
     squared_norm = sum(float(e.double().square().sum()) for e in expected)
     ratio = (squared_error / max(squared_norm, TINY)) ** 0.5

@@ -134,7 +134,7 @@ def train(testbed: Testbed, on_step: Callable[[int, Step], None]) -> Iterator[St
 
 
 def is_above_bound(testbed: Testbed, losses: list[float]) -> bool:
-    """Say whether the loss has yet to fall below the bound."""
+    """Return whether the loss has yet to fall below the bound."""
     return mean_last_loss(losses) >= loss_bounds(testbed, losses).bound
 
 

@@ -67,7 +67,7 @@ class JudgedSide:
     memory: RuleMemory[engine.RuleAnswer]
 
     def list_unseen(self, code: str) -> set[str]:
-        """Return the facts that the rule `code` read, and that nobody looked at here."""
+        """Return the facts that the rule `code` read, and that no one looked at here."""
         read = [pair for known, _ in self.memory.answers.get(code, []) for pair in known]
         return {name for name, value in read if isinstance(name, str) and value == Absent(NOT_ASKED)}
 
@@ -97,10 +97,10 @@ def _why_not_judged(finding: Finding, here: JudgedSide, there: JudgedSide) -> st
         return f"not examined on the other side: {', '.join(sorted(unseen))}"
     skip = next((skip for skip in there.report.skips if skip.code == finding.code), None)
     if skip is not None:
-        return f"the other side could not judge it: {skip.reason}"
+        return f"not judged on the other side: {skip.reason}"
     if not _is_measured(finding):
         was_judged = finding.code in there.report.passed or any(f.code == finding.code for f in there.report.findings)
-        return "" if was_judged else "it was not judged on the other side"
+        return "" if was_judged else "not judged on the other side"
     lacking = _list_unmeasured(finding, here.side, there.side)
     return f"the other side has no {lacking}" if lacking else ""
 

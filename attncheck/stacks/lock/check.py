@@ -86,8 +86,8 @@ def _list_suspects(judgements: tuple[JudgedMove, ...]) -> tuple[tuple[str, ...],
         fix for j in moved[:MAX_SUSPECTS] if j.problem is not None for fix in j.problem.fixes if fix.kind == "command"
     ]
     if not moved:
-        return ("no package, Python or driver moved since the lock",), ()
-    return (f"moved since the lock: {'; '.join([*texts, *more])}",), tuple(fixes)
+        return ("no package, Python or driver changed since the lock",), ()
+    return (f"changed since the lock: {'; '.join([*texts, *more])}",), tuple(fixes)
 
 
 def check_report(report: Report, path: str, snapshot: Snapshot) -> None:

@@ -25,7 +25,7 @@ def compare_machine(locked: Lock, now: Lock) -> Iterator[JudgedMove]:
 
 
 def list_unseen(locked: Lock, now: Lock) -> Iterator[str]:
-    """Yield what the lock has of the machine and nobody looked at now."""
+    """Yield what the lock has of the machine and no one looked at now."""
     for name, before, after in (("GPUs", locked.gpus, now.gpus), ("driver", locked.driver, now.driver)):
         if isinstance(before, Known) and isinstance(after, Absent) and after.reason == NOT_ASKED:
             yield f"the lock's {name}: the device lane did not run here"

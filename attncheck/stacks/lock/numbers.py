@@ -52,8 +52,8 @@ def compare_numbers(locked: Lock, now: Lock, missing: Mapping[str, str]) -> Comp
 
 def _why_lacking(rows: Iterable[LockedError | LockedRepeats | LockedSpeed], now: Lock) -> str:
     if not now.measurements:
-        return "nothing measured now was given (--report FILE)"
-    return "the reports given measured other cases, or on another device"
+        return "no new measurements were given (--report FILE)"
+    return "the given reports measured other cases, or another device"
 
 
 def _compare_errors(pairs: Iterable[tuple[LockedError, LockedError]]) -> Iterator[JudgedMove]:

@@ -17,7 +17,7 @@ def restore_package(snapshot: Snapshot, locked: LockedPackage, force: bool = Fal
 
     `force` lays down the same version again.
     """
-    title = f"go back to the lock's {locked.name} {locked.version}"
+    title = f"return to the lock's {locked.name} {locked.version}"
     if not locked.from_index:
         source = f"with {locked.installer}" if locked.installer and locked.installer not in ("pip", "uv") else ""
         tags = f"; its wheel was {', '.join(locked.wheel_tags)}" if locked.wheel_tags else ""

@@ -32,7 +32,7 @@ def resolve_moves(
     options: Sequence[str],
     report_progress: Callable[[str], None],
 ) -> Moves:
-    """Return what an installer would do for the packages. Raises `Unanswered` where it finds no solution."""
+    """Return what an installer would do for the packages. Raises `Unanswered` if it finds no solution."""
     requirements = [package.requirement for package in packages if not _is_never_fetched(package)]
     resolved = _resolve(python, requirements, options, report_progress) if requirements else ()
     return sort_moves(packages, before, resolved)
@@ -70,7 +70,7 @@ def sort_moves(packages: tuple[RequestedPackage, ...], before: Snapshot, resolve
             continue
         along.append(ChangedPackage(name, describe_version(before, name), entry.version, named=False))
         if name.startswith(NEVER_INSTALLED):
-            not_tried.append(f"{name} {entry.version}, which moves along: {_explain_untried(name)}")
+            not_tried.append(f"{name} {entry.version}, which changes too: {_explain_untried(name)}")
         else:
             tried.append(f"{entry.name}=={entry.version}")
     along.sort(key=lambda change: (change.name != "torch", change.name))
@@ -86,16 +86,16 @@ def _explain_untried(name: str) -> str:
 
 
 def list_torch_moves(moves: Moves, packages: tuple[RequestedPackage, ...]) -> tuple[Finding, ...]:
-    """Return the finding that pip would move torch, if nobody named it."""
+    """Return the finding that pip would change torch, if no one named it."""
     torch = next((change for change in moves.along if change.name == "torch"), None)
     if torch is None or not torch.before:
         return ()
     subject = " ".join(f"{package.name} {package.version}" for package in packages)
     fix = Fix(
-        "keep the installed version, and see which releases fit it",
+        "keep the installed version, and see which releases are compatible with it",
         "manual",
         f"pip install --dry-run … torch=={torch.before}",
     )
-    message = f"pip would move torch {torch.before} to {torch.after} for {subject}"
+    message = f"pip would change torch {torch.before} to {torch.after} for {subject}"
     problem = Problem(message, ("pip install --dry-run",), (fix,), subject)
     return (engine.make_finding_by_code(MOVES_TORCH, problem),)

@@ -35,7 +35,7 @@ class UpgradeSettings:
 def run_upgrade(
     request: UpgradeRequest, before: Snapshot, settings: UpgradeSettings, report_progress: Progress
 ) -> Report:
-    """Return the report on an upgrade. Raises `InterruptedRun` where Ctrl-C ends the trial, with what there was."""
+    """Return the report on an upgrade. Raises `InterruptedRun` if Ctrl-C ends the trial, with what there was."""
     packages = list_changes(before, request.packages)
     if not packages:
         return _make_report(request, before, settings, None, None)

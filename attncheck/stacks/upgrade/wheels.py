@@ -72,7 +72,7 @@ def _list_wheels(folders: Sequence[str], name: str) -> Iterator[tuple[str, str, 
             try:
                 wheel_name, version, tags = _parse_file_name(path)
             except BadUsage:
-                continue  # nobody named it
+                continue  # no one named it
             if wheel_name == name:
                 yield path, version, tags
 

@@ -10,7 +10,7 @@ POLLS_PER_REPORT = 100  # tries between two calls of `on_wait`
 
 
 def acquire_lock(stream: IO[bytes], shared: bool, on_wait: Callable[[], None]) -> None:
-    """Lock an open file, `shared` with others that share it or alone; call `on_wait` every few seconds meanwhile."""
+    """Lock an open file, `shared` or exclusively; call `on_wait` every few seconds meanwhile."""
     mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     polls = 0
     while True:

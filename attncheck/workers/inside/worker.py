@@ -20,7 +20,7 @@ REQUIRED = ("torch", "packaging", "transformers")  # the first that is missing i
 def main(out: int) -> None:
     """Run one job, sending results on the file descriptor `out`; ends the process."""
     die_with_parent()
-    faulthandler.enable(all_threads=False)  # the parent reads where a worker died
+    faulthandler.enable(all_threads=False)  # the parent reads here where a worker died
     message = json.loads(sys.stdin.buffer.readline())
     threading.Thread(target=_exit_when_stdin_closes, args=(message.get("folder", ""),), daemon=True).start()
     os.register_at_fork(after_in_child=lambda: os.close(out))  # a process forked by a backend must not answer for us
@@ -62,7 +62,7 @@ def die_with_parent() -> None:
 
 
 def _exit_when_stdin_closes(folder: str) -> None:
-    """End when standard input does: attncheck no longer exists, for whatever reason, and cannot clear up any more."""
+    """End when standard input does: attncheck no longer exists and cannot clean up."""
     while sys.stdin.buffer.read(1):
         pass
     if folder:

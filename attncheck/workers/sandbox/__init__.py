@@ -6,5 +6,5 @@ the file system read-only, with throwaway overlays where programs usually write;
 kernel's Landlock; `metadata.py` covers the calls that Landlock does not know; `children.py` ends what is left;
 `calls.py` holds the system calls by ctypes.
 
-Read first: `supervisor.py`. Imports: the standard library alone, and nothing of attncheck.
+Read first: `supervisor.py`. Imports: only the standard library, and nothing of attncheck.
 """

@@ -1,4 +1,4 @@
-"""Ends every process below this one, in whatever session it is: it must be their init or their subreaper."""
+"""Ends every process below this one, in any session; this process must be their init or their subreaper."""
 
 import contextlib
 import os

@@ -43,7 +43,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def get_version() -> int:
-    """Return the version of Landlock that the kernel has, 0 if it has none or keeps it switched off."""
+    """Return the kernel's Landlock version, 0 if it has none or keeps it switched off."""
     arguments = (None, ctypes.c_size_t(0), ctypes.c_uint32(CREATE_RULESET_VERSION))
     try:
         return calls.syscall(calls.SYS_LANDLOCK_CREATE_RULESET, "landlock", *arguments)

@@ -1,4 +1,5 @@
-"""The file system as the command sees it: all of it to read, its own folders to write, overlays where programs write.
+"""The file system as the command sees it: everything is readable, its own folders are writable, and overlays receive
+other writes.
 
 It runs in a new mount namespace, which nothing outside sees. An overlay shows a folder as it is and keeps every change
 in an upper folder that goes with the sandbox; what changed is listed from that folder. Sources: Linux 6.18
@@ -133,7 +134,7 @@ def _make_read_only(path: str, options: Sequence[str]) -> None:
 
 
 def _hide_devices_and_sockets(sockets: Iterable[str]) -> None:
-    """Put nothing in the place of disks, the kernel's memory, and sockets of services, which do work for others."""
+    """Hide disks, the kernel's memory, and sockets of services that act for others."""
     paths = [path for path in sockets if not any(name in path for name in USED_SOCKETS)]
     for name in os.listdir("/dev"):
         with contextlib.suppress(OSError):
@@ -163,7 +164,7 @@ def _is_socket(path: str) -> bool:
 
 
 def restrict_proc(is_init: bool) -> None:
-    """Make the kernel's settings in /proc read-only; `is_init`: show the processes of our PID namespace alone."""
+    """Make the kernel's settings in /proc read-only; `is_init`: show only the processes of our PID namespace."""
     if is_init:
         calls.mount("proc", PROC, "proc", calls.MS_NOSUID | calls.MS_NODEV | calls.MS_NOEXEC)
     mounted = dict(_list_mounts())

@@ -46,9 +46,9 @@ LOCAL = "localhost,127.0.0.1,::1"
 class Request:
     """What is run, and how.
 
-    `command`: its words. `writable`: folders that it may write to. `overlaid`: folders where it may seem to. `uppers`:
-    an empty folder. `report`: a file. `means`: which of "namespaces" and "landlock" may be used. `needs_files`: the
-    command is not started unless files are protected.
+    `command`: its words. `writable`: folders that it may write to. `overlaid`: folders with an overlay. `uppers`: an
+    empty folder. `report`: a file. `means`: which of "namespaces" and "landlock" may be used. `needs_files`: the
+    command starts only if files are protected.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
@@ -237,7 +237,7 @@ class _Init:
                 metadata.restrict(version >= TRUNCATION_KNOWN, bool(self.flags))
 
     def _wait(self, pid: int) -> int:
-        """Return the command's exit status, once it has ended, was asked to, or nobody is left to ask."""
+        """Return the command's exit status once it has ended, was asked to end, or its caller has died."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)

@@ -247,12 +247,12 @@ def test_removal_and_variables_are_part_of_it() -> None:
 def test_it_is_shown_once_and_only_where_it_joins_something() -> None:
     alone = add_repair(judge(s.h200()))
     assert "repair" in alone.sections
-    assert "To fix all of it" not in load_format("text").render(alone, False)
+    assert "To fix everything" not in load_format("text").render(alone, False)
     joined = add_repair(judge(without_einops(s.h200())))
     text, markdown = (load_format(name).render(joined, False) for name in ("text", "markdown"))
-    assert text.count("\nTo fix all of it, run 2 commands in order (they fix ATN140, ATN170):\n    # 1. ATN140: ") == 1
-    assert text.index("ATN170 error") < text.index("\nTo fix all of it") and "and nothing new" in text
-    assert markdown.count("## To fix all of it") == 1
+    assert text.count("\nTo fix everything, run 2 commands in order (they fix ATN140, ATN170):\n    # 1. ATN140: ") == 1
+    assert text.index("ATN170 error") < text.index("\nTo fix everything") and "and nothing new" in text
+    assert markdown.count("## To fix everything") == 1
 
 
 def test_a_clean_report_has_none_and_costs_nothing() -> None:

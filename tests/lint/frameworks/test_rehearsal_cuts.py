@@ -506,7 +506,7 @@ def test_other_launches_are_not_rehearsed_on_their_data(text: str, kind: Kind) -
 @pytest.mark.parametrize("text", [VERL_GRPO, OPENRLHF_PPO])
 def test_an_actor_is_not_rehearsed_whole(text: str) -> None:
     """Rollouts are made of the small model's words."""
-    with pytest.raises(cutting.NothingToRehearse, match="with a small model alone: leave out --full-model"):
+    with pytest.raises(cutting.NothingToRehearse, match="only with a small model: remove --full-model"):
         cut_text(text, full_model=True)
 
 

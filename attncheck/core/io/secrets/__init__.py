@@ -54,7 +54,7 @@ def is_masked(before: str, after: str) -> bool:
 
 
 def remember_setting(name: str, value: str, raw: str = "") -> None:
-    """Remember the value if its name makes it a secret, so that it is masked wherever it turns up.
+    """Remember the value if its name makes it a secret, so that it is masked everywhere.
 
     `raw` is how the user spells it, with quotes. A value that may be an ordinary word elsewhere is not remembered.
     """
@@ -78,7 +78,7 @@ def forget_secrets() -> None:
 
 
 def _iter_spellings(value: str) -> Iterator[str]:
-    """Yield a value as it is written in JSON, Python, shell, XML and URLs."""
+    """Yield a value in its JSON, Python, shell, XML and URL spellings."""
     import json  # imported here: most processes know no secret
     from html import escape
     from shlex import quote

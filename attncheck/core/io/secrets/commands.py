@@ -1,7 +1,7 @@
 """Masks the secrets that commands take without a name: `wandb login X`, `curl -u user:X`, `echo X | docker login`.
 
-A program's arguments reach as far as its command does, over continued lines; in them its own option, or a place,
-holds the secret. What a login reads from its standard input is one too: of a pipe, a here-string, a here-document.
+A program's arguments end with its command, across continued lines. Its own option, or a position, holds the secret. A
+login's standard input is a secret too: from a pipe, a here-string or a here-document.
 """
 
 from __future__ import annotations

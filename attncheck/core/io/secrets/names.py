@@ -18,7 +18,7 @@ Strength = Literal["strong", "likely", "weak", ""]
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 _TRAILING_WORDS = "prod dev staging plaintext base64 b64 primary secondary read write backup"
 _TRAILING = frozenset(_TRAILING_WORDS.split())
-# The nouns that end a name, also if nothing separates them from the word before: SSHPASS, mysqlpwd, MYAPIKEY.
+# The nouns that end a name, also without a separator from the word before: SSHPASS, mysqlpwd, MYAPIKEY.
 _JOINED_NOUN = r"(\w+?)(passwords?|passwd|passphrases?|passcode|pass|pwd|pw|secrets?|webhooks?|tokens?|keys?)"
 _PASSWORDS_WORDS = "password passwords passwd passphrase passphrases pwd passcode"
 _PASSWORDS = frozenset(_PASSWORDS_WORDS.split())
@@ -106,7 +106,7 @@ def split_name(name: str) -> tuple[str, ...]:
 
 
 def _rate_variable(words: list[str], rating: Strength) -> Strength:
-    """Return how strongly the name of a variable of the environment promises a secret; PASS alone is a verdict too."""
+    """Return how strongly the name of an environment variable suggests a secret; PASS alone counts too."""
     if rating == "likely" and words[-1] in ("pass", "pw") and len(words) > 1:
         return "strong"
     return "likely" if rating == "weak" and words[-1] in _WEAK_VARIABLES else rating
@@ -140,13 +140,13 @@ def _rate_text_token(owner: str) -> Strength:
 
 
 def is_password_name(name: str) -> bool:
-    """Return whether a name is that of a password, which may consist of digits or words."""
+    """Return whether a name is that of a password, whose value may be words or digits."""
     words = split_name(name)
     return bool(words) and (words[-1] in _PASSWORDS or words[-1] in ("pass", "pw"))
 
 
 def is_login_name(name: str) -> bool:
-    """Return whether a name may be that of a user with their password: `--auth user:password`."""
+    """Return whether a name may hold a user with a password: `--auth user:password`."""
     words = split_name(name)
     return bool(words) and words[-1] in _LOGINS
 

@@ -1,4 +1,4 @@
-"""What a value must look like to be a secret: not a variable, a placeholder, a number, a path or an expression."""
+"""The form of a value that can be a secret: not a variable, a placeholder, a number, a path or an expression."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def is_secret_value(name: str, value: str) -> bool:
 
 
 def is_harmless(name: str, value: str) -> bool:
-    """Return whether a value is none whatever its name: empty, a variable, a placeholder, a number, a path, code."""
+    """Return whether a value cannot be a secret under any name: empty, a variable, a placeholder, a number, a path,
+    code."""
     bare = compile_once(_VARIABLE).sub("", value).strip("\"' :/@-_,")
     if bare.lower() in _CONSTANTS or len(bare) < 2 or bare == MASK or compile_once(_REFERENCE).match(bare):
         return True

@@ -25,7 +25,7 @@ def collect_hub_cache() -> dict[str, Any]:
 
 
 def is_offline() -> bool:
-    """Say whether huggingface_hub would stay off the network."""
+    """Return whether huggingface_hub would stay off the network."""
     switch = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
     return switch.upper() in _TRUE
 

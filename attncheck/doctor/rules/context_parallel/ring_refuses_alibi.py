@@ -21,7 +21,7 @@ def check(snapshot: Snapshot) -> Problems:
     if refuses_implementation(model, "flash_attention_2"):
         return
     yield Problem(
-        message=f"ring attention has no ALiBi, which {model.model_type} uses for positions",
+        message=f"ring attention does not support ALiBi, which {model.model_type} uses for positions",
         evidence=("ring-flash-attn asserts that there are no alibi_slopes",),
         fixes=(disable_ring_attention(snapshot),),
         subject=model.model_type,

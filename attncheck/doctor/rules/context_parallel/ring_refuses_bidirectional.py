@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     if not model.causal and not refuses_implementation(model, "flash_attention_2"):
         yield Problem(
-            message=f"ring attention is causal only; {model.model_type} attends in both directions",
+            message=f"ring attention is causal only, but {model.model_type} attends in both directions",
             evidence=("ring-flash-attn asserts causal attention",),
             fixes=(disable_ring_attention(snapshot),),
             subject=model.model_type,
@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     tower_settings = ", ".join(f'"{tower.name}": "sdpa"' for tower in model.towers)
     yield Problem(
-        message=f"ring attention is causal only; the {model.towers[0].name} of {model.model_type} is not",
+        message=(f"ring attention is causal only, but the {model.towers[0].name} of {model.model_type} is not"),
         evidence=tuple(f"{tower.name}: {tower.num_heads} heads of {tower.head_dim}" for tower in model.towers),
         fixes=(
             Fix(

@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     if is_at_least(snapshot.version("transformers"), V_PADDED_OUTSIDE_THE_MODEL):
         yield Problem(
             message=f"DeepSpeed's Ulysses refuses {model.model_type}: head sizes {sizes[0]} and {sizes[1]}",
-            evidence=("it asserts that keys and values have one shape, before transformers pads them",),
+            evidence=("it asserts that keys and values have the same shape, before transformers pads them",),
             fixes=(Fix("do without Ulysses", "setting", "sequence_parallel_size: 1"),),
             subject=model.model_type,
             predicted=True,

@@ -32,10 +32,10 @@ def check(snapshot: Snapshot) -> Problems:
     valid = ", ".join(map(str, valid_sizes))
     invalid = ", ".join(map(str, invalid_sizes))
     yield Problem(
-        message=f"Ulysses sizes that fit {model.model_type}: {valid or 'none'}",
-        evidence=(f"{heads} query heads, {kv_heads} key/value heads: {invalid} do not fit",),
+        message=f"Ulysses sizes that work with {model.model_type}: {valid or 'none'}",
+        evidence=(f"{heads} query heads, {kv_heads} key/value heads: {invalid} do not work",),
         fixes=tuple(
-            Fix("a size that fits", "setting", _format_size_setting(snapshot, size)) for size in valid_sizes[:1]
+            Fix("a size that works", "setting", _format_size_setting(snapshot, size)) for size in valid_sizes[:1]
         ),
         subject=model.model_type,
     )

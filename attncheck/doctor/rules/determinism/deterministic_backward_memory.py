@@ -37,8 +37,10 @@ def check(snapshot: Snapshot) -> Problems:
         one = plan.batch * (plan.max_length + 128) * heads * rounded * 4
         if splits > 1 and splits * one > SHARE * device.memory_total_bytes.value:
             yield Problem(
-                message=f"deterministic backward holds {splits * one / GIB:.1f} GiB for dq at {plan.max_length} "
-                f"tokens, instead of {one / GIB:.1f}",
+                message=(
+                    f"deterministic backward needs {splits * one / GIB:.1f} GiB for dq at {plan.max_length} "
+                    f"tokens, instead of {one / GIB:.1f}"
+                ),
                 subject=model.model_type,
                 evidence=(f"{splits} splits on {processors} multiprocessors for {heads} heads", *settings),
                 fixes=(

@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     name = f"{package.value.name} {package.value.version}"
     yield Problem(
-        message=f"{name} may not be deterministic although determinism is requested: builds before a fix were not",
+        message=f"{name} may not be deterministic although determinism is requested: some builds are not",
         subject=name,
         evidence=settings,
         fixes=(

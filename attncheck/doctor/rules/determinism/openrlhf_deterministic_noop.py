@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     transformers = need(snapshot.version("transformers"), "transformers' version")
     if transformers >= FIRST_WITHOUT_GLOBAL:
         yield Problem(
-            message=f"OpenRLHF sets deterministic_g for full determinism, and transformers {transformers} ignores it",
+            message=(f"OpenRLHF sets deterministic_g for full determinism, but transformers {transformers} ignores it"),
             subject="openrlhf",
             evidence=(
                 f"transformers {transformers}, newer than 4.53",

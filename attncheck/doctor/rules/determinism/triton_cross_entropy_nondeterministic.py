@@ -28,11 +28,13 @@ def check(snapshot: Snapshot) -> Problems:
     settings = determinism.determinism_settings(snapshot)
     if not snapshot.has("verl") or not settings or snapshot.environ.get(SWITCH) == "1" or not _has_kernel(snapshot):
         return
-    snapshot.sets(SWITCH)  # where that is not known, nothing is
+    snapshot.sets(SWITCH)  # if that is not known, nothing is
     verl = need(snapshot.package("verl"), "verl").version
     yield Problem(
-        message=f"verl {verl} computes log-probabilities with flash-attn's Triton cross-entropy, which "
-        "FLASH_ATTENTION_DETERMINISTIC does not govern",
+        message=(
+            f"verl {verl} computes log-probabilities with flash-attn's Triton cross-entropy, which "
+            "FLASH_ATTENTION_DETERMINISTIC does not affect"
+        ),
         subject=f"verl {verl}",
         evidence=(*settings, f"{SWITCH}={snapshot.environ.get(SWITCH, '(not set)')}"),
         fixes=(install.export_variable(SWITCH, "1"),),

@@ -31,7 +31,7 @@ def check(snapshot: Snapshot) -> Problems:
     well_formed = WORKSPACE_PATTERN.fullmatch(value) is not None
     if well_formed and not settings:
         return  # tuned for memory, and nothing requests determinism
-    reason = "is not deterministic" if well_formed else "is no workspace description"
+    reason = "is not deterministic" if well_formed else "is not a workspace description"
     yield Problem(
         message=f"{NAME}={value} {reason}; torch accepts {' and '.join(ACCEPTED_VALUES)}",
         subject=NAME,

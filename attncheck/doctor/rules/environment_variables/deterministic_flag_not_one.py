@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
     if value == "1" or value.lower() in MEANT_OFF:
         return
     yield Problem(
-        message=f"{FLAG}={value} is read as off: only 1 is on",
+        message=f"{FLAG}={value} means off: only 1 means on",
         subject=FLAG,
         evidence=(f"environment: {FLAG}={value}",),
         fixes=(install.export_variable(FLAG, "1"),),

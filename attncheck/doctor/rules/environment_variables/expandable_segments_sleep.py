@@ -43,8 +43,9 @@ def check(snapshot: Snapshot) -> Problems:
     if enabled_by == [NEW_NAME] and vllm < Version(VLLM_READS_NEW_NAME):
         return
     yield Problem(
-        message=f"{enabled_by[0]} enables expandable segments, but the sleep mode of vllm {vllm} does "
-        "not work with them",
+        message=(
+            f"{enabled_by[0]} enables expandable segments, but they are incompatible with the sleep mode of vllm {vllm}"
+        ),
         subject=enabled_by[0],
         evidence=tuple(f"{name}={value_or(snapshot.env(name), '')}" for name in enabled_by),
         fixes=(install.unset_variable(" ".join(enabled_by), title="unset it for the rollout workers"),),

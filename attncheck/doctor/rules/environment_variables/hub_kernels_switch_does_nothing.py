@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"{NAME}={value} does not keep flash_attention_2 from running {kernel} from the Hub",
         subject=NAME,
-        evidence=("flash-attn is not installed, kernels is",),
+        evidence=("flash-attn is not installed, but kernels is",),
         fixes=(install.set_attn_implementation(snapshot, "sdpa"), install.uninstall_packages(snapshot, "kernels")),
         locations=locate_variables(snapshot, NAME),
     )

@@ -29,7 +29,7 @@ def check(snapshot: Snapshot) -> Problems:
     if vllm < Version(VLLM_NEEDS_CUMEM) or (nccl is not None and nccl < Version(NCCL_NEEDS_CUMEM)):
         return
     yield Problem(
-        message=f"NCCL_CUMEM_ENABLE=0 breaks the weight sync to vllm {vllm}",
+        message=f"NCCL_CUMEM_ENABLE=0 breaks the weight synchronisation with vllm {vllm}",
         subject="NCCL_CUMEM_ENABLE",
         evidence=(f"vllm {vllm}", f"NCCL {nccl}" if nccl is not None else "NCCL's version is not known"),
         fixes=(install.unset_variable("NCCL_CUMEM_ENABLE"),),

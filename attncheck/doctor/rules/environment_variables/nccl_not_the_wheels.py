@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Problems:
         if any(version.release[:3] == wheel.release[:3] for wheel in shipped):
             return
         message, evidence = (
-            f"torch loads NCCL {version}; its wheel brought {shipped[0]}",
+            f"torch loads NCCL {version}, but its wheel installed {shipped[0]}",
             "import lane: torch's own answer",
         )
     yield Problem(message, (evidence, *_library_variables(snapshot)), _fixes(snapshot, preload), "nccl")

@@ -32,9 +32,9 @@ def check(snapshot: Snapshot) -> Problems:
         return
     unused = f"NVLink between cuda:{nvlinks[0].first} and cuda:{nvlinks[0].second}"
     if len(nvlinks) > 1:
-        unused = f"NVLinks between {len(nvlinks)} pairs of GPUs"
+        unused = f"NVLink between {len(nvlinks)} pairs of GPUs"
     yield Problem(
-        message=f"{NAME}=1 keeps NCCL off the {unused}",
+        message=f"{NAME}=1 prevents NCCL from using the {unused}",
         subject=NAME,
         evidence=tuple(f"cuda:{link.first} - cuda:{link.second}: {link.kind}" for link in nvlinks[:4]),
         fixes=(install.unset_variable(NAME),),

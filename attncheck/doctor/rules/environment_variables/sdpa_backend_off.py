@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
     if not off:
         return
     yield Problem(
-        message=f"SDPA without {' and '.join(off)}: switched off as soon as torch is imported",
+        message=f"SDPA without {' and '.join(off)}: switched off when torch is imported",
         subject="torch",
         evidence=tuple(f"import lane: {name} is {'on' if value else 'off'}" for name, value in switches.items()),
         fixes=(

@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message=f"{distribution.name} {distribution.version} is installed without its extension {modules}",
             evidence=(
-                *(f"static lane: imported, and no file has it: {text}" for text in distribution.missing_modules[:3]),
+                *(f"static lane: imported, but not provided: {text}" for text in distribution.missing_modules[:3]),
                 *_describe_import(snapshot, distribution),
             ),
             fixes=tuple(dict.fromkeys(_iter_fixes(snapshot, distribution))),
@@ -55,7 +55,7 @@ def _describe_import(snapshot: Snapshot, distribution: Distribution) -> Iterator
 def _iter_fixes(snapshot: Snapshot, distribution: Distribution) -> Iterator[Fix]:
     variable = SKIP_BUILD.get(distribution.name, "")
     if variable:
-        yield install.unset_variable(variable, f"build the extension too: {variable} leaves it out")
+        yield install.unset_variable(variable, f"build the extension too: {variable} omits it")
     if distribution.name == "flash-attn":
         fixes = (*build_flash_attn(snapshot), *flash_attn_fixes(snapshot), *avoid_flash_attn(snapshot))
         commands = tuple(fix for fix in fixes if fix.kind == "command" and fix.installs)

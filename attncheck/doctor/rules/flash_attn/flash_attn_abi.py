@@ -75,8 +75,7 @@ def _evidence(snapshot: Snapshot, symbols: tuple[str, ...]) -> Iterator[str]:
     if binary is not None and binary.missing_symbols:
         yield (
             f"static lane: {len(binary.missing_symbols)} of the {binary.torch_symbols} symbols that "
-            f"{binary.path} needs "
-            "of torch are not exported"
+            f"{binary.path} needs from torch are not exported"
         )
     if symbols:
         yield f"for instance {symbols[0]}"

@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"{message}; only {memory} GiB are free",
         subject="flash-attn",
-        evidence=(f"memory: {memory} GiB available, within the container's limit", "no published wheel fits"),
+        evidence=(f"memory: {memory} GiB available, within the container's limit", "no published wheel is compatible"),
         fixes=(
             install.export_variable("MAX_JOBS", str(max_compile_jobs(snapshot))),
             install.export_variable("NVCC_THREADS", "1"),

@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
     if library in unresolved_torch_libraries(snapshot) or _torch_lacks(snapshot, library):
         require_torch(snapshot)
     yield Problem(
-        message=f"flash-attn {version} needs {library}, and torch {torch.version} brings {cuda}",
+        message=f"flash-attn {version} needs {library}, but torch {torch.version} has {cuda}",
         subject=f"flash-attn {version}",
         evidence=(
             describe_failed_import(failure) if failure else f"static lane: {library} is required and was not found",

@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Problems:
         reports.append("forward is wrong on sm_120")
     has_head_size = isinstance(snapshot.model, Known) and 256 in snapshot.model.value.head_dims
     if version.value <= LAST_WRONG_HEAD_SIZE_256 and has_head_size:
-        reports.append("gradients of head size 256 are wrong from a batch of two on")
+        reports.append("gradients for head size 256 are wrong for batches of two or more")
     if reports:
         other = "flash_attention_2" if snapshot.lists("flash-attn") else "sdpa"
         requirement = f"flash-attn-4=={FLASH_ATTN_4_VERSION}"

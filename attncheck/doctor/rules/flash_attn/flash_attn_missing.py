@@ -46,7 +46,7 @@ def _describe_availability(snapshot: Snapshot) -> str:
     if required_wheel_tags(snapshot) is None:
         return ""
     wheel = find_published_wheel(snapshot)
-    return f"; a wheel of {wheel.version} is published for this torch" if wheel else "; only a source build fits here"
+    return f"; a wheel of {wheel.version} is published for this torch" if wheel else "; only a source build is possible"
 
 
 RULE = Rule("ATN109", "error", check, needs=frozenset({"flash"}), general=True)

@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
         if build.value.leaves_out(switch):
             fixes = (*flash_attn_fixes(snapshot), *avoid_flash_attn(snapshot))
             yield Problem(
-                message=f"this build of flash-attn {version} leaves out {purpose}",
+                message=f"this build of flash-attn {version} lacks {purpose}",
                 subject=f"flash-attn {version}",
                 evidence=(f"its extension contains the error message of a build with {PREFIX}{switch}",),
                 fixes=tuple(dict.fromkeys(fixes)),

@@ -63,7 +63,7 @@ def _first_binary_defect(snapshot: Snapshot) -> str:
 
 def _describe_binary_defect(snapshot: Snapshot, binary: Binary) -> str:
     if binary.missing_symbols:
-        return f"it was built for another torch; this one lacks {demangle_hint(binary.missing_symbols[0])}"
+        return f"it was built for a different torch; this one lacks {demangle_hint(binary.missing_symbols[0])}"
     library = next((name for name in binary.unresolved if name.startswith("libcudart")), "")
     if library:
         return f"it needs {library}, which was not found"

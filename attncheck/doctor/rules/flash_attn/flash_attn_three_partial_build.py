@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Problems:
     for switch, purpose in wants.items():
         if build.value.leaves_out(switch):
             yield Problem(
-                message=f"this build of flash-attn-3 {version} leaves out {purpose}",
+                message=f"this build of flash-attn-3 {version} lacks {purpose}",
                 subject=f"flash-attn-3 {version}",
                 evidence=(f"flash_attn_config.py: {PREFIX}{switch} = True",),
                 fixes=(*(use_other_attention(snapshot, model, NAME) if model else ()), _build_again(switch)),

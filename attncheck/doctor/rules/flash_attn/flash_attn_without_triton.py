@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
     if not snapshot.has("openrlhf") and snapshot.env("VERL_DISABLE_FLASH_ATTN_CE") == Known("1"):
         return
     if not snapshot.has("openrlhf"):
-        snapshot.sets("VERL_DISABLE_FLASH_ATTN_CE")  # where that is not known, nothing is
+        snapshot.sets("VERL_DISABLE_FLASH_ATTN_CE")  # if that is not known, nothing is
     outcome = find_failed_import(snapshot, "triton")
     if snapshot.has(*TRITON_DISTRIBUTIONS):
         if outcome is not None:

@@ -27,7 +27,7 @@ def check(snapshot: Snapshot) -> Problems:
     if kv_heads >= heads:
         return
     yield Problem(
-        message=f"{kernel} is reported to fail in backward for {heads} heads over {kv_heads} kv heads",
+        message=f"{kernel} is reported to fail in backward for {heads} heads with {kv_heads} kv heads",
         subject=model.model_type,
         evidence=("flash-attn is not installed, so flash_attention_2 becomes this kernel",),
         fixes=(

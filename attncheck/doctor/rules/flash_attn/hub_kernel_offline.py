@@ -38,8 +38,10 @@ def check(snapshot: Snapshot) -> Problems:
     replaced = FLASH_DISTRIBUTIONS.get(implementation, "")
     download = f"HF_HUB_OFFLINE=0 {kernel.format_download(snapshot)}"
     yield Problem(
-        message=f"{implementation if replaced else 'the job'} needs {kernel} from the Hub, which is not cached, "
-        "and the Hub is offline here",
+        message=(
+            f"{implementation if replaced else 'the job'} needs {kernel} from the Hub, which is not "
+            "cached, but the Hub is offline"
+        ),
         subject=implementation,
         evidence=(
             f"{' or '.join(OFFLINE_VARIABLES)} is set",

@@ -37,7 +37,7 @@ def check(snapshot: Snapshot) -> Problems:
         return  # the class takes another kernel, whatever is installed: ATN313
     cached = "cached here" if kernel.is_cached(snapshot) else "not cached: it would be downloaded at load"
     yield Problem(
-        message=f"flash_attention_2 would run {kernel} from the Hub: flash-attn is not installed",
+        message=f"flash_attention_2 would run {kernel} from the Hub, because flash-attn is not installed",
         subject="flash_attention_2",
         evidence=(f"kernels is installed and accepted; the repository is {cached}",),
         fixes=(

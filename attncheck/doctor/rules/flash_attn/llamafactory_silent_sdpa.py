@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     version = need(snapshot.package("llamafactory"), "llamafactory").version
     yield Problem(
-        message=f"LLaMA-Factory {version} turns `flash_attn: fa2` into sdpa silently: flash-attn is not installed",
+        message=(f"LLaMA-Factory {version} silently replaces `flash_attn: fa2` by sdpa: flash-attn is not installed"),
         subject=f"llamafactory {version}",
         evidence=("static lane: no distribution flash-attn",),
         fixes=(

@@ -31,8 +31,7 @@ def check(snapshot: Snapshot) -> Problems:
         f"import lane: {attempt.exception}: {attempt.message}" if attempt else "static lane: no distribution flash-attn"
     )
     yield Problem(
-        message=f"OpenRLHF {openrlhf.version} cannot start: it imports flash-attn "
-        "with any attention, and flash-attn is not installed",
+        message=(f"OpenRLHF {openrlhf.version} cannot start: it always imports flash-attn, which is not installed"),
         subject=f"openrlhf {openrlhf.version}",
         evidence=(evidence,),
         fixes=install_flash_attn_package(snapshot),

@@ -34,7 +34,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     is_newer_than_table = engine > Version(transformer_engine.LAST_RELEASE_READ)
     yield Problem(
-        message=f"TransformerEngine {engine} uses flash-attn {specifier}; {flash} is installed",
+        message=f"TransformerEngine {engine} supports flash-attn {specifier}, but {flash} is installed",
         subject=f"flash-attn {flash}",
         evidence=("static lane: the range written into TransformerEngine", *_import_evidence(snapshot)),
         fixes=(
@@ -44,7 +44,7 @@ def check(snapshot: Snapshot) -> Problems:
                 *missing_dependencies(snapshot),
                 options=("--no-build-isolation", "--no-deps"),
             ),
-            Fix("see which backend it takes", "advice", "export NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2"),
+            Fix("see which backend it uses", "advice", "export NVTE_DEBUG=1 NVTE_DEBUG_LEVEL=2"),
         ),
         predicted=is_newer_than_table,
     )

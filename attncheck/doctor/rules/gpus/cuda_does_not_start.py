@@ -39,7 +39,7 @@ def check(snapshot: Snapshot) -> Problems:
 def _fixes(snapshot: Snapshot, error: str) -> Iterator[Fix]:
     if "804" in error or "forward compatibility" in error:
         if "LD_LIBRARY_PATH" in snapshot.environ:
-            yield install.unset_variable("LD_LIBRARY_PATH", "drop the cuda-compat libraries that hide the driver's")
+            yield install.unset_variable("LD_LIBRARY_PATH", "remove the cuda-compat libraries that shadow the driver's")
         else:
             yield Fix("remove the cuda-compat package", "manual", "sudo apt-get remove 'cuda-compat-*'", "unsafe")
     elif "out of memory" in error:

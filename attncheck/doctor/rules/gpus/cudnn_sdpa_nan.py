@@ -40,7 +40,7 @@ def check(snapshot: Snapshot) -> Problems:
     cudnn = need(torch.cudnn, "cuDNN's version")
     if Version(cudnn).release <= LAST_CUDNN_NOT_PREFERRED:
         return
-    snapshot.sets(VARIABLE)  # where that is not known, nothing is
+    snapshot.sets(VARIABLE)  # if that is not known, nothing is
     described = gpus.describe_gpus(hopper_gpus)
     yield Problem(
         message=f"on {described} sdpa prefers cuDNN {cudnn}, whose backward can return NaN with a mask",

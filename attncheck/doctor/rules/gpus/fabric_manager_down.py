@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     version = driver.version if driver else "the driver's"
     yield Problem(
-        message=f"the NVSwitch fabric is not ready (state: {state or 'not told'}), so CUDA does not start",
+        message=(f"the NVSwitch fabric is not ready (state: {state or 'not reported'}), so CUDA does not start"),
         subject="nvidia-fabricmanager",
         evidence=(
             *((f"nvidia-smi -q: fabric state {state}",) if state else ()),

@@ -49,10 +49,10 @@ def check(snapshot: Snapshot) -> Problems:
             else (_use(snapshot, "sdpa"),)
         )
         yield Problem(
-            message=f"{kernel} is built for {', '.join(targets)} and not for {gpus.describe_gpus(group)}",
+            message=f"{kernel} is built for {', '.join(targets)}, but not for {gpus.describe_gpus(group)}",
             subject=kernel.repository,
             evidence=(
-                "known of its build.toml: no kernel image is available at the first call",
+                "according to its build.toml: no kernel image is available at the first call",
                 *gpus.list_gpu_kinds(group),
             ),
             fixes=(*others, *((_use(snapshot, BROADEST),) if is_served and kernel.repository != BROADEST else ())),

@@ -27,7 +27,7 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=tuple(f"GPU {gpu.index}: MIG mode enabled" for gpu in mig_gpus),
         fixes=(
             Fix(
-                "switch MIG off, with nothing running on the GPU",
+                "switch MIG off while nothing runs on the GPU",
                 "command",
                 f"sudo nvidia-smi -i {numbers} -mig 0",
                 "unsafe",

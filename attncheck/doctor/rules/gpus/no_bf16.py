@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
     too_old = [gpu for gpu, capability in gpus.known_capabilities(devices) if capability < BF16_MIN_CAPABILITY]
     for group in gpus.group_by_capability(too_old):
         yield Problem(
-            message=f"{gpus.describe_gpus(group)}: no bfloat16, torch emulates it slowly",
+            message=f"{gpus.describe_gpus(group)}: no bfloat16 support; torch emulates it slowly",
             subject=f"GPU {group[0].index}",
             evidence=gpus.list_gpu_kinds(group),
             fixes=(Fix("train in float16", "setting", "\n".join(_float16_settings(snapshot))),),

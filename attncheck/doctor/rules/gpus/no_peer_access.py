@@ -22,7 +22,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     pairs = ", ".join(f"{link.first}-{link.second}" for link in links)
     yield Problem(
-        message=f"GPUs {pairs} have no peer access: ring attention goes through the host's memory",
+        message=f"GPUs {pairs} have no peer access: ring attention goes through host memory",
         subject="GPUs",
         evidence=tuple(f"GPU {link.first}-{link.second}: {link.kind}, no peer access" for link in links),
         fixes=(Fix("see why the driver refuses", "advice", "nvidia-smi topo -p2p rw"),),

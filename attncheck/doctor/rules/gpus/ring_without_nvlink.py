@@ -27,7 +27,9 @@ def check(snapshot: Snapshot) -> Problems:
         return
     kinds = sorted({link.kind for link in slow})
     yield Problem(
-        message=f"{len(slow)} of {len(links)} pairs of visible GPUs are joined by {'/'.join(kinds)}, not by NVLink",
+        message=(
+            f"{len(slow)} of {len(links)} pairs of visible GPUs are connected by {'/'.join(kinds)}, not by NVLink"
+        ),
         subject="GPUs",
         evidence=tuple(f"GPU {link.first}-{link.second}: {link.kind}" for link in slow[:12]),
         fixes=(*_fixes(links), disable_ring_attention(snapshot)),
@@ -51,7 +53,7 @@ def _fixes(links: tuple[Link, ...]) -> tuple[Fix, ...]:
     if len(best) < 2:
         return ()
     numbers = ",".join(map(str, sorted(best)))
-    return (install.export_variable("CUDA_VISIBLE_DEVICES", numbers, "use the GPUs that NVLink joins"),)
+    return (install.export_variable("CUDA_VISIBLE_DEVICES", numbers, "use the GPUs that NVLink connects"),)
 
 
 RULE = Rule("ATN216", "warning", check, needs=frozenset({"ring"}))

@@ -26,7 +26,7 @@ def check(snapshot: Snapshot) -> Problems:
     if len(devices) < 2:
         return
     yield Problem(
-        message=f"/dev/shm holds {size.value // BYTES_PER_MIB} MiB, for {len(devices)} GPUs",
+        message=f"/dev/shm has {size.value // BYTES_PER_MIB} MiB for {len(devices)} GPUs",
         subject="/dev/shm",
         evidence=(f"/dev/shm: {size.value // BYTES_PER_MIB} MiB", f"{len(devices)} visible GPUs"),
         fixes=(

@@ -32,7 +32,7 @@ def check(snapshot: Snapshot) -> Problems:
     assignment = f'{NAME}="{_redact_uuids(setting.value)}"'
     yield Problem(
         message=f"{assignment} leaves {len(visible)} of {count} visible"
-        + (f" though it names {len(entries)}" if len(entries) > len(visible) else ""),
+        + (f" although it names {len(entries)}" if len(entries) > len(visible) else ""),
         subject=NAME,
         evidence=(assignment, *gpus.list_gpu_kinds(devices)),
         fixes=(

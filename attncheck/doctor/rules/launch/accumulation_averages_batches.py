@@ -30,9 +30,11 @@ def check(snapshot: Snapshot) -> Problems:
     if job.plan.accumulation < 2 or "global_batch" not in job.locations:
         return
     yield Problem(
-        message=f"transformers {need(version, 'transformers')} averages over {job.plan.accumulation} micro-batches, "
-        "instead of over their tokens",
-        evidence=(f"num_items_in_batch came with {COUNTS_TOKENS}", describe_job(job)),
+        message=(
+            f"transformers {need(version, 'transformers')} averages over {job.plan.accumulation} "
+            "micro-batches instead of over their tokens"
+        ),
+        evidence=(f"num_items_in_batch was added in {COUNTS_TOKENS}", describe_job(job)),
         fixes=change_transformers(snapshot, f">={COUNTS_TOKENS},<5"),
         subject=describe_job(job),
         locations=locate_settings(job, "global_batch"),

@@ -27,8 +27,9 @@ def check(snapshot: Snapshot) -> Problems:
     if VARIABLE in snapshot.environ:
         return
     yield Problem(
-        message="torch.compile breaks the graph in every layer, because packed flash attention reads the "
-        "longest length",
+        message=(
+            "torch.compile breaks the graph in every layer, because packed flash attention reads the longest length"
+        ),
         evidence=(
             f"{describe_job(job)} compiles, packs, and runs {job.plan.attn_implementation}",
             f"the launch, as far as it was read, does not set {VARIABLE}",

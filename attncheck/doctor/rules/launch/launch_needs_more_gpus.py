@@ -23,7 +23,7 @@ STARTED_BY_RAY = (*RAY_FRAMEWORKS, "easyr1", "nemo-rl", "slime")
 
 def check(snapshot: Snapshot) -> Problems:
     job = require_job(snapshot)
-    required = need(job.gpus, "the number of GPUs that the launch takes")
+    required = need(job.gpus, "the number of GPUs that the launch needs")
     is_under_ray = job.reinforcement and job.framework in RAY_FRAMEWORKS
     if is_under_ray and job.framework != "verl":
         raise MissingFact("a launch does not state the number of nodes of the Ray cluster")
@@ -48,7 +48,7 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=gpus.list_gpu_kinds(snapshot.visible_devices()),
         fixes=(
             Fix(
-                "judge it for the machine that it will run on",
+                "judge it for the machine that will run it",
                 "advice",
                 f"attncheck lint --target {_format_target(snapshot, required)}",
             ),

@@ -19,7 +19,7 @@ def check(snapshot: Snapshot) -> Problems:
     if job.remarks:
         count = f"{len(job.remarks)} thing{'s' * (len(job.remarks) > 1)}"
         yield Problem(
-            message=f"{count} about this {describe_job(job)} launch are unknown",
+            message=f"{count} about this {describe_job(job)} launch {'are' if len(job.remarks) > 1 else 'is'} unknown",
             evidence=job.remarks,
             subject=describe_job(job),
             locations=(job.location,),

@@ -35,11 +35,13 @@ def check(snapshot: Snapshot) -> Problems:
         return
     version = need(snapshot.version("transformers"), "the version of transformers")
     yield Problem(
-        message=f"packed documents attend to each other: {implementation} in transformers {version} "
-        "ignores document borders",
+        message=(
+            f"packed documents attend to each other: {implementation} in transformers {version} "
+            "ignores document boundaries"
+        ),
         evidence=(
             f"{describe_job(job)} packs by {job.plan.packing}",
-            f"sdpa and eager derive document borders from positions since transformers {PACKED_WITHOUT_FLASH} on",
+            (f"sdpa and eager derive document boundaries from positions since transformers {PACKED_WITHOUT_FLASH}"),
         ),
         fixes=(
             change_settings("use flash_attention_2", {"attn_implementation": "flash_attention_2"}),

@@ -30,7 +30,7 @@ def check(snapshot: Snapshot) -> Problems:
         yield Problem(
             message=f"{first.path} takes {reason} in {version}"
             if first.kind == "argument"
-            else f"{first.path} takes {reason}, which {version} does not have",
+            else f"{first.path} uses {reason}, which {version} does not have",
             evidence=tuple(describe_link(link) for link in group[:8]),
             fixes=(*fixes.fitting_provider(snapshot, group), *fixes.change_imports(group)),
             subject=first.path,

@@ -21,10 +21,10 @@ def check(snapshot: Snapshot) -> Problems:
     if isinstance(snapshot.devices, Unreadable):
         need(snapshot.devices, "the list of GPUs")
     yield Problem(
-        message=f"{describe_job(job)} trains on GPUs, but a job on this machine would not see one",
+        message=f"{describe_job(job)} trains on GPUs, but a job on this machine would not see any",
         evidence=(_gpu_evidence(snapshot),),
         fixes=(
-            Fix("judge the launch for the machine that it will run on", "advice", "attncheck lint --target h100x8 …"),
+            Fix("judge the launch for the machine that will run it", "advice", "attncheck lint --target h100x8 …"),
             Fix("if this machine should have GPUs", "advice", "attncheck doctor"),
         ),
         subject=describe_job(job),

@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     if LIST_SINCE <= version < SPLITS_NAMES_SINCE:
         yield Problem(
-            message=f"TRL {job.version} will warn that {implementation} may mix packed documents; it does not",
+            message=(f"TRL {job.version} will warn that {implementation} may mix packed documents, but it does not"),
             evidence=("trl 1.5.0 trainer/sft_trainer.py:1112: the whole name is looked up, including its revision",),
             fixes=(Fix("leave packing on, or update TRL", "advice", "pip install 'trl>=1.13'"),),
             subject=describe_job(job),

@@ -36,7 +36,7 @@ def check(snapshot: Snapshot) -> Problems:
         evidence=(f"{job.framework} {job.version} hooks it into {', '.join(job.hooked)}",),
         fixes=(
             change_settings(f"use {job.hooked[0]}", {"attn_implementation": job.hooked[0]}),
-            change_settings("or do without it", {"ring_size": "1"}),
+            change_settings("or remove it", {"ring_size": "1"}),
         ),
         subject=describe_job(job),
         locations=locate_settings(job, "attn_implementation", "ring_size"),

@@ -22,7 +22,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     shorter = job.plan.max_length // shards * shards
     yield Problem(
-        message=f"rows of {job.plan.max_length} tokens are not divisible by {shards}, two shards for each rank",
+        message=f"rows of {job.plan.max_length} tokens are not divisible by {shards}, two shards per rank",
         evidence=("torch's context parallelism gives each rank one shard from the front and one from the back",),
         fixes=(change_settings("use a length that is divisible", {"max_length": str(shorter or shards)}),),
         subject=describe_job(job),

@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     missing = answer.startswith("not installed: ")
     yield Problem(
-        message=f"config.json requests {requested}, which {'is not usable here' if missing else 'the class refuses'}",
+        message=(f"config.json requests {requested}, which {'is not usable here' if missing else 'the class refuses'}"),
         evidence=(f"import lane: {answer}",),
         fixes=use_other_attention(snapshot, model, requested),
         subject=model.source,

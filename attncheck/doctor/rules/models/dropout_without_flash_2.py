@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
     dropout = value_or(model.attention_dropout, 0.0)
     if dropout > 0 and not refuses_implementation(model, "flash_attention_3"):
         yield Problem(
-            message=f"attention_dropout {dropout:g} of {model.model_type} is left out by flash attention 3 and 4",
+            message=f"flash attention 3 and 4 ignore attention_dropout {dropout:g} of {model.model_type}",
             evidence=("flash-attn 2, which has dropout, is not installed",),
             fixes=(Fix("train without attention dropout", "setting", "attention_dropout=0.0"),),
             subject=model.model_type,

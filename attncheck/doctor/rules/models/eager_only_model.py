@@ -38,7 +38,9 @@ def check(snapshot: Snapshot) -> Problems:
     max_length = math.isqrt(smallest_memory // 2 // (heads * BYTES_PER_SCORE)) // 64 * 64
     score_gib = score_bytes / BYTES_PER_GIB
     yield Problem(
-        message=f"{model.model_type} supports only eager: {length} tokens take {score_gib:.0f} GiB of scores a layer",
+        message=(
+            f"{model.model_type} supports only eager: the scores of {length} tokens take {score_gib:.0f} GiB per layer"
+        ),
         evidence=(
             "import lane: its class refuses sdpa, flash attention and flex_attention",
             f"the smallest GPU has {smallest_memory / BYTES_PER_GIB:.0f} GiB; {max_length} tokens take half of it",

@@ -29,7 +29,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=f"flex_attention's backward may not fit {small[0].sm} at head size {widest}",
-        evidence=(f"cuda:{small[0].index} is {small[0].sm}: 99 KiB of shared memory a block",),
+        evidence=(f"cuda:{small[0].index} is {small[0].sm}: 99 KiB of shared memory per block",),
         fixes=use_other_attention(snapshot, model, "flex_attention"),
         subject=model.model_type,
         predicted=True,

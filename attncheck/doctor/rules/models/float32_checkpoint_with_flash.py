@@ -25,7 +25,7 @@ def check(snapshot: Snapshot) -> Problems:
     if isinstance(snapshot.job, Known) and snapshot.job.value.plan.precision != "fp32":
         return  # the launch trains in half precision: the load or autocast casts
     yield Problem(
-        message=f"the checkpoint of {model.source} is float32; flash attention needs float16 or bfloat16",
+        message=(f"the checkpoint of {model.source} is float32, but flash attention needs float16 or bfloat16"),
         evidence=("static lane: dtype in config.json",),
         fixes=(Fix("load it in half precision", "setting", "dtype=torch.bfloat16"),),
         subject=model.source,

@@ -27,8 +27,8 @@ def check(snapshot: Snapshot) -> Problems:
     if largest <= 256:
         return
     yield Problem(
-        message=f"{model.model_type} has head_dim {largest}; flash attention stops at 256",
-        evidence=("head sizes over the layers: " + ", ".join(map(str, model.head_dims)),),
+        message=f"{model.model_type} has head_dim {largest}, but flash attention supports at most 256",
+        evidence=("head sizes by layer: " + ", ".join(map(str, model.head_dims)),),
         fixes=use_other_attention(snapshot, model, "flash_attention_2"),
         subject=model.model_type,
         predicted=not forces_flash_attention(snapshot),

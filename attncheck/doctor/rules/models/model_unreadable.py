@@ -20,8 +20,8 @@ def check(snapshot: Snapshot) -> Problems:
     fixes: tuple[Fix, ...] = ()
     if "cache" in snapshot.model.reason:
         fixes = (
-            Fix("fetch the configuration into the cache", "advice", "hf download MODEL config.json"),
-            Fix("or let doctor fetch it for this run", "advice", "attncheck doctor --online MODEL"),
+            Fix("download the configuration into the cache", "advice", "hf download MODEL config.json"),
+            Fix("or let doctor download it for this run", "advice", "attncheck doctor --online MODEL"),
         )
     yield Problem(
         message="the model cannot be read: " + snapshot.model.reason.rstrip("."),

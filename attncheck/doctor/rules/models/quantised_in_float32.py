@@ -28,8 +28,10 @@ def check(snapshot: Snapshot) -> Problems:
     if model.quantised_dtype != Known("float32"):
         return
     yield Problem(
-        message=f"the 4-bit layers of {model.source} compute in float32; flash attention needs float16 or bfloat16",
-        evidence=("static lane: bnb_4bit_compute_dtype in config.json, float32 if it is left out",),
+        message=(
+            f"the 4-bit layers of {model.source} compute in float32, but flash attention needs float16 or bfloat16"
+        ),
+        evidence=("static lane: bnb_4bit_compute_dtype in config.json; float32 by default",),
         fixes=(
             Fix("compute in bfloat16", "edit", f"quantization_config={CALL}"),
             Fix("or in the file", "edit", 'config.json: "bnb_4bit_compute_dtype": "bfloat16"'),

@@ -27,7 +27,7 @@ def check(snapshot: Snapshot) -> Problems:
     use_library_class = Fix("use transformers' own class", "setting", "trust_remote_code=False")
     install_fixes = install_flash_attn_package(snapshot)
     yield Problem(
-        message=f"the code that {model.source} brings imports flash_attn, which is not installed",
+        message=f"the code of {model.source} imports flash_attn, which is not installed",
         evidence=("static lane: an unguarded import in the model's *.py files",),
         fixes=(use_library_class, *install_fixes) if in_library else install_fixes,
         subject=model.source,

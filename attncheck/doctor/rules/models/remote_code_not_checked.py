@@ -23,7 +23,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     packages = [name for name in model.remote_imports if ":" not in name]
     yield Problem(
-        message=f"{model.source} brings its own code, so attncheck cannot tell which attention it accepts",
+        message=f"{model.source} has its own code, so attncheck cannot tell which attention it accepts",
         evidence=(f"its files import {', '.join(packages)}",) if packages else (),
         subject=model.source,
     )

@@ -26,10 +26,12 @@ def check(snapshot: Snapshot) -> Problems:
     if model is None or not model.rounded_positions:
         return
     yield Problem(
-        message=f"the code of {model.source} counts positions in the dtype of inv_freq, which rounds "
-        "them if that is bfloat16",
+        message=(
+            f"the code of {model.source} computes positions in the dtype of inv_freq, which rounds "
+            "them if that is bfloat16"
+        ),
         evidence=tuple(f"static lane: {place}" for place in model.rounded_positions),
-        fixes=(Fix("count them in float32", "edit", FLOAT32),),
+        fixes=(Fix("compute them in float32", "edit", FLOAT32),),
         subject=model.source,
         predicted=True,
     )

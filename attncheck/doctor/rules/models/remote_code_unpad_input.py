@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Problems:
         returns_five, evidence = is_at_least(version, FIVE_FROM_UNPAD_INPUT), f"static lane: flash-attn {installed}"
     if returns_five:
         yield Problem(
-            message=f"the code of {model.source} calls unpad_input, which returns 5 values here and used to return 4",
+            message=(f"the code of {model.source} calls unpad_input, which returns 5 values here but used to return 4"),
             evidence=(evidence, f"{UNPAD_INPUT.replace(':', '.')} is imported by the model's files"),
             fixes=(
                 Fix(

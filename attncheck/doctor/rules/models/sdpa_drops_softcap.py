@@ -31,7 +31,7 @@ def check(snapshot: Snapshot) -> Problems:
         message=f"sdpa of transformers {version} leaves out the softcap of {model.model_type}",
         evidence=(
             f"attn_logit_softcapping is {model.softcap.value:g}",
-            f"sdpa refuses a softcap since transformers {SDPA_REFUSES_SOFTCAP} on; {version} drops it",
+            f"sdpa refuses a softcap since transformers {SDPA_REFUSES_SOFTCAP}; {version} drops it",
         ),
         fixes=use_other_attention(snapshot, model, "sdpa"),
         subject=model.model_type,

@@ -44,14 +44,14 @@ def check(snapshot: Snapshot) -> Problems:
     if widest > 256 and is_older(version, guarded):
         yield Problem(
             message=f"sdpa falls back to MATH on {model.model_type}, head size {widest}, and stores every score",
-            evidence=(asks, f"from {guarded} on only up to a head size of 256"),
+            evidence=(asks, f"since {guarded} only up to a head size of 256"),
             fixes=change_transformers(snapshot, f">={guarded}"),
             subject=model.model_type,
         )
     elif isinstance(snapshot.job, Known) and snapshot.job.value.plan.precision == "fp32":
         yield Problem(
             message=f"sdpa falls back to MATH on {model.model_type} in float32, and stores every score",
-            evidence=(asks, "no fused backend takes grouped heads in float32"),
+            evidence=(asks, "no fused backend supports grouped heads in float32"),
             fixes=(change_settings("train in bfloat16", {"precision": "bf16"}),),
             subject=model.model_type,
             locations=locate_settings(snapshot.job.value, "precision"),

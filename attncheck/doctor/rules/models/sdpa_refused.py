@@ -24,7 +24,7 @@ def check(snapshot: Snapshot) -> Problems:
     if model is None or not refuses_implementation(model, "sdpa") or is_eager_only(model):
         return
     yield Problem(
-        message=f"{model.model_type} does not support sdpa: unless you name another, it runs eager",
+        message=f"{model.model_type} does not support sdpa: by default it runs eager",
         evidence=(f"import lane: {refusal_reason(model, 'sdpa')}",),
         fixes=use_other_attention(snapshot, model, "sdpa"),
         subject=model.model_type,

@@ -54,8 +54,8 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"{implementation} for {model.model_type} uses {kernel}, which {reason}",
         evidence=(
-            f"transformers turns {implementation} into it: the class lists the kernels that compute its attention",
-            *(("flash-attn is installed, and is not among them",) if installed else ()),
+            (f"transformers replaces {implementation} by it: the class lists the kernels that compute its attention"),
+            *(("flash-attn is installed, but is not among them",) if installed else ()),
             f"offline mode is {'on' if is_hub_offline(snapshot) else 'off'}",
         ),
         fixes=use_other_attention(snapshot, model, implementation, "flash_attention_2"),

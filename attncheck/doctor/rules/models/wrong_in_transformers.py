@@ -88,7 +88,7 @@ def describe_defect(row: WrongModel, model: Model, implementation: str) -> str:
 def _describe_reading(row: WrongModel, model: Model) -> str:
     if row.shown_by and isinstance(model.mask_calls, Known):
         return f"the installed modeling file: {'; '.join(model.mask_calls.value) or 'makes no mask of masking_utils'}"
-    return f"known of transformers {row.since} to {f'before {row.before}' if row.before else LAST_READ}"
+    return f"known for transformers {row.since} to {f'before {row.before}' if row.before else LAST_READ}"
 
 
 def _iter_fixes(snapshot: Snapshot, row: WrongModel, plan: Plan | None) -> Iterator[Fix]:

@@ -54,7 +54,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _are_positions_replaced(snapshot: Snapshot) -> bool:
-    """Say whether ms-swift packs, which from 3.3 to 3.7 hands text positions to flash attention itself."""
+    """Return whether ms-swift packs, which from 3.3 to 3.7 hands text positions to flash attention itself."""
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     if job is None or job.framework != "ms-swift" or not job.plan.packed:
         return False

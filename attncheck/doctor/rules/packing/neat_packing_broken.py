@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     effect = "refuses neat packing" if raises else "mixes up documents in neat packing under flash attention"
     yield Problem(
         message=f"llamafactory {installed} {effect} with transformers {need(transformers, 'transformers')}",
-        evidence=(f"transformers casts masks to bool from {MASKS_ARE_BOOL} on",),
+        evidence=(f"transformers casts masks to bool since {MASKS_ARE_BOOL}",),
         fixes=(
             install_packages(snapshot, f"llamafactory>={NEAT_PACKING_BY_POSITIONS}"),
             Fix("pack without it", "setting", "neat_packing: false"),

@@ -40,7 +40,10 @@ def check(snapshot: Snapshot) -> Problems:
         version = need(snapshot.package("trl"), "trl").version
         attentions = ", ".join(item.attention for item in leaking)
         yield Problem(
-            message=f"trl {version} gives {name} rows no borders under {attentions}: documents attend to each other",
+            message=(
+                f"trl {version} gives {name} rows no document boundaries under {attentions}: documents "
+                "attend to each other"
+            ),
             evidence=tuple(f"measured: {item.attention}: a batch has {', '.join(item.keys)}" for item in leaking[:3]),
             fixes=tuple(_iter_fixes(snapshot, separating)),
             subject=describe_job(job) if job is not None else f"trl {version}",

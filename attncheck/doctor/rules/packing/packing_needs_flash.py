@@ -28,7 +28,7 @@ def check(snapshot: Snapshot) -> Problems:
     yield Problem(
         message=f"packed documents attend to each other: transformers {version} separates them only with "
         "flash attention",
-        evidence=(f"transformers {version}; sdpa detects packed rows from {PACKED_WITHOUT_FLASH} on", "no flash-attn"),
+        evidence=(f"transformers {version}; sdpa detects packed rows since {PACKED_WITHOUT_FLASH}", "no flash-attn"),
         fixes=(*upgrade, Fix("or do not pack", "setting", "packing: false")),
         subject=f"transformers {version}",
     )

@@ -21,7 +21,9 @@ def check(snapshot: Snapshot) -> Problems:
     tokenizer = model.tokenizer.value
     if isinstance(tokenizer.pad_token, Known) and tokenizer.pad_token == tokenizer.eos_token:
         yield Problem(
-            message=f"the tokenizer of {model.source} pads with its end token {tokenizer.pad_token.value}",
+            message=(
+                f"the padding token of the tokenizer of {model.source} is its end token {tokenizer.pad_token.value}"
+            ),
             evidence=("masking labels by the padding id also drops the real end tokens",),
             fixes=(Fix("mask by the attention mask", "edit", "labels[attention_mask == 0] = -100"),),
             subject=model.source,

@@ -33,7 +33,7 @@ def check(snapshot: Snapshot) -> Problems:
         return
     yield Problem(
         message=f"transformers {version} refuses right padding for {model.model_type} with flash attention and a cache",
-        evidence=("batches are padded on the right", "raised for this model type in this release, gone in 5.2.0"),
+        evidence=("batches are padded on the right", "raised for this model type in this release, removed in 5.2.0"),
         fixes=(
             Fix("train without the cache", "setting", "model.config.use_cache = False"),
             Fix("generate with left padding", "setting", 'tokenizer.padding_side = "left"'),
@@ -53,7 +53,7 @@ def _padding_side(snapshot: Snapshot, model: Model) -> str:
 
 
 def _pads_completions(job: Job) -> bool:
-    """Say whether TRL trains, with a cache, on rows of a left-padded prompt and a right-padded completion."""
+    """Return whether TRL trains, with a cache, on rows of a left-padded prompt and a right-padded completion."""
     if job.framework != "trl" or job.trainer != "grpo" or job.plan.gradient_checkpointing:
         return False
     try:

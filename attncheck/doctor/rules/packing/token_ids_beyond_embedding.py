@@ -48,7 +48,7 @@ def check(snapshot: Snapshot) -> Problems:
     is_used = "pad_token" in first or "eos_token" in first
     is_final = first in configured or isinstance(snapshot.job, Known)  # else a script may still resize
     yield Problem(
-        message=f"{first} is {named[first]}, and the embedding of {model.source} has {rows} rows: 0 to {rows - 1}",
+        message=(f"{first} is {named[first]}, but the embedding of {model.source} has {rows} rows: 0 to {rows - 1}"),
         evidence=(*(f"{name}: {number}" for name, number in named.items()), _describe_rows(model, rows)),
         fixes=tuple(_list_fixes(snapshot, configured, tokens)),
         subject=model.source,
@@ -96,7 +96,7 @@ def _list_fixes(snapshot: Snapshot, configured: dict[str, int], tokens: dict[str
     if tokens and isinstance(snapshot.job, Known) and snapshot.job.value.framework == "llamafactory":
         yield Fix("let LLaMA-Factory resize the embedding", "setting", "resize_vocab: true", "unsafe")
     if tokens:
-        resize = "model.resize_token_embeddings(len(tokenizer))  # after loading both, before the trainer is made"
+        resize = "model.resize_token_embeddings(len(tokenizer))  # after loading both, before the trainer is created"
         yield Fix("add rows for the tokens", "edit", resize, "unsafe")
     if "the tokenizer's pad_token" in tokens:
         yield Fix("or pad with a token that has an embedding", "edit", PAD_WITH_KNOWN_TOKEN)

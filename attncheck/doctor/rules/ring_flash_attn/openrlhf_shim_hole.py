@@ -30,8 +30,10 @@ def check(snapshot: Snapshot) -> Problems:
     resolved = ((specifier, requirements.resolve_transformers(snapshot, specifier)) for specifier in ranges)
     openrlhf = need(snapshot.package("openrlhf"), "openrlhf").version
     yield Problem(
-        message=f"OpenRLHF {openrlhf} cannot load ring-flash-attn under transformers {transformers}: "
-        f"{ring_flash_attn.MOVED_SYMBOL} is in none of its modules",
+        message=(
+            f"OpenRLHF {openrlhf} cannot load ring-flash-attn under transformers {transformers}: no "
+            f"module has {ring_flash_attn.MOVED_SYMBOL}"
+        ),
         subject=f"transformers {transformers}",
         evidence=("static lane: the name left both modules in 5.4.0 and came back to transformers.utils in 5.5.0",),
         fixes=tuple(

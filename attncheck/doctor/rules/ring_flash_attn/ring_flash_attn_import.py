@@ -38,8 +38,10 @@ def check(snapshot: Snapshot) -> Problems:
     if not symbol or _is_reported_elsewhere(snapshot, ring, transformers):
         return
     yield Problem(
-        message=f"ring-flash-attn {ring} imports {symbol} from transformers, and transformers {transformers} "
-        "no longer has it in that module",
+        message=(
+            f"ring-flash-attn {ring} imports {symbol} from transformers, and transformers "
+            f"{transformers} no longer has it in that module"
+        ),
         subject=f"ring-flash-attn {ring}",
         evidence=_evidence(snapshot, ring, transformers, attempt),
         fixes=tuple(_fixes(snapshot, ring, transformers)),

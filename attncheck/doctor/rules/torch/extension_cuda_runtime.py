@@ -49,7 +49,7 @@ def check(snapshot: Snapshot) -> Problems:
         reported.add(binary.distribution)
         name = f"{package.value.name} {package.value.version}"
         yield Problem(
-            message=f"{name} needs {library}, and torch {torch.version} brings another CUDA",
+            message=f"{name} needs {library}, but torch {torch.version} has a different CUDA",
             subject=name,
             evidence=(observed or f"static lane: {binary.path} needs {library}, which was not found",),
             fixes=tuple(_list_fixes(snapshot, package.value.name, package.value.version, library)),

@@ -54,7 +54,7 @@ def _overrule_setting(snapshot: Snapshot, setting: str) -> tuple[Fix, ...]:
 
 
 def _make_virtual_environment(snapshot: Snapshot) -> Fix:
-    return Fix("make a virtual environment", "command", f"{snapshot.host.executable} -m venv .venv")
+    return Fix("create a virtual environment", "command", f"{snapshot.host.executable} -m venv .venv")
 
 
 def _pip_command(snapshot: Snapshot) -> str:

@@ -35,7 +35,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _fixes(snapshot: Snapshot, name: str, path: str, reinstalls: bool) -> tuple[Fix, ...]:
-    move_away = Fix("move it out of the way", "manual", f"{path}: run elsewhere, or rename or delete it")
+    move_away = Fix("move it away", "manual", f"{path}: run elsewhere, or rename or delete it")
     if not reinstalls:
         return (move_away,)
     if name == "torch":

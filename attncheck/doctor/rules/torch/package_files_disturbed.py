@@ -44,8 +44,10 @@ def _find_problems(snapshot: Snapshot) -> Problems:
         counts = [f"{len(paths)} {change}" for paths, change in ((missing, "missing"), (altered, "changed")) if paths]
         noun = "file" if len(altered) + len(missing) == 1 else "files"
         yield Problem(
-            message=f"{distribution.name} {distribution.version} is not as it was installed: "
-            f"{' and '.join(counts)} {noun}",
+            message=(
+                f"{distribution.name} {distribution.version} differs from its installed state: "
+                f"{' and '.join(counts)} {noun}"
+            ),
             subject=f"{distribution.name} {distribution.version}",
             evidence=(*(f"missing: {path}" for path in missing[:3]), *(f"changed: {path}" for path in altered[:3])),
             fixes=tuple(_fixes(snapshot, distribution)),

@@ -57,7 +57,10 @@ def _make_problem(snapshot: Snapshot, distribution: str, gap: RuntimeGap, observ
     name = f"{distribution} {package.value.version}" if isinstance(package, Known) else distribution
     static = f"static lane: {gap.required_by} needs {gap.required}"
     copies = tuple(
-        f"{library.path} ({library.found_by}) goes up to {gap.namespace}_{library.provides.get(gap.namespace, '?')}"
+        (
+            f"{library.path} ({library.found_by}) provides up to "
+            f"{gap.namespace}_{library.provides.get(gap.namespace, '?')}"
+        )
         for library in copies_of(snapshot, gap.library)
     )
     return Problem(

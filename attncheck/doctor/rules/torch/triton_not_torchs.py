@@ -25,8 +25,10 @@ def check(snapshot: Snapshot) -> Problems:
         installed = snapshot.version(requirement.name)
         if isinstance(installed, Known) and not requirements.is_version_allowed(requirement.specifier, installed.value):
             yield Problem(
-                message=f"{requirement.name} {installed.value} is not the one for torch {torch.value.version}, "
-                f"which is {requirement.specifier}",
+                message=(
+                    f"{requirement.name} {installed.value} is not the version for torch "
+                    f"{torch.value.version}, which is {requirement.specifier}"
+                ),
                 subject=f"{requirement.name} {installed.value}",
                 evidence=(f"Requires-Dist of torch: {requirement.name}{requirement.specifier}",),
                 fixes=(install.install_packages(snapshot, required_triton(snapshot), options=("--no-deps",)),),

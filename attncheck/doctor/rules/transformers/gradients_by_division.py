@@ -36,8 +36,10 @@ def check(snapshot: Snapshot) -> Problems:
         against = measurement.ratio / baseline.ratio if baseline is not None else measurement.ratio
         direction = f" and point elsewhere (cosine {measurement.cosine:.2f})" if measurement.points_elsewhere else ""
         yield Problem(
-            message=f"{measurement.trainer}'s gradients over {measurement.division} are {against:.3g} times those of "
-            f"one batch{direction}",
+            message=(
+                f"{measurement.trainer}'s gradients with {measurement.division} are {against:.3g} times "
+                f"those of one batch{direction}"
+            ),
             evidence=(
                 f"measured: norm {measurement.ratio:.4f} of the right one, {baseline.ratio:.4f} undivided"
                 if baseline is not None
@@ -84,7 +86,7 @@ def _may_happen(snapshot: Snapshot, measurement: GradientMeasurement) -> bool:
 
 def _iter_fixes(snapshot: Snapshot, measurement: GradientMeasurement) -> Iterator[Fix]:
     if measurement.division in SETTINGS:
-        yield Fix("do not divide the batch so", "setting", SETTINGS[measurement.division])
+        yield Fix("do not divide the batch this way", "setting", SETTINGS[measurement.division])
     yield install_packages(snapshot, "transformers>=5.5.4")
 
 

@@ -92,7 +92,7 @@ def _find_evidence(snapshot: Snapshot) -> str:
     package, version = snapshot.package("transformers"), snapshot.version("transformers")
     faults = package.value.faults if isinstance(package, Known) else {}
     if CODE in faults:
-        return "static lane: trainer.py divides, and so does accelerate" if faults[CODE] else ""
+        return "static lane: both trainer.py and accelerate divide" if faults[CODE] else ""
     is_listed = isinstance(version, Known) and CODE in list_faults("transformers", version.value)
     return "known for transformers 5.2.0 to 5.5.3" if is_listed else ""
 

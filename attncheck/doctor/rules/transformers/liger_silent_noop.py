@@ -35,8 +35,10 @@ def check(snapshot: Snapshot) -> Problems:
     names = ", ".join(target.partition(":")[2] for target in missing_targets)
     lacks_loss = any(target.endswith(":CrossEntropyLoss") for target in missing_targets)
     yield Problem(
-        message=f"liger-kernel {liger} would patch {names} of {model.model_type} without effect: this "
-        "transformers does not have it",
+        message=(
+            f"liger-kernel {liger} would patch {names} of {model.model_type} without effect: this "
+            "transformers does not have it"
+        ),
         subject=model.model_type,
         evidence=(f"transformers {_transformers_version(snapshot)}", *missing_targets),
         fixes=(_USE_FUSED_LOSS,) if lacks_loss else (),

@@ -45,7 +45,9 @@ def _refused_problem(
     evidence = f"import lane: {outcome.value.message}" if has_raised and isinstance(outcome, Known) else "static lane"
     older = liger.choose_release(transformers_version)
     return Problem(
-        message=f"liger-kernel {liger_version} patches transformers {specifier}; {transformers_version} is installed",
+        message=(
+            f"liger-kernel {liger_version} patches transformers {specifier}, but {transformers_version} is installed"
+        ),
         subject=f"liger-kernel {liger_version}",
         evidence=(evidence,),
         fixes=(install.install_packages(snapshot, f"liger-kernel=={older}", options=("--no-deps",)),),

@@ -116,7 +116,7 @@ def _choose_fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distributio
     shadows = _find_shadows(snapshot, outcome)
     if shadows:
         path = shadows[0].partition(" at ")[2].partition(" (")[0]
-        return Fix("move it out of the way", "manual", f"{path}: run elsewhere, or rename or delete it")
+        return Fix("move it away", "manual", f"{path}: run elsewhere, or rename or delete it")
     if outcome.exception in FILE_ERRORS:
         return Fix("make the path usable, or use another", "manual", outcome.message)
     module = missing_module(outcome)
@@ -135,7 +135,7 @@ def _choose_fix(snapshot: Snapshot, outcome: ImportOutcome, culprit: Distributio
     if culprit.name != "transformers":
         return _install_for_transformers(snapshot, culprit.name)
     command = f"{snapshot.host.executable} -X importtime -c 'import {outcome.module}'"
-    return Fix("see where it fails; its own files are as they were installed", "advice", command)
+    return Fix("see where it fails; its own files are unchanged", "advice", command)
 
 
 def _install_for_transformers(snapshot: Snapshot, module: str, over: tuple[str, ...] = ("--upgrade",)) -> Fix:

@@ -181,7 +181,8 @@ def _resolve_packing(settings: AxolotlSettings) -> Packing:
 
 
 def _pads_left(settings: AxolotlSettings) -> bool:
-    """Say whether rows are padded on the left: Mistral with flash attention, not packed (loaders/tokenizer.py:207)."""
+    """Return whether rows are padded on the left: Mistral with flash attention, not packed
+    (loaders/tokenizer.py:207)."""
     model = settings.snapshot.model if settings.snapshot is not None else None
     is_mistral = "mistral" in str(settings.get("base_model")).lower().rsplit("/", 1)[-1]
     if isinstance(model, Known):

@@ -25,7 +25,8 @@ def find_problems(settings: AxolotlSettings) -> tuple[SettingProblem, ...]:
 
 
 def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
-    """Packing where the attention mask is kept: transformers looks for no borders and documents see each other."""
+    """Packing where the attention mask is kept: transformers looks for no borders and documents attend to each
+    other."""
     if not settings.packed or settings.isolates_documents or settings.is_on("rl"):
         return
     implementation = settings.implementation or "no implementation"
@@ -288,7 +289,7 @@ def flash_4_replaces(settings: AxolotlSettings) -> Iterator[SettingProblem]:
 
 
 def uses_flash_4(settings: AxolotlSettings) -> bool:
-    """Say whether FlashAttention 4 replaces the requested implementation (flash_attn_4.py:120, `fa4_usable`)."""
+    """Return whether FlashAttention 4 replaces the requested implementation (flash_attn_4.py:120, `fa4_usable`)."""
     replaceable = settings.implementation in ("flash_attention_2", "flash_attention_3")
     if not replaceable or not settings.is_at_least(axolotl.FLASH_4_SINCE):
         return False

@@ -65,7 +65,7 @@ def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingPro
 
 
 def _same_family(settings: AxolotlSettings) -> bool:
-    """Say whether one of the booleans names the loaded implementation: flash_attention any flash kernel."""
+    """Return whether one of the booleans names the loaded implementation: flash_attention any flash kernel."""
     family = "flash_attention_2" if "flash" in settings.implementation else settings.implementation
     return family in {axolotl.FLAG_IMPLEMENTATIONS[flag] for flag in settings.attention_flags}
 

@@ -1,4 +1,4 @@
-"""How a launch of axolotl's SFT is cut small, and what it optimises.
+"""How a launch of axolotl's SFT is scaled down, and what it optimises.
 
 Sources, axolotl 0.19.0: utils/schemas/datasets.py (`path`, `type`, `ds_type`, `field_messages`), prompt_strategies/
 (`alpaca`: answers after a prompt, `completion`: whole texts, `chat_template`: answers, each with the token that ends
@@ -167,7 +167,7 @@ def _cut_for_cpu(job: Job) -> dict[str, str]:
     sets |= {name: "false" for name in names if name.startswith("liger_")}
     if any(word in (get_setting(job, "optimizer") or "").lower() for word in GPU_OPTIMIZERS):
         sets["optimizer"] = "adamw_torch"
-    if get_setting(job, "adapter") in ("lora", "qlora"):  # Triton's kernels are on where they are not switched off
+    if get_setting(job, "adapter") in ("lora", "qlora"):  # Triton's kernels are on if they are not switched off
         sets |= dict.fromkeys(LORA_KERNELS, "false")
     if get_setting(job, "adapter") == "qlora":
         sets["adapter"] = "lora"

@@ -76,7 +76,8 @@ def isolating_implementations(version: str) -> tuple[str, ...]:
 
 
 def isolates_documents(version: str, implementation: str) -> bool:
-    """Say whether a release keeps packed documents apart under an implementation, whatever its revision after "@"."""
+    """Return whether a release keeps packed documents apart under an implementation, whatever its revision after
+    "@"."""
     return implementation.split(":")[0].split("@")[0].strip() in isolating_implementations(version)
 
 

@@ -82,12 +82,12 @@ class AxolotlSettings(LaunchSettings):
         return frozenset(capability.value for capability in capabilities if isinstance(capability, Known))
 
     def has_version(self, name: str, boundary: str) -> bool:
-        """Say whether a distribution is known to be installed in `boundary` or newer."""
+        """Return whether a distribution is known to be installed in `boundary` or newer."""
         version = self.snapshot.version(name) if self.snapshot is not None else None
         return isinstance(version, Known) and version.value >= Version(boundary)
 
     def is_installed(self, name: str) -> bool:
-        """Say whether a distribution is known to be installed."""
+        """Return whether a distribution is known to be installed."""
         return self.snapshot is not None and self.snapshot.lists(name)
 
     @cached_property
@@ -113,12 +113,12 @@ class AxolotlSettings(LaunchSettings):
 
     @cached_property
     def packed(self) -> bool:
-        """Say whether documents share rows."""
+        """Return whether documents share rows."""
         return self.is_on("sample_packing")
 
     @cached_property
     def isolates_documents(self) -> bool:
-        """Say whether the release keeps packed documents apart: before 0.17 the booleans alone decide it."""
+        """Return whether the release keeps packed documents apart: before 0.17 the booleans alone decide it."""
         if self.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
             return axolotl.isolates_documents(self.version, self.implementation)
         return any(
@@ -145,13 +145,13 @@ class AxolotlSettings(LaunchSettings):
 
     @cached_property
     def real_batches(self) -> bool:
-        """Say whether a packed batch keeps its rows; otherwise they are one long row."""
+        """Return whether a packed batch keeps its rows; otherwise they are one long row."""
         real_batches = get_nested(self.parsed_values, "multipack_real_batches")
         return is_true(real_batches) if real_batches is not None else not self.takes_long_rows
 
     @cached_property
     def takes_long_rows(self) -> bool:
-        """Say whether the implementation takes all rows of a packed batch as one."""
+        """Return whether the implementation takes all rows of a packed batch as one."""
         if self.is_at_least(axolotl.FLAGS_DEPRECATED_SINCE):
             return self.implementation.split(":")[0].split("@")[0].strip() in axolotl.ISOLATING_IMPLEMENTATIONS
         return any(flag in self.attention_flags for flag in ("flash_attention", "flex_attention", "xformers_attention"))
@@ -166,12 +166,12 @@ class AxolotlSettings(LaunchSettings):
         return tuple(str(plugin) for plugin in plugins if plugin)
 
     def has_plugin(self, folder: str) -> bool:
-        """Say whether the plugin of a folder of axolotl/integrations is in `plugins`."""
+        """Return whether the plugin of a folder of axolotl/integrations is in `plugins`."""
         return any(f"integrations.{folder}." in name or name == f"integrations.{folder}" for name in self.plugins)
 
     @cached_property
     def uses_liger(self) -> bool:
-        """Say whether some of Liger's kernels are used."""
+        """Return whether some of Liger's kernels are used."""
         return self.has_plugin("liger") and any(
             is_true(value) for name, value in self.parsed_values.items() if name[:6] == "liger_"
         )

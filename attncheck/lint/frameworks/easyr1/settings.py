@@ -48,7 +48,7 @@ class EasyR1Settings:
         return has_unread_words or (names_file and self.launch.file is None)
 
     def is_written(self, *keys: str) -> bool:
-        """Say whether the launch writes any of the keys."""
+        """Return whether the launch writes any of the keys."""
         return any(key in self.by_key for key in keys)
 
     def locate(self, *keys: str) -> SourceLocation:
@@ -67,7 +67,7 @@ class EasyR1Settings:
         return number if number > 0 else None
 
     def is_on(self, key: str) -> bool:
-        """Say whether a key is written and true."""
+        """Return whether a key is written and true."""
         return is_true(parse_value(self.get_text(key)))
 
     @property
@@ -99,7 +99,7 @@ def find_ulysses_key(settings: EasyR1Settings) -> str:
 
 
 def is_own_launch(launch: Launch) -> bool:
-    """Say whether a launch starts EasyR1 or a fork of it; a file alone goes by its keys."""
+    """Return whether a launch starts EasyR1 or a fork of it; a file alone goes by its keys."""
     if launch.words:
         program = launch.words[0].text.removesuffix(".py").replace("/", ".")
         if program == MODULE or program.endswith(f".{MODULE}"):

@@ -47,7 +47,7 @@ class LaunchReading:
     settings: ParsedSettings
 
     def is_at_least(self, boundary: str) -> bool:
-        """Say whether the release is `boundary` or newer."""
+        """Return whether the release is `boundary` or newer."""
         return is_at_least(self.version, boundary)
 
     def find_constraint(self, constraints: Constraints) -> Constraint | None:
@@ -224,7 +224,7 @@ def neat_packing_of_many_rows(reading: LaunchReading) -> Iterator[SettingProblem
             (constraint.evidence,),
             reading.find_location("per_device_train_batch_size", "neat_packing"),
             {"per_device_train_batch_size": "1", "gradient_accumulation_steps": str(steps * rows)},
-            "one row, and as many more steps of accumulation",
+            "use one row, and more accumulation steps instead",
         )
 
 
@@ -260,7 +260,7 @@ def numbered_masks_cast(reading: LaunchReading) -> Iterator[SettingProblem]:
         (constraint.evidence,),
         reading.find_location("neat_packing"),
         {"neat_packing": "false", "packing": "false"},
-        "do not pack, or take llamafactory 0.9.5",
+        "do not pack, or use llamafactory 0.9.5",
     )
 
 
@@ -275,7 +275,7 @@ def dense_mask(reading: LaunchReading) -> Iterator[SettingProblem]:
             (constraint.evidence,),
             reading.find_location("neat_packing"),
             {"attn_implementation": "flash_attention_2"} if not reading.lacks_flash_attn and reading.batch == 1 else {},
-            "use fa2, whose memory grows with the length alone",
+            "use fa2, whose memory grows linearly with the length",
             mild=True,
         )
 
@@ -328,7 +328,7 @@ def liger_unsupported(reading: LaunchReading) -> Iterator[SettingProblem]:
 
 
 def pure_bf16_with_zero_3(reading: LaunchReading) -> Iterator[SettingProblem]:
-    """`pure_bf16` with ZeRO-3, which DeepSpeed's file says, or its name where it is not read."""
+    """`pure_bf16` with ZeRO-3, which DeepSpeed's file says, or its name if it is not read."""
     file = (reading.settings.get_text("deepspeed") or "").rsplit("/", 1)[-1]
     stage = read_zero_stage(reading.launch)
     is_zero_3 = stage == 3 if stage is not None else re.search(r"z(ero)?[_-]?(stage)?[_-]?3", file) is not None

@@ -1,4 +1,4 @@
-"""How a launch of LLaMA-Factory's SFT or DPO is cut small, and what it optimises.
+"""How a launch of LLaMA-Factory's SFT or DPO is scaled down, and what it optimises.
 
 Sources, llamafactory 0.9.5: hparams/data_args.py (`dataset`, `dataset_dir` with its dataset_info.json), data/parser.py
 (`formatting: sharegpt`, `tags`), data/processor/supervised.py (`train_on_prompt`, off: answers alone are learnt; the

@@ -53,7 +53,7 @@ def load_parser_options(version: str, transformers: str) -> ParserOptions:
 
 
 def is_cli_command(launch: Launch) -> bool:
-    """Say whether it is `llamafactory-cli train`, which starts torchrun itself if there are several GPUs."""
+    """Return whether it is `llamafactory-cli train`, which starts torchrun itself if there are several GPUs."""
     return bool(launch.words) and launch.words[0].text.rsplit("/", 1)[-1] in PROGRAMS
 
 
@@ -74,7 +74,7 @@ def list_entries(launch: Launch) -> tuple[str, ...]:
 
 
 def is_own_launch(launch: Launch) -> bool:
-    """Say whether a launch starts LLaMA-Factory's training."""
+    """Return whether a launch starts LLaMA-Factory's training."""
     option_names = {word.text.split("=")[0].lstrip("-").replace("-", "_") for word in launch.words[1:]}
     keys = {entry.name.split(".")[0] for entry in launch.entries} | option_names
     if is_cli_command(launch):

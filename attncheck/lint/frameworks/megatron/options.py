@@ -63,7 +63,7 @@ class MegatronOptions:
         return [word for word, is_value in zip(words, takes_next) if not is_value and word.location not in options]
 
     def is_written(self, *names: str) -> bool:
-        """Say whether the launch writes any of the options."""
+        """Return whether the launch writes any of the options."""
         return any(name in self.by_name for name in names)
 
     def locate(self, *names: str) -> SourceLocation:
@@ -71,7 +71,7 @@ class MegatronOptions:
         return next((self.by_name[name].location for name in names if name in self.by_name), SourceLocation())
 
     def is_on(self, name: str) -> bool:
-        """Say whether a switch is there."""
+        """Return whether a switch is there."""
         return name in self.by_name
 
     def get_text(self, name: str) -> str:
@@ -99,7 +99,7 @@ class MegatronOptions:
 
 
 def is_own_launch(launch: Launch) -> bool:
-    """Say whether a launch trains with Megatron-LM or a fork of it: by its script, or by three of its options."""
+    """Return whether a launch trains with Megatron-LM or a fork of it: by its script, or by three of its options."""
     if not launch.words:
         return False
     program = launch.words[0].text

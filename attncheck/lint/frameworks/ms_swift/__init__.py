@@ -196,7 +196,7 @@ def _read_world_size(settings: MsSwiftSettings) -> Fact[int]:
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))
     if any(counts):
         return Known(_read_count(settings, "NPROC_PER_NODE") * _read_count(settings, "NNODES"))
-    return Absent("nothing says how many processes train") if not launch.launchers else launch.processes
+    return Absent("the launch does not say how many processes train") if not launch.launchers else launch.processes
 
 
 def _read_count(settings: MsSwiftSettings, name: str) -> int:

@@ -1,4 +1,4 @@
-"""How a launch of ms-swift's `swift sft`, `swift pt` or `swift rlhf` is cut small, and what it optimises.
+"""How a launch of ms-swift's `swift sft`, `swift pt` or `swift rlhf` is scaled down, and what it optimises.
 
 Sources, ms-swift 4.6.0: arguments/base_args/data_args.py (`dataset` takes a path), model/model_meta.py:174 (the model's
 type and template follow from the end of its path), loss_scale/ (`default`: answers are learnt, `all`: everything),

@@ -125,7 +125,7 @@ class MsSwiftSettings(LaunchSettings):
 
     @cached_property
     def implementation(self) -> str:
-        """Return the implementation as transformers calls it (model/utils.py:43); "" where transformers chooses."""
+        """Return the implementation as transformers calls it (model/utils.py:43); "" if transformers chooses."""
         if not self.is_at_least(ms_swift.HUGGING_FACE_SINCE):
             return "flash_attention_2" if self.is_on("use_flash_attn") else ""
         name = str(self.get("attn_impl") or "")
@@ -133,7 +133,7 @@ class MsSwiftSettings(LaunchSettings):
 
     @cached_property
     def packed(self) -> bool:
-        """Say whether documents share rows: packing turns padding_free on (arguments/sft_args.py:190)."""
+        """Return whether documents share rows: packing turns padding_free on (arguments/sft_args.py:190)."""
         is_separated = self.is_at_least(ms_swift.PACKED_POSITIONS_SINCE)
         return (self.is_on("packing") and is_separated) or self.is_on("padding_free")
 
@@ -144,13 +144,13 @@ class MsSwiftSettings(LaunchSettings):
 
     @cached_property
     def uses_xtuner(self) -> bool:
-        """Say whether sequence parallelism is xtuner's."""
+        """Return whether sequence parallelism is xtuner's."""
         is_requested = self.environ.get("SEQUENCE_PARALLEL_IMPL") == "xtuner" and not self.is_at_least("3.7.0")
         return is_requested or not self.is_at_least(ms_swift.OWN_ULYSSES_SINCE)
 
     @cached_property
     def uses_ring_variable(self) -> bool:
-        """Say whether the ring is chosen by a variable, which decides up to 3.8."""
+        """Return whether the ring is chosen by a variable, which decides up to 3.8."""
         is_read = self.is_at_least(ms_swift.RING_VARIABLE_SINCE) and not self.is_at_least(ms_swift.DERIVED_RING_SINCE)
         return is_read and self.environ.get("SEQUENCE_PARALLEL_IMPL") == "ring_attention"
 

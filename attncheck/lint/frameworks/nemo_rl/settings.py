@@ -36,15 +36,15 @@ class NemoSettings:
         return max(to_int(parse_value(self.get_text(name)), fallback), 0) or fallback
 
     def is_on(self, name: str) -> bool:
-        """Say whether a switch is on."""
+        """Return whether a switch is on."""
         return is_true(parse_value(self.get_text(name)))
 
     def is_written(self, *names: str) -> bool:
-        """Say whether the launch writes any of the settings."""
+        """Return whether the launch writes any of the settings."""
         return any(name in self.by_name for name in names)
 
     def is_known(self, *names: str) -> bool:
-        """Say whether none of the settings is left to running."""
+        """Return whether none of the settings is left to running."""
         return all(bool(self.get_text(name)) or name not in self.by_name for name in names)
 
     def locate(self, *names: str) -> SourceLocation:

@@ -23,14 +23,14 @@ def read_module_name(launch: Launch) -> str:
 
 
 def guess_trainer(module_name: str) -> str:
-    """Return the trainer of a module ("sft_dev" is sft's), its own name where that is not certain."""
+    """Return the trainer of a module ("sft_dev" is sft's), its own name if that is not certain."""
     trainers = names.list_trainers()
     parts = [part for part in module_name.split("_") if part in trainers]
     return parts[0] if len(parts) == 1 and module_name.split("_")[0] == parts[0] else module_name
 
 
 def is_fork(module_name: str) -> bool:
-    """Say whether no release has a module of this name."""
+    """Return whether no release has a module of this name."""
     return bool(module_name) and f"openrlhf.cli.train_{module_name}" not in list_own_modules()
 
 

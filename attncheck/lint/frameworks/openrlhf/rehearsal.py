@@ -1,4 +1,4 @@
-"""How a launch of OpenRLHF's SFT or DPO is cut small, and what it optimises.
+"""How a launch of OpenRLHF's SFT or DPO is scaled down, and what it optimises.
 
 Sources, openrlhf 0.11.2: cli/train_sft.py (options; no number of steps: `data.max_samples` bounds them), datasets/
 sft_dataset.py:8 (`input_key` and `output_key` of a row, with and without a chat template; `multiturn`: messages alone),

@@ -1,4 +1,4 @@
-"""How the user's own script on transformers' Trainer is cut small, if its model and data are options.
+"""How the user's own script on transformers' Trainer is scaled down, if its model and data are options.
 
 The names of these options are the script's; those that many scripts share are known here. What it learns is what its
 collator labels; the loss is the mean over `num_items_in_batch` (transformers 5.17.0 trainer.py `get_batch_samples`,

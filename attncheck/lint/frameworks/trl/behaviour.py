@@ -64,7 +64,7 @@ class LaunchReading:
     world_size: int | None
 
     def is_at_least(self, boundary: str) -> bool:
-        """Say whether the release is `boundary` or newer."""
+        """Return whether the release is `boundary` or newer."""
         return is_at_least(self.version, boundary)
 
     @property

@@ -1,4 +1,4 @@
-"""How a launch of TRL's trainers is cut small, and what it optimises.
+"""How a launch of TRL's trainers is scaled down, and what it optimises.
 
 Sources, trl 1.16.0: scripts/sft.py (`load_dataset(dataset_name)`, which takes a folder), trainer/sft_trainer.py (a
 conversational row's `messages`; `completion_only_loss` is on where rows have a `completion`; the loss is divided by

@@ -204,7 +204,7 @@ def _choose_used_trainer(launch: Launch, names: Sequence[str]) -> str:
 
 
 def is_own_program(launch: Launch) -> bool:
-    """Say whether the program is TRL's own, whose options are all known."""
+    """Return whether the program is TRL's own, whose options are all known."""
     if not launch.words:
         return False
     text = launch.words[0].text
@@ -218,7 +218,7 @@ def list_entries(launch: Launch) -> tuple[str, ...]:
 
 
 def is_trl_command(launch: Launch) -> bool:
-    """Say whether it is `trl NAME`, which takes accelerate's options too."""
+    """Return whether it is `trl NAME`, which takes accelerate's options too."""
     return bool(launch.words) and launch.words[0].text.rsplit("/", 1)[-1] in ("trl", "trl.cli")
 
 

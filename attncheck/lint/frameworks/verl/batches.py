@@ -56,7 +56,7 @@ def _has_dynamic_batches(config: LaunchConfig, owner: str = ACTOR) -> bool:
 
 
 def _ambiguous_micro_batches(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Yield where neither form of a micro batch's size is set, or both are."""
+    """Yield if neither form of a micro batch's size is set, or both are."""
     micro_batches = [(ACTOR, "ppo_micro_batch_size", ACTOR), (ROLLOUT, "log_prob_micro_batch_size", ACTOR)]
     if config.has_reference or not config.is_at_least(constraints.REFERENCE_CHECKED_UNTIL):
         micro_batches.append((REF, "log_prob_micro_batch_size", ACTOR))

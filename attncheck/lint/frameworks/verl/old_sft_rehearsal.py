@@ -1,4 +1,4 @@
-"""How a launch of verl's first fine-tuning trainer, trainer/fsdp_sft_trainer.py, is cut small, and what it optimises.
+"""How a launch of verl's first fine-tuning trainer, trainer/fsdp_sft_trainer.py, is scaled down, and what it optimises.
 
 Sources, verl 0.4.1: trainer/config/sft_trainer.yaml (keys), utils/dataset/sft_dataset.py (a row is a prompt and a
 response: the response and the eos_token are learnt), trainer/fsdp_sft_trainer.py:62 (unpadding is flash-attn's), :372

@@ -1,4 +1,4 @@
-"""How a launch of verl's SFT is cut small, and what it optimises.
+"""How a launch of verl's SFT is scaled down, and what it optimises.
 
 Sources, verl 0.9.1: trainer/config/sft_trainer_engine.yaml (keys), utils/dataset/multiturn_sft_dataset.py (Parquet
 files of `messages`; answers are learnt, with the markup that ends them), workers/utils/losses.py:27 (`sft_loss`: the

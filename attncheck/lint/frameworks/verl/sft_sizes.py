@@ -1,4 +1,4 @@
-"""What verl's fine-tuning trainers, `sft_trainer` and `fsdp_sft_trainer`, call alike when they are cut small."""
+"""What verl's fine-tuning trainers, `sft_trainer` and `fsdp_sft_trainer`, call alike when they are scaled down."""
 
 from collections.abc import Mapping
 

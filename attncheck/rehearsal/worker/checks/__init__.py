@@ -1,1 +1,1 @@
-"""What is judged about a rehearsed step, one question a module: `run(evidence)` returns its `CheckResult`."""
+"""The checks of a rehearsed step, one question per module: `run(evidence)` returns its `CheckResult`."""

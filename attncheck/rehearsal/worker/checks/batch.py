@@ -1,4 +1,4 @@
-"""Is the batch the documents? Nothing lost, doubled or cut; labels on the tokens that are to be learnt."""
+"""Does the batch consist of the documents? Nothing lost, doubled or truncated; labels on the tokens to learn."""
 
 import itertools
 from collections import Counter
@@ -13,11 +13,13 @@ from attncheck.rehearsal.worker.rollouts import find_lost_rollouts
 from attncheck.rehearsal.worker.segments import Segment
 from attncheck.rehearsal.worker.step import IGNORED, Piece
 
-MAX_CUT_SHARE = 0.02  # of documents: where a row is cut, a few words may look like another document's
+MAX_CUT_SHARE = 0.02  # documents: where a row is cut, a few words may look like another document's
 SPLIT_SHARE = 0.5  # of pieces without an end to those without a beginning, where rows are cut from a stream
 ORDERED_STEPS = 5  # in which the documents' numbers rise, if the data go in in order
-UNJUDGED = "not judged with your own data: whether labels are in the right places, and whether rows are dropped or cut"
-WHOLE_WORDS = 6  # a piece of fewer words says too little about which document it is of
+UNJUDGED = (
+    "not judged with your own data: whether labels are in the right places, and whether rows are dropped or truncated"
+)
+WHOLE_WORDS = 6  # a piece of fewer words does not identify its document
 
 
 def run(evidence: Evidence) -> CheckResult:
@@ -32,7 +34,7 @@ def run(evidence: Evidence) -> CheckResult:
     preference = evidence.step.objective.preference
     pairs = tuple(find_wrong_pairs(evidence)) if preference is not None and preference.is_paired else ()
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
-    # Of so many generations as a script itself chooses, several are the same made-up answer.
+    # If a script chooses the number of generations itself, several are the same synthetic answer.
     chooses = bool(evidence.rollouts) and evidence.step.objective.policy is None
     chooses = chooses or (ledger is not None and ledger.replaces)
     warnings: list[str] = []
@@ -63,7 +65,7 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _judge_own(evidence: Evidence) -> CheckResult:
-    """Judge what can be known of batches of the user's own rows: labels against tokens, rows that go in twice."""
+    """Judge what can be known about batches of the user's own rows: labels against tokens, duplicate rows."""
     enter = evidence.step.labels_enter
     return CheckResult(
         "batch",
@@ -82,9 +84,9 @@ def _tell_rows(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_repeated_rows(evidence: Evidence) -> Iterator[str]:
-    """Yield the rows of the data that went in twice while fewer documents had gone in than there are rows.
+    """Yield rows of the data that were used twice before all rows were used once.
 
-    A trainer that leaves rows out by its own filter may be in its second epoch: it is no proof of a fault.
+    A trainer that filters rows may be in its second epoch, so this is not a proof of a fault.
     """
     unknown = len(evidence.step.index.documents)
     segments = [segment for row in _list_rows(evidence) for segment in row]
@@ -92,8 +94,9 @@ def _find_repeated_rows(evidence: Evidence) -> Iterator[str]:
     repeated = [document for document, count in seen.items() if count > 1]
     if len(repeated) > max(2, MAX_CUT_SHARE * len(seen)) and len(segments) < unknown:
         yield (
-            f"{len(repeated)} rows of the data went in more than once among the first {len(segments)} documents, while "
-            f"{unknown - len(seen)} of {unknown} rows were not seen at all, the first row {min(repeated) + 1}"
+            f"{len(repeated)} rows of the data were used more than once among the first "
+            f"{len(segments)} documents, while {unknown - len(seen)} of {unknown} rows were not used "
+            f"at all, the first row {min(repeated) + 1}"
         )
 
 
@@ -131,7 +134,7 @@ def _find_foreign_words(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_repeats(evidence: Evidence) -> Iterator[str]:
-    """Yield the documents that went in twice before the data were used up."""
+    """Yield the documents that were used twice before the data were exhausted."""
     seen: Counter[int] = Counter()
     for row in _list_rows(evidence):
         for segment in row:
@@ -152,7 +155,7 @@ def _list_rows(evidence: Evidence) -> list[list[Segment]]:
 
 
 def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
-    """Yield that documents go on with another one's words: where rows are cut from a stream, only rows' ends do."""
+    """Yield that documents continue with another one's words: if rows are cut from a stream, only at rows' ends."""
     words = evidence.step.index.words
     mixed = [
         (first, second)
@@ -173,7 +176,7 @@ def _find_mixed_documents(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_gaps(evidence: Evidence) -> Iterator[str]:
-    """Yield the documents that were left out, where the data go in in the order in which they are."""
+    """Yield the documents that were left out, if the data are used in order."""
     steps = [
         [segment.document for row in taken.rows for segment in row_segments(evidence, row) if segment.document >= 0]
         for taken in evidence.steps
@@ -186,24 +189,24 @@ def _find_gaps(evidence: Evidence) -> Iterator[str]:
     span = range(min(seen), middles[-1])
     documents = evidence.step.index.documents
     lost = [document for document in span if document not in seen]
-    # Of pairs that are taken apart all chosen answers may go in before the others.
+    # If pairs are split, all chosen answers may come before the others.
     lost = [d for d in lost if (d ^ 1) not in seen or documents[d][0] != documents[d ^ 1][0]]
     if len(lost) > max(2, MAX_CUT_SHARE * len(span)):
         yield (
-            f"{len(lost)} of the {len(span)} documents from the first to the last that went in were left out, the "
-            f"first document {lost[0]}"
+            f"{len(lost)} of the {len(span)} documents between the first and the last one used were "
+            f"left out, the first document {lost[0]}"
         )
 
 
 def row_segments(evidence: Evidence, row: Sequence[int]) -> list[Segment]:
-    """Return the pieces of documents in a row of a later step, whose borders were not kept."""
+    """Return the pieces of documents in a row of a later step, whose boundaries were not kept."""
     return evidence.step.index.find_segments(row, (), evidence.step.padding)
 
 
 def _find_cuts(evidence: Evidence, rows: Sequence[Sequence[Segment]]) -> tuple[list[str], list[str]]:
-    """Return what is wrong about documents that end before their end and go on nowhere, and what is only split.
+    """Return what is wrong about documents that stop before their end and do not continue, and what is only split.
 
-    A document may go on in a row that was not reached. Where many are cut and as many go on without a beginning, rows
+    A document may continue in a row that was not reached. If many stop and as many continue without a beginning, rows
     are cut from one stream of documents, and nothing is lost.
     """
     pieces = [segment for row in rows for segment in row if segment.document >= 0 and segment.words >= WHOLE_WORDS]
@@ -217,14 +220,14 @@ def _find_cuts(evidence: Evidence, rows: Sequence[Sequence[Segment]]) -> tuple[l
         return [], [f"{len(cut)} documents are split across rows, and {len(headless)} pieces continue in another row"]
     if len(cut) > max(allowed, len(headless)):
         lost = sum(len(words[segment.document]) - segment.words for segment in cut)
-        return [f"{len(cut)} of {len(heads)} documents are cut before their end: {lost} words are never used"], []
+        return [f"{len(cut)} of {len(heads)} documents are truncated: {lost} words are never used"], []
     if len(headless) > allowed:
         return [f"{len(headless)} of {len(pieces)} documents are used without their beginning"], []
     return [], []
 
 
 def _find_wrong_labels(evidence: Evidence) -> Iterator[str]:
-    """Yield what is wrong with labels: of another token, on padding, missing or too many."""
+    """Yield what is wrong with labels: on another token, on padding, missing or too many."""
     shifted = wrong = total = padded = 0
     for call in evidence.step.calls:
         labels, ids = call.tensors.get("labels"), call.input_ids
@@ -272,7 +275,7 @@ def _find_wrong_targets(evidence: Evidence) -> Iterator[str]:
 
 
 def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
-    """Yield that words of the user's are learnt and none of an answer, if no objective says what is to be."""
+    """Yield that the user's words are learned but no answer's, if no objective says what to learn."""
     counts: Counter[tuple[str, bool]] = Counter()
     for piece in evidence.judged_pieces:
         roles = evidence.step.list_roles(piece.segment, piece.tokens)[1:]
@@ -281,8 +284,8 @@ def _find_unlabelled_answers(evidence: Evidence) -> Iterator[str]:
             counts[role, is_target] += is_word
     if counts["user", True] and counts["assistant", False] and not counts["assistant", True]:
         yield (
-            f"none of the {counts['assistant', False]} words of answers has a label, {counts['user', True]} of the "
-            "user's have one: prompts are learned instead of answers"
+            f"none of the {counts['assistant', False]} words of answers has a label, but "
+            f"{counts['user', True]} of the user's do: prompts are learned instead of answers"
         )
 
 
@@ -323,14 +326,14 @@ def _judge_pictures(evidence: Evidence) -> tuple[list[str], list[str]]:
 
 
 def _find_doubled_beginnings(evidence: Evidence) -> Iterator[str]:
-    """Yield that documents begin with the token of a beginning twice: by a template and by the tokenizer."""
+    """Yield that documents begin with the BOS token twice: from a template and from the tokenizer."""
     begin = getattr(evidence.truth.model.config, "bos_token_id", None)
     heads = [piece for piece in evidence.judged_pieces if piece.segment.offset == 0 and piece.tokens[0] == begin]
     doubled = [piece for piece in heads if piece.tokens[1] == begin]
     if doubled:
         yield (
-            f"{len(doubled)} of {len(evidence.judged_pieces)} documents begin with the token {begin}, which begins a "
-            f"text, twice: a template and the tokenizer both add it; the first in {doubled[0].place}"
+            f"{len(doubled)} of {len(evidence.judged_pieces)} documents begin with the BOS token "
+            f"{begin} twice: a template and the tokenizer both add it; the first in {doubled[0].place}"
         )
 
 
@@ -341,11 +344,11 @@ def _find_unlabelled_ends(evidence: Evidence) -> Iterator[str]:
             groups.setdefault(_name_kind(piece, evidence), []).append(piece)
     for name, whole in groups.items():
         if not any(_ends_in_target(piece, evidence) for piece in whole):
-            yield f"the token that ends {name} has a label in none of {len(whole)}: the model does not learn to stop"
+            yield (f"the token that ends {name} has a label in none of {len(whole)}: the model does not learn to stop")
 
 
 def _name_kind(piece: Piece, evidence: Evidence) -> str:
-    """Return what a piece is of: a document, or one of a pair's two answers."""
+    """Return the origin of a piece: a document, or one of a pair's two answers."""
     if evidence.step.objective.preference is None:
         return "a document"
     return "a chosen answer" if is_chosen(piece.segment.document) else "a rejected answer"

@@ -1,4 +1,4 @@
-"""Does every token see its own document and nothing else? Last hidden states against each document alone."""
+"""Does every token attend to its own document and nothing else? Last hidden states against each document alone."""
 
 import re
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from attncheck.rehearsal.worker.truth import token_errors
 
 # transformers 5.17.0 masking_utils.py (`_preprocess_mask_arguments`): packed documents are looked for without a cache.
 SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
-MATCH = 0.25  # a hypothesis explains a fault whose distance it cuts to less than this share
-SEES = ("its tokens see", "its tokens attend to earlier documents")  # which explain what differs
+MATCH = 0.25  # a hypothesis explains a fault if it reduces the distance to less than this share
+SEES = ("its tokens see", "its tokens attend to earlier documents")  # hypotheses that explain the difference
 MEANT = re.compile(r"lora_dropout|neftune")  # what launches alone set, of adapters or of noise
 ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
 UNJUDGED = "the hidden states of the step were not recorded"
@@ -53,14 +53,14 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _tell_inferred(evidence: Evidence) -> Iterator[str]:
-    """Yield the proof that documents are together without a border: the text of several rows of the user's data."""
+    """Yield the proof that documents are joined without a boundary: the text of several rows of the user's data."""
     inferred = [piece for piece in evidence.judged_pieces if piece.segment.inferred]
     if inferred:
         piece = inferred[0]
         name = evidence.step.index.name_document(piece.segment.document)
         yield (
-            f"{len(inferred)} documents begin without a border in position_ids, cu_seqlens or a mask: the text of "
-            f"{name} follows that of another row of the data, {piece.place}"
+            f"{len(inferred)} documents begin without a boundary in position_ids, cu_seqlens or a "
+            f"mask: the text of {name} follows that of another row of the data, {piece.place}"
         )
 
 
@@ -68,11 +68,11 @@ def _tell_whole_rows(evidence: Evidence) -> Iterator[str]:
     """Yield that there is nothing to isolate, if the data are the user's own and may be too long."""
     rows = {(id(piece.call), piece.row) for piece in evidence.judged_pieces}
     if evidence.step.index.is_own and len(rows) == len(evidence.judged_pieces):
-        yield "isolation not judged: no row of the batch holds two documents"
+        yield "isolation not judged: no row of the batch contains two documents"
 
 
 def _tell_weights(evidence: Evidence) -> Iterator[str]:
-    """Yield that training starts from other weights than the checkpoint's; the truth is that of those weights then."""
+    """Yield that training starts from weights other than the checkpoint's; the reference then uses those weights."""
     if evidence.changed_weights:
         count = len(evidence.step.ranks[0].weights)
         yield (
@@ -82,7 +82,8 @@ def _tell_weights(evidence: Evidence) -> Iterator[str]:
 
 
 def _list_random(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """Return what was random in the forward pass and switched off: what the launch means, and what it may not mean."""
+    """Return what was random in the forward pass and switched off: what the launch intends, and what it may not
+    intend."""
     rates = evidence.step.calls[0].description["random"]
     unmeant = {name: rate for name, rate in rates.items() if not MEANT.search(name) and not evidence.truth.rate(name)}
     texts = []
@@ -111,7 +112,7 @@ def _error(evidence: Evidence, piece: Piece) -> tuple[float, int] | None:
 
 
 def _explain(evidence: Evidence, beyond: list[Piece]) -> Iterator[str]:
-    """Yield what explains the wrong pieces: what else a token would have to see for these values."""
+    """Yield explanations of the wrong pieces: what else a token would have to attend to for these values."""
     piece = max(beyond, key=lambda piece: piece.segment.start)
     actual = _hidden(piece)
     assert actual is not None
@@ -142,12 +143,12 @@ def _iter_computable(*hypotheses: Iterator[tuple[str, Tensor]]) -> Iterator[tupl
     for family in hypotheses:
         try:
             yield from family
-        except Exception:  # what differs is measured already; it stays without this explanation
+        except Exception:  # the difference is already measured; it remains without this explanation
             continue
 
 
 def _hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, Tensor]]:
-    """Yield what may be wrong, with the hidden states of the whole row that it would give."""
+    """Yield possible faults, with the hidden states that the whole row would then have."""
     call = piece.call
     row = call.input_ids[piece.row].tolist()
     length = len(row)

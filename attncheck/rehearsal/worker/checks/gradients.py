@@ -1,4 +1,4 @@
-"""Are the gradients of the first step those of its loss? Against each document alone, before clipping."""
+"""Are the gradients of the first step those of its loss? Compared with each document alone, before clipping."""
 
 import math
 import re
@@ -29,19 +29,20 @@ from attncheck.rehearsal.worker.explanations import (
 from attncheck.smoke.worker.testbed import gradient_error, gradient_norm, worst_parameter
 
 MAX_RANK_DIFFERENCE = 0.01  # relative, between ranks that step alike
-OWN_SHARE = 0.5  # of the worst parameter's error: those above it are named
+OWN_SHARE = 0.5  # share of the worst parameter's error: parameters above it are named
 NEARER = 0.7  # rounding is the same whatever the targets: of two losses the one that was taken is nearer
 NAMED = 3  # parameters in a message
 BEGUN = 10  # times the limit: from where on a gradient is one that is wrong
 LAYER = re.compile(r"\.(\d+)\.")
-NEGLIGIBLE = 1e-4  # of the whole gradient: what rounds to nothing, as that of a bias of keys, is not named
+# Share of the whole gradient: parameters whose gradient rounds to nothing, such as a bias of keys, are not named.
+NEGLIGIBLE = 1e-4
 NO_GRADIENTS = "the gradients were not recorded, because they are sharded across ranks"
 
 Gradients = Mapping[str, Tensor]
 
 
 def run(evidence: Evidence) -> CheckResult:
-    """Compare the gradients of the step with the truth's, direction and length apart."""
+    """Compare the gradients of the step with the reference's, direction and length separately."""
     if not evidence.observed_gradients and not evidence.step.ranks[0].trainable:
         return CheckResult("gradients", "skipped", NO_GRADIENTS)
     explanation = explain_loss(evidence) or Explanation(documented(evidence)[0], 1.0, "unexplained")
@@ -56,7 +57,7 @@ def run(evidence: Evidence) -> CheckResult:
         return CheckResult("gradients", "skipped", reason) if not missing else _fail_missing(evidence, missing)
     objective = evidence.step.objective
     if explanation.fault == "unexplained" and (evidence.is_own_script or not objective.is_documented):
-        reason = "unknown: which tokens the loss covers"
+        reason = "unknown: the tokens that the loss covers"
         violations = (*_compare_ranks(evidence), *_tell_missing(evidence, missing))
         return CheckResult("gradients", "ok" if violations else "skipped", reason, violations=violations)
     scaled = {name: gradient * fit.scale for name, gradient in shared.items()}
@@ -73,7 +74,7 @@ def run(evidence: Evidence) -> CheckResult:
     elif not violations:
         violations = tuple(_find_nearer(evidence, fit))
     if any(measure.beyond for measure in measures) and _are_changed_on_purpose(evidence, definition, limit, fit):
-        reason = "after the last backward the gradients are right; other code changes them, and what for is not known"
+        reason = "after the last backward the gradients are right; other code changes them, for an unknown reason"
         return CheckResult("gradients", "skipped", reason)
     unkept = evidence.step.ranks[0].unkept
     left_out = f"; {unkept} others are too large to record" if unkept else ""
@@ -105,7 +106,7 @@ def _fail_missing(evidence: Evidence, missing: list[str]) -> CheckResult:
 def _explain(
     evidence: Evidence, definition: Definition, actual: Gradients, expected: Gradients, limit: float, scale: float
 ) -> Iterator[str]:
-    """Yield what is wrong: another mean, a batch alone, some parameters alone, a factor on all."""
+    """Yield what is wrong: another mean, a single batch, some parameters only, a factor on all."""
     for batch in range(evidence.batches if evidence.batches > 1 else 0):
         fit = fit_gradients(evidence, replace(definition, batch=batch))
         if fit is not None and fit.error <= limit:
@@ -117,7 +118,7 @@ def _explain(
     if gradient_error(actual, {name: gradient * scale for name, gradient in expected.items()}) <= limit:
         yield f"the gradients are {scale:.4g} times those of the loss{_name_scale(evidence, scale)}"
         return
-    for name in NORMALISATIONS:  # where batches have about as many targets, the loss is too near to tell
+    for name in NORMALISATIONS:  # if batches have about as many targets, the two losses are too close to distinguish
         fit = fit_gradients(evidence, replace(definition, normalisation=name, shift=1, every=False))
         if name != definition.normalisation and fit is not None and fit.error <= limit:
             yield f"the gradients are those of {NORMALISATION_TEXTS[name]}, not of {definition.text}"
@@ -135,7 +136,7 @@ def _explain(
 
 
 def _are_changed_on_purpose(evidence: Evidence, definition: Definition, limit: float, fit: Fit) -> bool:
-    """Return whether gradients that were right after the last backward were changed as an author may want it.
+    """Return whether other code changed gradients, right after the last backward, as an author may intend.
 
     Not if a number of ranks or batches is the factor on all. Of several ranks the last backward leaves each its own,
     unless it is right already.
@@ -165,14 +166,14 @@ def _find_nearer(evidence: Evidence, fit: Fit) -> Iterator[str]:
 
 
 def _find_nearest_slice_fault(evidence: Evidence) -> tuple[str, float]:
-    """Return what may be wrong with labels and means of slices that comes nearest, and how far its gradients are."""
+    """Return the fault of labels and means of slices that matches best, and the distance of its gradients."""
     fits = [(fault.fault, fit_gradients(evidence, fault.definition)) for fault in iter_slice_faults(evidence)]
     errors = [(text, fit.error) for text, fit in fits if fit is not None]
     return min(errors, key=lambda item: item[1], default=("", math.inf))
 
 
 def _name_scale(evidence: Evidence, scale: float) -> str:
-    """Return what a factor on all gradients is: all that it may be, if several numbers are equal.
+    """Return the meaning of a factor on all gradients: all possible ones, if several numbers are equal.
 
     Ranks come before batches, over which what was differentiated, and is right, is the mean already.
     """
@@ -180,7 +181,7 @@ def _name_scale(evidence: Evidence, scale: float) -> str:
     counts = {
         "the size of the sequence-parallel group": sharing,
         "the number of ranks": len(evidence.step.ranks) // sharing,
-        "the number of batches to a step": evidence.batches,
+        "the number of batches per step": evidence.batches,
     }
     factors = {text: float(count) for text, count in counts.items()}
     factors |= {f"one over {text}": 1.0 / count for text, count in counts.items()}
@@ -192,7 +193,7 @@ def _name_scale(evidence: Evidence, scale: float) -> str:
 
 
 def _name_parameters(actual: Gradients, expected: Gradients, limit: float) -> Iterator[str]:
-    """Yield the parameters whose gradients are off, where most are right."""
+    """Yield the parameters whose gradients are off, if most are right."""
     errors = {
         name: float((actual[name].double() - gradient.double()).norm()) / max(float(gradient.double().norm()), 1e-12)
         for name, gradient in expected.items()

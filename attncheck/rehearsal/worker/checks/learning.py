@@ -1,4 +1,4 @@
-"""Does the loss fall, and not below what can be known? Of rewarded responses: −log p falls."""
+"""Does the loss fall, but not below what is possible? For rewarded responses: does −log p fall?"""
 
 import math
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from attncheck.smoke.worker.data.language import language_entropy
 MIN_STEPS = 20  # of which a verdict on learning can be given
 LAST_STEPS = 5
 FALL = 0.9  # the last losses must be below this share of the first
-GROWTH = 1.0  # nats a token between rewarded responses and others, by which it is learnt which is which
+GROWTH = 1.0  # nats per token between rewarded responses and others, by which they are distinguished
 NEAR_ONE = 0.01  # the loss is a mean in nats a token, and no multiple of one
 UNJUDGED = "not judged: whether it learns, because the weights are already trained, at the launch's learning rate"
 UNKNOWN = "not judged: whether the loss is impossibly low, because the entropy of your data is unknown"
-CERTAIN = 10.0  # times the fall that is wanted: first updates promise more than later ones keep (Adagrad)
+CERTAIN = 10.0  # times the required fall: first updates promise more than later ones keep (Adagrad)
 LEARNING_RATE = 1e-3  # at which a small model of random weights learns by any optimiser of Adam's kind
 MARGIN = 0.12  # nats below the floor that chance explains
 
@@ -46,7 +46,7 @@ def run(evidence: Evidence) -> CheckResult:
     slow = "not known: what the loss is" if is_unknown else _explain_slowness(evidence, losses)
     preference = evidence.step.objective.preference
     if preference is not None and not preference.is_paired:
-        slow = "not known: the loss of answers alone rests on how far others move"
+        slow = "not known: the loss of answers alone depends on how much other tokens change"
     judged = _find_impossible(losses, floor) if slow else _find_violations(losses, floor, bound, counts, failure)
     violations = tuple(judged)
     if evidence.unstepped:
@@ -60,7 +60,7 @@ def run(evidence: Evidence) -> CheckResult:
 
 
 def _explain_slowness(evidence: Evidence, losses: list[float]) -> str:
-    """Return why the launch's own optimiser and rate need not make the loss fall so soon, "" if they must.
+    """Return why the launch's own optimiser and rate may not lower the loss so soon, "" if they must.
 
     To first order a step lowers the loss by its gradients times its update; later ones do so as their rates say.
     """
@@ -76,8 +76,8 @@ def _explain_slowness(evidence: Evidence, losses: list[float]) -> str:
     if fall >= CERTAIN * (1 - FALL) * abs(losses[0]):
         return ""
     return (
-        f"not known: at rates up to {max(known):.2g} the first updates promise that the loss falls by {fall:.2g} in "
-        f"{len(losses)} steps, too little to tell"
+        f"not known: at rates up to {max(known):.2g} the first updates suggest that the loss "
+        f"falls by {fall:.2g} in {len(losses)} steps, which is too little to tell"
     )
 
 
@@ -94,7 +94,7 @@ def _predict_fall(record: RankRecord) -> float | None:
 
 
 def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> CheckResult:
-    """Judge the losses of a model that was trained before: they are numbers, and not below what can be known."""
+    """Judge the losses of an already trained model: they are numbers, and not below what is possible."""
     steps = tuple(Step(loss, 0.0, 0.0, 0) for loss in losses)
     violations = tuple(_find_impossible(losses, floor))
     if evidence.unstepped:
@@ -108,7 +108,7 @@ def _judge_trained(evidence: Evidence, losses: list[float], floor: float) -> Che
 def _judge_rewarded(evidence: Evidence) -> CheckResult:
     """Judge −log p of the responses that are rewarded, in nats a token, over the steps.
 
-    It may rise if as many are punished, if theirs rises faster.
+    It may rise if as many are punished, and theirs rises faster.
     """
     rewarded = list_means(evidence, 1)
     losses, margins = [-mean for mean in rewarded], [a - b for a, b in zip(rewarded, list_means(evidence, -1))]

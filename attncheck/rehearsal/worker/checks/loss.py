@@ -15,7 +15,7 @@ SMALL = 0.05  # of the mean: what is added to it, as a regulariser is
 
 
 def run(evidence: Evidence) -> CheckResult:
-    """Compare the step's loss with the documented one; name the one that it is where it is another."""
+    """Compare the step's loss with the documented one; if it is another, name it."""
     result = _compare_loss(evidence)
     if evidence.step.objective.policy is None or result.outcome != "ok":
         return result
@@ -35,8 +35,11 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         notes = [f"the loss is {explanation.definition.text}"]
         if abs(explanation.factor - 1) > NEAR_ONE:
             notes = [
-                f"what is differentiated, {observed:.5g}, is {explanation.factor:.4g} times {definition.text}; the "
-                f"gradients of the step are those of {definition.text if definition.name else 'the mean itself'}"
+                (
+                    f"the differentiated loss, {observed:.5g}, is {explanation.factor:.4g} times "
+                    f"{definition.text}; the gradients of the step are those of "
+                    f"{definition.text if definition.name else 'the mean itself'}"
+                )
             ]
             return CheckResult("loss", notes=tuple(notes))
         if explanation.scale is not None and evidence.has_own_loss and error > loss_limit(evidence):
@@ -68,8 +71,8 @@ def _compare_loss(evidence: Evidence) -> CheckResult:
         return CheckResult("loss", measures=(measure,), violations=(violation,))
     if evidence.is_own_script and not evidence.step.labels_enter:
         reason = (
-            f"labels are not passed to the model, and the loss, {observed:.5g}, is not a mean over whole documents or "
-            "answers: the script chooses the tokens that it learns"
+            f"labels are not passed to the model, and the loss, {observed:.5g}, is not a mean over "
+            "whole documents or answers: the script chooses its own target tokens"
         )
         return CheckResult("loss", "skipped", reason)
     return CheckResult("loss", measures=(measure,))
@@ -81,7 +84,7 @@ def _has_its_targets(definition: Definition) -> bool:
 
 
 def _tell_own_loss(observed: float, explanation: Explanation | None) -> CheckResult:
-    """Return what a loss is that nothing documents: its author may mean a factor, or another loss."""
+    """Return a description of an undocumented loss: its author may intend a factor, or another loss."""
     if explanation is None:
         return CheckResult(
             "loss", "skipped", f"the loss, {observed:.5g}, is not a mean over target tokens, but the script's own"

@@ -1,4 +1,4 @@
-"""Is what trains the model, by its gradients? The optimiser's first steps, each against the same step taken again."""
+"""Does the optimiser train the model by its gradients? Its first steps, each compared with the same step repeated."""
 
 import itertools
 import math
@@ -20,21 +20,21 @@ from attncheck.rehearsal.worker.records import RankRecord
 UPDATE_LIMIT = 0.01  # of an update, relative
 SAME = 1e-5  # relative, of gradients that ranks have alike
 LOGGED_LIMIT = 0.01  # relative, of logged numbers
-MOST = 0.9  # of the parameters: a launch that freezes so many means to say so
+MOST = 0.9  # share of the parameters: freezing this many is intentional
 ADAPTER = re.compile(r"lora|adapter|prompt_encoder|ia3|modules_to_save|vera|oft_")
 
 Gradients = Mapping[str, Any]
 
 
 def run(evidence: Evidence) -> CheckResult:
-    """Judge what the optimiser holds and does in each recorded step."""
+    """Judge the optimiser's parameters and actions in each recorded step."""
     taken = evidence.taken
     violations = [*_find_unreached(taken)]
     violations = violations or [
         *_find_mode(evidence), *_find_unheld(taken), *_find_leftovers(taken), *_find_misplaced_clips(taken)
     ]  # fmt: skip
     violations += _find_unequal_steps(evidence.step.ranks)
-    deliberate: list[str] = []  # or not: nobody but the author knows
+    deliberate: list[str] = []  # only the author knows whether it is intended
     for number, record in enumerate(taken if not violations else (), 1):
         altered, unclear = _find_altered(record)
         violations += [f"step {number}: {text}" for text in (*altered, *_find_wrong_updates(record))]
@@ -61,7 +61,7 @@ def _describe(taken: Sequence[RankRecord], seen: Sequence[Mapping[str, Any]]) ->
     count = len({name for update in seen for name in update["weights"]})
     unknown = [kind for kind in kinds if all(step_again(u) is None for u in seen if u["classes"][0] == kind)]
     notes = [f"{len(taken)} steps of {', '.join(kinds)}, {count} parameters"]
-    return notes + [f"not known: what {kind} makes of a gradient" for kind in unknown]
+    return notes + [f"not known: how {kind} uses a gradient" for kind in unknown]
 
 
 def _find_mode(evidence: Evidence) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _is_same(one: Any, other: Any, stepped: Any) -> bool:
 
 
 def _find_unheld(taken: Sequence[RankRecord]) -> Iterator[str]:
-    """Yield the trained parameters that no optimiser holds, if those that are held are the model's own."""
+    """Yield the trained parameters that no optimiser holds, if the held ones are the model's own."""
     held = {name for record in taken for update in record.updates for name in update["weights"]}
     trained = [name for name, gradient in taken[0].gradients.items() if bool(gradient.any())]
     unheld = [name for name in trained if name not in held]
@@ -155,7 +155,7 @@ def _find_misplaced_clips(taken: Sequence[RankRecord]) -> Iterator[str]:
 
 
 def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
-    """Return what is wrong, and what may be meant, of gradients that other code changes on their way to the step."""
+    """Return what is wrong, and what may be intended, about gradients that other code changes before the step."""
     clipped = _clip_again(record)
     at_step = {name: value for update in record.updates for name, value in update["gradients"].items()}
     held = {name for update in record.updates for name in update["weights"]}
@@ -168,7 +168,7 @@ def _find_altered(record: RankRecord) -> tuple[list[str], list[str]]:
     if clipped is None or not norms or wrong or deliberate or record.unkept or not change.factors:
         return wrong, deliberate
     if abs(change.usual - 1.0) > ROUNDED_LIMIT and len(change.factors) == len(record.gradients):
-        wrong = [f"the gradients are {change.usual:.4g} times what clipping to a norm of {norms[0]:g} makes of them"]
+        wrong = [f"the gradients are {change.usual:.4g} times what clipping to a norm of {norms[0]:g} gives"]
     return wrong, deliberate
 
 

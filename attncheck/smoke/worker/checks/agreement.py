@@ -1,8 +1,8 @@
 """Compares a model that has something switched on (liger, checkpointing, compilation) with the same model without it.
 
-Both get the same rows, so that nothing but the switch can differ. In float32, under transformers' eager attention
-(flash-attn has no float32), they may differ by the error of reordered sums, `testbed.FP32_LIMIT`. In the plan's
-precision both are a rounding away from the exact result, hence at most twice that from each other; twice
+Both get the same rows, so that only the switch can differ. In float32, under transformers' eager attention
+(flash-attn does not support float32), they may differ by the error of reordered sums, `testbed.FP32_LIMIT`. In the
+plan's precision both are off by rounding from the exact result, hence by at most twice that from each other; twice
 `Testbed.error_limits()` allows four times.
 """
 
@@ -19,7 +19,7 @@ from attncheck.smoke.worker.testbed import TINY, ModelRun, Testbed, gradient_err
 def comparison_plans(testbed: Testbed) -> tuple[Plan, ...]:
     """Return the plan in float32 with eager attention, and in its own precision and implementation; both are `bare`.
 
-    If the plan's implementation has no backward here, the first one alone.
+    Only the first one, if the plan's implementation has no backward here.
     """
     bare_plan = testbed.plan.without_optimizations()
     fp32_plan = replace(bare_plan, precision="fp32", attn_implementation="eager")

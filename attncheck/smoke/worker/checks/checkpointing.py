@@ -61,7 +61,7 @@ class LayerPasses:
         idle = [name for name in self.layers if not self.backward_draws[name]]
         if idle:
             layers = _name_layers(idle, self.layers)
-            yield f"checkpointing is on, but {layers} not run again on the way back: nothing is saved"
+            yield f"checkpointing is on, but {layers} not run again in the backward pass: no memory is saved"
         differing = [
             name
             for name, draws in self.backward_draws.items()
@@ -69,7 +69,7 @@ class LayerPasses:
         ]
         if differing:
             layers = _name_layers(differing, self.layers)
-            yield f"random numbers differ when {layers} run again: dropout would drop other elements"
+            yield f"random numbers differ when {layers} run again: dropout would drop different elements"
 
 
 def find_decoder_layers(model: nn.Module) -> dict[str, nn.Module]:
@@ -108,7 +108,7 @@ def run_checkpointed(testbed: Testbed, plan: Plan, violations: list[str]) -> Mod
 
 
 def describe_equality(measures: tuple[Measure, ...]) -> str:
-    """Return a note on whether on and off were equal bit for bit."""
+    """Return a note on whether on and off were bitwise identical."""
     equal = all(measure.value == 0 for measure in measures)
     return "on and off are bitwise identical" if equal else "on and off are not bitwise identical"
 

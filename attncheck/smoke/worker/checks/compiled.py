@@ -27,7 +27,7 @@ MAX_SHOWN_BREAKS = 3  # reasons of graph breaks
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Compare the plan's compiled model with the same model as it is."""
+    """Compare the plan's compiled model with the uncompiled one."""
     if testbed.random_in_training:  # on and off draw other numbers, and evaluation mode is not what is trained
         return CheckResult(CHECK_NAME, "skipped", testbed.random_in_training)
     graph_counts: list[Any] = []

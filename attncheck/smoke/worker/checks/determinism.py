@@ -1,4 +1,4 @@
-"""Is training reproducible bit for bit? If not: where do runs first differ, and which switch prevents it, at what cost?
+"""Is training bitwise reproducible? If not: where do runs first differ, and which switch prevents it, at what cost?
 
 Rows hold one long document: with short ones a key block is never shared between two, and the order of atomic additions
 cannot show (numerics §3: three key blocks at least). Every switch is reset afterwards.
@@ -22,7 +22,8 @@ from attncheck.smoke.worker.trainer import MAX_GRAD_NORM, Trainer
 ROW_TOKENS = 1024  # tokens of a row
 STEPS = 3
 RUNS = {"cpu": 2, "cuda": 6}
-# What a user can switch on, the mildest first: (title, environment variables, torch's deterministic algorithms).
+# Switches that a user can set, the least intrusive first: (title, environment variables, torch's deterministic
+# algorithms).
 SWITCHES: tuple[tuple[str, Mapping[str, str], bool], ...] = (
     ("FLASH_ATTENTION_DETERMINISTIC=1", {"FLASH_ATTENTION_DETERMINISTIC": "1"}, False),
     (

@@ -30,7 +30,7 @@ def run(testbed: Testbed) -> CheckResult:
         return CheckResult("implementation", "skipped", testbed.random_always)
     look_ahead = _measure_look_ahead(testbed, replace(testbed.plan, precision="fp32"), "eager")
     eager_fault = (
-        [f"the model itself sees future tokens, also with eager attention: {look_ahead}"] if look_ahead else []
+        [f"the model itself attends to future tokens, also with eager attention: {look_ahead}"] if look_ahead else []
     )
     if testbed.plan.attn_implementation == "eager":
         return CheckResult(
@@ -65,7 +65,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 def find_fault(testbed: Testbed) -> str:
-    """Return what is wrong with a document alone under the plan's implementation, "" if nothing is.
+    """Return what is wrong with a single document under the plan's implementation, "" if nothing is.
 
     Packing and padding cannot be blamed for it.
     """

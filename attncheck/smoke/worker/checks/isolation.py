@@ -1,4 +1,4 @@
-"""Do packed documents see each other? Packed against unpacked, replaced neighbours, poisoned neighbours.
+"""Do packed documents attend to each other? Packed against unpacked, replaced neighbours, poisoned neighbours.
 
 Packed rows are compared with each document alone: in float32 to rounding (where the implementation runs in it), in the
 plan's precision within twice the rounding error of the unpacked run. Then one document is replaced: logits of all
@@ -72,7 +72,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 def compare_with_unpacked(testbed: Testbed, plan: Plan) -> Comparison:
-    """Return how far logits and gradients of the packed rows are from those of each document alone."""
+    """Return how far logits and gradients of the packed rows are from those of each document run alone."""
     order, batch = testbed.document_order(plan), testbed.make_batch(testbed.make_rows(), plan)
     backward = not testbed.no_backward_reason
     layout = controls.batch_layout(testbed, testbed.build_model(plan), batch, order, plan, backward)
@@ -84,7 +84,7 @@ def compare_with_unpacked(testbed: Testbed, plan: Plan) -> Comparison:
 def find_replacement_leaks(testbed: Testbed) -> Iterator[str]:
     """Yield that replacing one document changes a bit of another's logits, or none of its own.
 
-    If it does, the same rows are asked again as they were: what changes then as well is no leak.
+    If it does, the unchanged rows run again: a change in that run too is not a leak.
     """
     model, order = testbed.build_model(), testbed.document_order()
     before = _packed_logits(testbed, model, testbed.documents)
@@ -121,7 +121,7 @@ def poison_neighbours(testbed: Testbed, is_varlen: bool) -> tuple[list[str], lis
         inputs["inputs_embeds"] = torch.where(kept_tokens[..., None], embeddings, torch.full_like(embeddings, value))
         try:
             logits = testbed.run_batch(model, Batch(inputs, batch.labels, batch.spans), backward=False).logits
-        except (*UNSUPPORTED_ERRORS, AttributeError) as error:  # a router may want the tokens: deepseek_v4's
+        except (*UNSUPPORTED_ERRORS, AttributeError) as error:  # a router may need the tokens: deepseek_v4's
             return [], [f"not tested with NaN: the model does not accept embeddings: {_describe_error(error)}"]
         if not bool(torch.isfinite(logits[batch.spans.index(kept_span)]).all()):
             spreading.append(name)
@@ -134,7 +134,7 @@ def poison_neighbours(testbed: Testbed, is_varlen: bool) -> tuple[list[str], lis
 
 
 def describe_blindness(testbed: Testbed, measures: Sequence[Measure]) -> str:
-    """Return why a leak could not have been noticed, where the model hardly attends; "" if it could."""
+    """Return why a leak would not show because the model hardly attends; "" if it would show."""
     if any(measure.beyond for measure in measures):
         return ""
     joined = torch.cat(list(testbed.documents))
@@ -146,7 +146,7 @@ def describe_blindness(testbed: Testbed, measures: Sequence[Measure]) -> str:
     limit = max((m.limit for m in measures if m.what.startswith("logits")), default=FP32_LIMIT)
     if change > min(LEAK_MULTIPLE * FP32_LIMIT, limit):
         return ""
-    return f"documents that attend to each other change logits by only {change:.1g} only: this model cannot show a leak"
+    return f"documents that attend to each other change logits by only {change:.1g}: this model cannot show a leak"
 
 
 def _describe_error(error: BaseException) -> str:
@@ -156,7 +156,7 @@ def _describe_error(error: BaseException) -> str:
 
 
 def runs_varlen_kernels(testbed: Testbed) -> bool:
-    """Say whether every attention layer runs a kernel that is given where documents begin and end."""
+    """Return whether every attention layer runs a kernel that is given where documents begin and end."""
     model, batch = testbed.build_model(), testbed.make_batch(testbed.make_rows())
     trace = AttentionTrace(model, testbed.plan.attn_implementation)
     trace.record(lambda: testbed.run_batch(model, batch, backward=False))

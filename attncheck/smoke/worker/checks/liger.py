@@ -39,7 +39,7 @@ LOSS_SCALE = 0.25  # what the loss is multiplied by before its backward; exact i
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Compare the model with and without liger; find patches that do nothing, even if liger's kernels cannot run."""
+    """Compare the model with and without liger; find patches without effect, even if liger's kernels cannot run."""
     if testbed.random_in_training:  # on and off draw other numbers, and evaluation mode is not what is trained
         return CheckResult(CHECK_NAME, "skipped", testbed.random_in_training)
     model: Any = testbed.build_model(testbed.plan.without_optimizations())
@@ -71,7 +71,7 @@ def run(testbed: Testbed) -> CheckResult:
 
 
 def find_idle_patches(testbed: Testbed, mode: str, patches: tuple[str, ...], notes: list[str]) -> Iterator[str]:
-    """Yield which patches do nothing when applied in this mode; add to `notes` what the others replace."""
+    """Yield the patches that have no effect in this mode; add to `notes` what the others replace."""
     plan = agreement.comparison_plans(testbed)[0]
     batch = testbed.make_batch(testbed.make_rows(), plan)
 
@@ -123,7 +123,7 @@ def find_unfused_loss(testbed: Testbed, patches: tuple[str, ...]) -> Iterator[st
 
 
 def is_triton_without_gpu(error: BaseException, testbed: Testbed) -> bool:
-    """Say whether triton raised the error on a CPU, where its launcher finds no GPU driver."""
+    """Return whether triton raised the error on a CPU, where its launcher finds no GPU driver."""
     frames = traceback.walk_tb(error.__traceback__)
     packages = {str(frame.f_globals.get("__name__", "")).partition(".")[0] for frame, _ in frames}
     return testbed.device.type == "cpu" and "triton" in packages

@@ -1,7 +1,7 @@
 """Do padded batches equal the unpadded, on either side, forward and backward, and with a row of padding only?
 
-Right padding cannot show a mask that is missing in a causal model: nothing looks to the right. Left padding can, so
-both are measured; a side that the plan does not use is a warning, not a violation.
+A causal model does not show a missing mask with right padding, because nothing attends to the right. Left padding
+shows it, so both are measured; a side that the plan does not use is a warning, not a violation.
 """
 
 from dataclasses import replace
@@ -78,16 +78,16 @@ def _compare_side(testbed: Testbed, plan: Plan, side: str) -> Comparison:
 
 
 def _find_nan_from_empty_row(testbed: Testbed, plan: Plan, side: str) -> str:
-    """Return which NaN a row of padding alone makes in the other rows or in gradients; "" if it makes none."""
+    """Return the NaN that a padding-only row causes in other rows or in gradients; "" if there is none."""
     batch = pad_documents(
         [*testbed.documents, _empty_document()], side, testbed.device, testbed.source.pad_token_id, plan
     )
     model = testbed.build_model(plan)
     result = testbed.run_batch(model, batch, plan, backward=not testbed.no_backward_reason)
     if not all(bool(torch.isfinite(x).all()) for x in result.logits):
-        return f"a row of padding only ({side}, {plan.precision}) gives NaN in the logits of real documents"
+        return f"a padding-only row ({side}, {plan.precision}) gives NaN in the logits of real documents"
     if not all(bool(torch.isfinite(x).all()) for x in result.gradients.values()):
-        return f"a row of padding only ({side}, {plan.precision}) gives NaN in gradients"
+        return f"a padding-only row ({side}, {plan.precision}) gives NaN in gradients"
     return ""
 
 

@@ -55,7 +55,8 @@ UNSEEN = 1e-6  # relative change of logits of a token that does not see the prob
 
 
 def run(testbed: Testbed) -> CheckResult:
-    """Compare batches of text and pictures with each document alone; "skipped" without a reason for a text model."""
+    """Compare batches of text and pictures with each document run alone; "skipped" without a reason for a text
+    model."""
     if testbed.source.weights or not towers.is_multimodal(testbed.source):
         return CheckResult("pictures", "skipped")
     try:
@@ -100,7 +101,7 @@ class PictureBed:
             self.reference = self.run_alone(self.build_model("eager", torch.float32), torch.float32)
         except UNSUPPORTED_ERRORS as error:
             name = type(self.maker.model).__name__
-            raise Unbuildable(f"{name} does not run on the pictures made for it: {describe_exception(error)}") from None
+            raise Unbuildable(f"{name} does not run on the synthetic pictures: {describe_exception(error)}") from None
 
     def build_model(self, implementation: str | None = None, dtype: torch.dtype | None = None) -> Any:
         """Return a new model of the job's class, by default in the plan's implementation; the weights are the same."""
@@ -115,11 +116,11 @@ class PictureBed:
 
     @cached_property
     def notes(self) -> list[str]:
-        """What is reported next to the verdict."""
+        """Remarks that are reported with the verdict."""
         notes = [f"{type(self.maker.model).__name__}, with a tower of {towers.TOWER_LAYERS} layers"]
         text_config = select_buildable_config(read_full_config(self.source))
         if type(text_config) is not type(self.maker.config):
-            notes.append(f"the other checks train its text part alone, a {text_config.model_type}")
+            notes.append(f"the other checks train only its text part, a {text_config.model_type}")
         if self.batches.has_rope_index and self.plan.packed and self.plan.positions == "reset":
             notes.append("packed rows have positions of shape (4, batch, seqlen), as get_rope_index computes them")
         return notes
@@ -163,7 +164,7 @@ class PictureBed:
 
     @cached_property
     def limits(self) -> tuple[float, float]:
-        """The largest relative errors allowed of logits and gradients: see `Testbed.error_limits`."""
+        """The largest allowed relative errors of logits and gradients: see `Testbed.error_limits`."""
         coarse_dtype = torch.bfloat16 if self.dtype is torch.float32 else self.dtype
         coarse = self.run_alone(self.build_model("eager", coarse_dtype), coarse_dtype)
         errors = measure_errors(coarse, self.reference)
@@ -190,17 +191,17 @@ class PictureBed:
                 yield Measure(f"{part}, {title}", gradient_error(actual, wanted), self.limits[1], where)
 
     def compare_packed(self) -> tuple[list[Measure], str]:
-        """Return the measures of packed rows, or why they are not asked."""
+        """Return the measures of packed rows, or why they are not checked."""
         texts = [document for document in self.documents if not document.pictures]
         try:
             alone = self.run_alone(self.build_model("eager", torch.float32), torch.float32, texts)
             text_measures = [*self.compare("packed", self.batches.make_packed([texts], self.plan, self.dtype), alone)]
             if any(measure.beyond for measure in text_measures):
-                return [], "not asked of packed rows: those of text alone differ already, see isolation"
+                return [], "not checked for packed rows: rows of text already differ, see isolation"
             packed = self.batches.make_packed([self.documents], self.plan, self.dtype)
             return [*self.compare("packed", packed)], ""
         except UNSUPPORTED_ERRORS as error:
-            return [], f"not asked of packed rows, which the class refuses: {describe_exception(error)}"
+            return [], f"not checked for packed rows, which the class refuses: {describe_exception(error)}"
 
     def compare_own_loss(self) -> Iterator[Measure]:
         """Yield how far the loss that the class itself computes of labels is from the mean over its documents."""
@@ -231,11 +232,11 @@ class PictureBed:
         parameters = dict(self.model.named_parameters())
         trained = [name for name in self.picture_parameters if parameters[name].requires_grad]
         if not trained:
-            self.notes.append("the class does not train its tower")
+            self.notes.append("the class does not train its vision tower")
             return
         for name in trained[:1]:
             if name not in gradients or not float(gradients[name].abs().sum()):
-                yield f"the loss gives {name}, the first layer that a picture passes, no gradient"
+                yield f"{name}, the first layer that a picture passes, gets no gradient from the loss"
         infinite = [name for name, gradient in gradients.items() if not bool(torch.isfinite(gradient).all())]
         if infinite:
             yield f"the gradient of {infinite[0]} is not finite in a batch of rows with and without pictures"
@@ -252,14 +253,15 @@ class PictureBed:
         gradients = self.run_batch(batch).gradients
         if not any(name in gradients for name in self.picture_parameters):
             self.notes.append(
-                "a batch without pictures gives the tower no gradient: if only some ranks' batches have pictures, DDP "
-                "and ZeRO may wait for ever"
+                "a batch without pictures gives the tower no gradient: if only some ranks' batches have "
+                "pictures, DDP and ZeRO may wait forever"
             )
 
     # The mask.
 
     def _find_types(self) -> TokenTypes:
-        """Return the token types under which a picture's tokens see each other both ways; as they are if none do."""
+        """Return the token types under which a picture's tokens attend to each other both ways; unchanged if there
+        are none."""
         types = find_token_types(self.maker.forward_names)
         if types.name != "token_type_ids":
             return types
@@ -278,7 +280,8 @@ class PictureBed:
         return bool(probe(model, lambda: model(**batch.inputs).logits[0], last)[first] > UNSEEN)
 
     def find_wrong_masks(self) -> Iterator[str]:
-        """Yield that a picture's tokens do not see each other though their types say so, or see what follows them."""
+        """Yield that a picture's tokens do not attend to each other although their types require it, or that they
+        attend to later tokens."""
         document = next(document for document in self.documents if document.pictures)
         inputs = self.make_padded([document]).inputs
         first, last = _first_and_last(document)
@@ -291,12 +294,12 @@ class PictureBed:
                 return
         if self.types.name == "token_type_ids" and first < last and changes[first] <= UNSEEN:
             yield (
-                "the mask is causal inside a picture: its first token does not see its last, though the class takes "
-                "token_type_ids"
+                "the mask is causal inside a picture: its first token does not attend to its last, "
+                "although the class takes token_type_ids"
             )
         for change, what in (
-            (float(changes[:first].max()), "text sees the picture after it"),
-            (float(after[: last + 1].max()), "a picture sees the text after it"),
+            (float(changes[:first].max()), "text attends to the picture after it"),
+            (float(after[: last + 1].max()), "a picture attends to the text after it"),
         ):
             if change > UNSEEN:
                 yield f"the mask is not causal: {what}; its logits change by {change:.2g}"

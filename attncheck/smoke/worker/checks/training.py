@@ -68,7 +68,12 @@ def find_violations(testbed: Testbed, steps: list[Step]) -> list[str]:
         return [f"the gradients' norm is not finite at step {first_bad_norm + 1}"]
     last, bounds = trainer.mean_last_loss(losses), trainer.loss_bounds(testbed, losses)
     if last < bounds.floor - trainer.FLOOR_MARGIN:
-        return [f"the loss falls to {last:.3f}, below the entropy of {bounds.floor:.3f}: the model sees future tokens"]
+        return [
+            (
+                f"the loss falls to {last:.3f}, below the entropy of {bounds.floor:.3f}: the model "
+                "attends to future tokens"
+            )
+        ]
     if trainer.is_above_bound(testbed, losses) and len(losses) >= trainer.MIN_CONCLUSIVE_STEPS:
         return [f"the loss is {last:.2f} after {len(losses)} steps; it should fall below {bounds.bound:.2f}"]
     return []
@@ -139,8 +144,9 @@ def _compare_first_step(testbed: Testbed, first_step: FirstStep, expected: Gradi
     comparison = Comparison(measures)
     if comparison.beyond and first_step.loss_fault > MAX_LOSS_ERROR:
         fault = (
-            f"the loss is wrong: in the first step its gradient at the logits is off by {first_step.loss_fault:.2g}, "
-            f"by its labels or its normalisation (norm of the gradients: {ratio:.3g} times what it should be)"
+            "the loss is wrong: in the first step its gradient at the logits is off by "
+            f"{first_step.loss_fault:.2g}, because of its labels or its normalisation (norm of the "
+            f"gradients: {ratio:.3g} times what it should be)"
         )
         return replace(comparison, warnings=(fault,))
     return comparison

@@ -51,7 +51,7 @@ def _find_replacement(requested: str) -> str:
 
 
 def _may_be_flash(layer: Layer) -> bool:
-    """Return whether nothing but flash attention was seen to run; the operators of a kernel may not be known."""
+    """Return whether only flash attention was observed; a kernel's operators may be unknown."""
     return all("flash" in ran or "hub kernel" in ran for ran in layer.ran)
 
 

@@ -17,7 +17,8 @@ MIN_LENGTH, MAX_LENGTH = 16, 64  # tokens of a document that is trained on
 
 @dataclass(frozen=True)
 class LossBounds:
-    """What a loss must fall below, and what it cannot fall below unless it looks ahead (0: unknown): nats a token."""
+    """The bounds of a loss: it must fall below one, and cannot fall below the other without looking ahead (0:
+    unknown); nats per token."""
 
     floor: float
     bound: float

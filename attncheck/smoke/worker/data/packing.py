@@ -15,7 +15,7 @@ IGNORE_INDEX = -100
 
 @dataclass(frozen=True)
 class DocumentSpan:
-    """Where a document lies in a batch: its row, its first token and its last token + 1."""
+    """The place of a document in a batch: its row, its first token and its last token + 1."""
 
     row: int
     start: int
@@ -24,7 +24,7 @@ class DocumentSpan:
 
 @dataclass(frozen=True)
 class Batch:
-    """Keywords for the model, and where each document lies in `input_ids` (rows, tokens).
+    """Keywords for the model, and the place of each document in `input_ids` (rows, tokens).
 
     `labels` (rows, tokens) holds at each token what it is to predict, the next token of its own document, or
     IGNORE_INDEX: they are shifted already.
@@ -93,7 +93,7 @@ def make_batch(
 def _boundary_inputs(
     plan: Plan, rows: Sequence[Sequence[Tensor]], width: int, device: Any, dtype: torch.dtype
 ) -> dict[str, Any]:
-    """Return the model inputs alongside positions by which the plan tells the documents of a row apart."""
+    """Return the model inputs, in addition to positions, by which the plan separates the documents of a row."""
     if plan.packing == "mask_2d":
         return {"attention_mask": torch.ones(len(rows), width, dtype=torch.long, device=device)}
     if plan.packing == "mask_4d":

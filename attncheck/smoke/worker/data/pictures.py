@@ -42,7 +42,7 @@ class Document:
 
     @property
     def labels(self) -> Tensor:
-        """What each token is to predict: the next one of its document if that is text, else IGNORE_INDEX."""
+        """The target of each token: the next one of its document if that is text, else IGNORE_INDEX."""
         return packing.next_token_labels(self.tokens.masked_fill(self.is_picture, IGNORE_INDEX))
 
 
@@ -55,7 +55,9 @@ class PictureMaker:
         self.forward_names = _parameters(model.forward)
         self._features = find_method(model, "get_image_features")
         if self._features is None:
-            raise Unbuildable(f"{type(model).__name__} has no get_image_features, of which pictures are made for it")
+            raise Unbuildable(
+                f"{type(model).__name__} has no get_image_features, which attncheck needs to make pictures"
+            )
         self._shapes = self._find_shapes()
 
     def make_picture(self, seed: int, is_wide: bool = False) -> dict[str, Tensor]:
@@ -108,8 +110,8 @@ class PictureMaker:
                 continue
             if features.is_floating_point() and len(features):
                 return make
-            reasons.append("its features are no numbers")
-        raise Unbuildable(f"no picture could be made that {type(self.model).__name__} takes: {'; '.join(reasons)}")
+            reasons.append("its features are not numbers")
+        raise Unbuildable(f"no picture could be made that {type(self.model).__name__} accepts: {'; '.join(reasons)}")
 
 
 def _parameters(function: Any) -> list[str]:
@@ -117,7 +119,7 @@ def _parameters(function: Any) -> list[str]:
 
 
 def find_method(model: Any, name: str) -> Any:
-    """Return a method of a model or of the one in it that has no head; None if neither has it."""
+    """Return a method of a model, or of the headless model inside it; None if neither has it."""
     return getattr(model, name, getattr(getattr(model, "model", None), name, None))
 
 
@@ -171,7 +173,7 @@ def join_pictures(pictures: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]
 
 @dataclass(frozen=True)
 class TokenTypes:
-    """What the class calls the types of tokens ("" if it takes none), and those of text and of a picture's tokens."""
+    """The class's name for token types ("" if it takes none), and its types of text and of picture tokens."""
 
     name: str
     text: int = 0
@@ -184,7 +186,7 @@ def find_token_types(names: Sequence[str]) -> TokenTypes:
 
 
 class PictureBatches:
-    """Makes a model's inputs of documents: one alone, padded rows, packed rows."""
+    """Makes a model's inputs from documents: a single one, padded rows, packed rows."""
 
     def __init__(self, maker: PictureMaker, types: TokenTypes, pad_token_id: int) -> None:
         self.types, self.pad_token_id = types, pad_token_id

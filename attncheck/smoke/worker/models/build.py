@@ -1,6 +1,6 @@
 """Small models of any architecture the installed transformers knows, built from cut configurations.
 
-Weights are read only with `--full`; no remote code runs, nothing is downloaded.
+Weights are read only with `--full`; no remote code runs, and nothing is downloaded.
 """
 
 import copy
@@ -72,7 +72,7 @@ def build_model(
     try:
         config = shrink_config(source, max_tokens)
     except NotImplementedError as error:  # xlnet's and prophetnet's classes have fields that cannot be set
-        raise Unbuildable(f"smoke cannot cut {source.name} small: {error}") from None
+        raise Unbuildable(f"smoke cannot scale {source.name} down: {error}") from None
     if _width_sets_head_dim(transformers, source, config):
         narrow = iter_fewer_heads(config) if source.cuts_heads else iter(())
         makeable = (config for config in narrow if _can_be_made(transformers, config, seed))
@@ -81,7 +81,7 @@ def build_model(
     try:
         config = _reread(config)
     except Exception as error:  # which is the class's own choice
-        raise Unbuildable(f"smoke cannot cut {source.name} small: {describe_error(error)}") from None
+        raise Unbuildable(f"smoke cannot scale {source.name} down: {describe_error(error)}") from None
     if sharp_weights:
         for level in (config, decoder_config(config)):
             set_number(level, "initializer_range", SHARP_STD)
@@ -110,7 +110,8 @@ def _forget_loaded_implementation() -> None:
 
 
 def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -> bool:
-    """Say whether the class derives head_dim from the hidden size, so that cutting that changes the heads or fails."""
+    """Return whether the class derives head_dim from the hidden size, so that cutting that changes the heads or
+    fails."""
     key = (source.name, source.vocabulary_size)
     if key not in _width_sets_head_dim_cache:
         try:
@@ -125,7 +126,7 @@ def _width_sets_head_dim(transformers: Any, source: Architecture, config: Any) -
 
 
 def _reread(config: Any) -> Any:
-    """Return a configuration as it is read again once it is saved: its class may compute fields from others again."""
+    """Return a configuration as it is read again after saving: its class may recompute fields from others."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "config.json")
         config.to_json_file(path)
@@ -142,7 +143,7 @@ def run_once(model: Any) -> None:
 
 
 def _can_be_made(transformers: Any, config: Any, seed: int) -> bool:
-    """Return whether a class takes so few heads: codegen wants four."""
+    """Return whether a class accepts so few heads: codegen needs four."""
     try:
         run_once(_instantiate_model(transformers, _reread(config), {"attn_implementation": "eager"}, seed))
     except Exception:  # whatever the class comes upon
@@ -166,13 +167,13 @@ def explain_failure(source: Architecture, error: Exception) -> str:
 
 
 def _blame_cut(source: Architecture, error: Exception) -> str:
-    return f"smoke cannot cut {source.name} small: {describe_error(error)}; --full-model takes the model as it is"
+    return f"smoke cannot scale {source.name} down: {describe_error(error)}; --full-model uses the unchanged model"
 
 
 def _run_uncut(source: Architecture) -> Exception | None:
     """Return what the uncut model raises if it runs without memory; None if it runs.
 
-    Raises `Unbuildable` if no model is made of its configuration. Some models do not run without memory.
+    Raises `Unbuildable` if no model can be built from its configuration. Some models cannot run without memory.
     """
     import transformers
 
@@ -185,9 +186,8 @@ def _run_uncut(source: Architecture) -> Exception | None:
             return error
         repair = "install it" if isinstance(error, ImportError) else "correct its config.json"
         raise Unbuildable(
-            f"transformers {transformers.__version__} cannot build a language model from {source.name} "
-            "as it is configured: "
-            f"{describe_error(error)}; {repair}, or name another model"
+            f"transformers {transformers.__version__} cannot build a language model from "
+            f"{source.name}'s configuration: {describe_error(error)}; {repair}, or name another model"
         ) from None
     try:
         run_once(model)
@@ -211,7 +211,7 @@ def _instantiate_model(transformers: Any, config: Any, attention_options: dict[s
 
 
 def find_readable_config(source: Architecture, model: Any) -> Any:
-    """Return the configuration that a model is read by: those of emu3 and mllama hold a part of it alone."""
+    """Return the configuration from which a model is read; those of emu3 and mllama are only part of it."""
     import transformers
 
     auto_models = transformers.models.auto.modeling_auto

@@ -22,7 +22,7 @@ Correction = Callable[[], dict[str, Any]]
 
 
 def set_number(config: Any, name: str, value: Any, even_if_absent: bool = False) -> None:
-    """Set a field of a configuration where it holds a number already, or in any case with `even_if_absent`."""
+    """Set a field of a configuration if it already holds a number, or in any case with `even_if_absent`."""
     if even_if_absent or isinstance(getattr(config, name, None), (int, float)):
         setattr(config, name, value)
 

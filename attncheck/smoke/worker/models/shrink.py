@@ -42,13 +42,13 @@ MAX_STATE = 32
 
 
 def shrink_config(source: Architecture, max_tokens: int) -> Any:
-    """Return a model's configuration, cut small, as transformers' own object. Raises `Unbuildable`."""
+    """Return a model's configuration, scaled down, as transformers' own object. Raises `Unbuildable`."""
     full_config = read_full_config(source)
     return _shrink(source, full_config, select_buildable_config(full_config), max_tokens)
 
 
 def shrink_full_config(source: Architecture, max_tokens: int) -> Any:
-    """Return a multimodal model's whole configuration, its text part cut small. Raises `Unbuildable`."""
+    """Return a multimodal model's whole configuration, its text part scaled down. Raises `Unbuildable`."""
     full_config = read_full_config(source)
     return _shrink(source, full_config, full_config, max_tokens)
 
@@ -60,7 +60,7 @@ def _shrink(source: Architecture, full_config: Any, buildable: Any, max_tokens: 
         return buildable
     layer_overrides = _take_layer_overrides(decoder)
     if not hasattr(decoder, "hidden_size"):
-        raise Unbuildable(f"smoke cannot cut a {type(decoder).__name__} small: it has no decoder sizes")
+        raise Unbuildable(f"smoke cannot scale a {type(decoder).__name__} down: it has no decoder sizes")
     kept_layers = _cut_layers(decoder)
     routing = {name: value for name in EXPERTS_PER_TOKEN_FIELDS if (value := getattr(decoder, name, None))}
     for part in iter_parts(decoder):
@@ -107,7 +107,7 @@ def read_full_config(source: Architecture) -> Any:
         config_class = transformers.CONFIG_MAPPING[model_type]
     except KeyError:
         has_code = bool(source.document.get("auto_map"))
-        remote_code = " and brings its own code, which attncheck never runs" if has_code else ""
+        remote_code = " and has its own code, which attncheck never runs" if has_code else ""
         raise Unbuildable(
             f"transformers {transformers.__version__} does not know model_type {model_type!r}{remote_code}; "
             "install a transformers that does, or name another model"
@@ -122,14 +122,14 @@ def read_full_config(source: Architecture) -> Any:
 
 
 def _round_hidden_size(config: Any) -> dict[str, Any]:
-    """Make the hidden size a multiple of the heads, of 16 too where that fits; return what the fields were."""
+    """Make the hidden size a multiple of the heads, and of 16 if possible; return the old fields."""
     heads = int(getattr(config, "num_attention_heads", 0) or 1)
     multiple = math.lcm(heads, 16) if math.lcm(heads, 16) <= MAX_HIDDEN_SIZE else heads
     return set_hidden_size(config, max(multiple, config.hidden_size // multiple * multiple))
 
 
 def _route_as_before(config: Any, routing: dict[str, Any]) -> dict[str, Any]:
-    """Route each token to as many experts as the whole model does, and keep those alone; return what the fields were.
+    """Route each token to as many experts as the full model does, and keep only those; return the old fields.
 
     zaya's routes to one, and takes no other number.
     """
@@ -170,8 +170,8 @@ def select_buildable_config(full_config: Any) -> Any:
     if type(full_config) in getattr(auto_models, "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING", {}):
         return full_config
     raise Unbuildable(
-        f"transformers {transformers.__version__} has no causal language model for {full_config.model_type}; "
-        "smoke trains those only"
+        f"transformers {transformers.__version__} has no causal language model for "
+        f"{full_config.model_type}; smoke trains only those"
     )
 
 
@@ -197,7 +197,7 @@ def _set_common_fields(config: Any, max_tokens: int, source: Architecture) -> No
 
 
 def _strip_custom_code(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config.json without the fields that ask for code, kernels or quantisation their own packages."""
+    """Return a config.json without fields that require code, kernels or quantisation with their own packages."""
     dropped = ("auto_map", "quantization_config", "attn_implementation", "_attn_implementation")
     copied: dict[str, Any] = json.loads(json.dumps(dict(document)))
     for level in (copied, *(value for value in copied.values() if isinstance(value, dict))):
@@ -299,7 +299,7 @@ def _cut_heads(config: Any, heads: int, head_dim: int, kept: int) -> Any:
 
 
 def has_configured_heads(model: Any, config: Any) -> bool:
-    """Say whether q's projection is as wide as the configuration's heads × head_dim."""
+    """Return whether q's projection is as wide as the configuration's heads × head_dim."""
     config = decoder_config(config)
     if getattr(config, "is_heterogeneous", False):
         return True  # its layers have head sizes of their own, written out

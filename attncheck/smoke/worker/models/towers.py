@@ -69,7 +69,8 @@ def build_multimodal_model(source: Architecture, implementation: str, max_tokens
 
 
 def _fill_zeros(model: Any, seed: int) -> None:
-    """Give matrices that begin as zeros values: gemma3's projection of pictures is one, so that none would show."""
+    """Give matrices that are initialised with zeros values: gemma3's projection of pictures is one, and would hide
+    pictures."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         if parameter.dim() > 1 and not bool(parameter.any()):
@@ -88,16 +89,16 @@ def _find_small_config(source: Architecture, max_tokens: int) -> Any:
             model = transformers.AutoModelForImageTextToText.from_config(
                 copy.deepcopy(config), attn_implementation="eager"
             )
-            build.run_once(model.eval())  # releases that want token types in training take text alone then
+            build.run_once(model.eval())  # releases that need token types in training, and then accept only text
         except Exception as error:  # which is the class's own choice
             reason = reason or error
             continue
         return config
-    raise Unbuildable(f"smoke cannot cut {source.name} with its tower small: {describe_error(reason or Exception())}")
+    raise Unbuildable(f"smoke cannot scale {source.name} with its tower down: {describe_error(reason or Exception())}")
 
 
 def iter_small_configs(source: Architecture, max_tokens: int) -> Iterator[Any]:
-    """Yield the configuration cut small with its tower: a narrow tower first, then one as wide as it was.
+    """Yield the configuration scaled down with its tower: a narrow tower first, then one as wide as it was.
 
     Of each the text part first has all heads, then fewer, as its class may derive the heads' size from the width.
     """
@@ -115,7 +116,7 @@ def iter_small_configs(source: Architecture, max_tokens: int) -> Iterator[Any]:
 
 
 def cut_tower(config: Any, is_narrow: bool, former_width: int) -> None:
-    """Cut a configuration's vision tower: its layers, the pictures' size, its width if it is to be narrow.
+    """Reduce a configuration's vision tower: its layers, the pictures' size, and its width if it should be narrow.
 
     `former_width` is the hidden size that the text part had.
     """

@@ -45,7 +45,7 @@ def count_predicted_tokens(rows: Sequence[PackedRow]) -> int:
 
 
 def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return minus the log-probability of each token's target; 0 if it has none: (tokens,)."""
+    """Return minus the log-probability of each token's target, 0 for tokens without a target: (tokens,)."""
     log_probs = logits.gather(-1, targets.clamp(min=0)[:, None])[:, 0] - logits.logsumexp(-1)
     return -log_probs * (targets >= 0)
 
@@ -74,7 +74,7 @@ def find_violations(step: ShardedStep, rows: Sequence[PackedRow], driver: Driver
         learnable = expected_norm > threshold  # else the model is so sure of the label that its gradient vanishes
         for problem, tokens in (
             ("trained on a wrong label", (trained_label >= 0) & learnable & (trained_label != targets)),
-            ("trained on with nothing to predict", (trained_label >= 0) & (targets < 0)),
+            ("trained on without a target", (trained_label >= 0) & (targets < 0)),
             ("not trained on", (trained_label < 0) & learnable),
         ):
             if bool(tokens.any()):
@@ -108,7 +108,7 @@ def _find_weight_violations(weights: Sequence[Sequence[float]], ranks: int) -> I
         return
     if max(flat) - min(flat) <= WEIGHT_TOLERANCE * max(flat):
         times = f"1/{ranks} of" if abs(flat[0] * ranks - 1) <= WEIGHT_TOLERANCE else f"{flat[0]:.4g} times"
-        yield f"gradients are {times} what they should be: the loss is scaled wrongly over the ranks"
+        yield f"gradients are {times} what they should be: the loss is scaled wrongly across ranks"
     else:
         by_row = "; ".join(
             f"row {number}: {_format_weights(row_weights)}" for number, row_weights in enumerate(weights, 1)
@@ -121,7 +121,7 @@ def _format_weights(weights: Sequence[float]) -> str:
 
 
 def _describe_token(token: int, shard_tokens: int, row: PackedRow) -> str:
-    """Return where a token of a row lies: its index, its rank, whether it is padding or its shard's last."""
+    """Return the place of a token of a row: its index, its rank, and whether it is padding or its shard's last."""
     rank, within = divmod(token, shard_tokens)
     if token >= row.total_tokens:
         return f"padding on rank {rank}"

@@ -60,7 +60,7 @@ def smoke(member: RankContext) -> None:
 
 
 def run(member: RankContext, model_name: str, plan: Plan, driver_class: type[Driver]) -> CheckResult:
-    """Compare a step across ranks under a plan with one process; every rank of the group must call it alike."""
+    """Compare a step across ranks under a plan with one process; every rank of the group must call it."""
     attention = SCHEMES[plan.scheme](member.group, member.world_size, member.device.emulated)
     device = torch.device("cuda", torch.cuda.current_device()) if member.device.kind == "cuda" else torch.device("cpu")
     plan = replace(plan, max_length=max(plan.max_length, member.world_size * SHARD_TOKENS))
@@ -129,7 +129,7 @@ def _compare_with_single(
     ]
     if measures[0].beyond:
         wrong_model = match_wrong_model(testbed, rows, sharded, driver, measures[0].limit)
-        violations += [f"the logits are those of {wrong_model}"] if wrong_model else []
+        violations += [f"the logits match {wrong_model}"] if wrong_model else []
     notes = tuple(_collect_notes(member, attention, layers, sharded))
     return CheckResult(CHECK_NAME, measures=measures, violations=tuple(violations), notes=notes, layers=layers)
 
@@ -151,15 +151,15 @@ def _find_missed_layers(layers: Sequence[Layer], title: str) -> Iterator[str]:
     """Yield that the attention across ranks was not entered, and in which layers."""
     recurrent = [layer.name for layer in layers if layer.kind == "linear_attention"]
     if recurrent:
-        yield f"{', '.join(recurrent)}: a state along the row, which {title} does not pass from rank to rank"
+        yield f"{', '.join(recurrent)}: a state along the row, which {title} does not pass between ranks"
     missed = [layer for layer in layers if not layer.ran and layer.name not in recurrent]
     if not missed:
         return
     implementation = missed[0].dispatched or missed[0].requested
     if len(missed) + len(recurrent) == len(layers):
-        yield f"{title} is never entered under {implementation}: the ring is silently off"
+        yield f"{title} is never called under {implementation}: the ring is silently inactive"
     else:
-        yield f"{title} is not entered in {', '.join(layer.name for layer in missed)}, under {implementation}"
+        yield (f"{title} is not called in {', '.join(layer.name for layer in missed)}, under {implementation}")
 
 
 def _find_rank_violations(reports: Sequence[Mapping[str, Any]], sharded: ShardedStep) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _find_rank_violations(reports: Sequence[Mapping[str, Any]], sharded: Sharded
     if not _are_equal([report["loss"] for report in reports]):
         yield "the ranks report different losses: " + ", ".join(f"{report['loss']:.6g}" for report in reports)
     if not _are_equal([report["reduced"] for report in reports]):
-        yield "the ranks hold different gradients after they were reduced"
+        yield "the ranks hold different gradients after the reduction"
         return
     largest = max(sharded.rank_weights)
     for rank, weight in enumerate(sharded.rank_weights):
@@ -189,7 +189,7 @@ def _format_names(names: Sequence[str]) -> str:
 
 
 def _are_equal(values: Sequence[float]) -> bool:
-    """Say whether values are equal within EQUAL_TOLERANCE; NaNs pass, which are reported elsewhere."""
+    """Return whether values are equal within EQUAL_TOLERANCE; NaNs pass, which are reported elsewhere."""
     return not max(values) - min(values) > EQUAL_TOLERANCE * max(abs(value) for value in values)
 
 
@@ -199,5 +199,5 @@ def _collect_notes(
     entered = sum(bool(layer.ran) for layer in layers)
     yield f"{attention.title} on {member.world_size} ranks: entered in {entered} of {len(layers)} layers"
     weight = sharded.rank_weights[0]
-    yield f"rows are cut as OpenRLHF 0.11.2 does; each rank's gradients weigh {weight:.3g} in the reduced ones"
+    yield (f"rows are split as in OpenRLHF 0.11.2; each rank's gradients weigh {weight:.3g} in the reduced ones")
     yield from attention.list_notes()

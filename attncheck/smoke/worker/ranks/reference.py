@@ -1,7 +1,7 @@
 """Runs the ranks' documents in one process, and measures how far the ranks are from it.
 
-The reference runs one document at a time, in float32 and eager; the same in the plan's precision gives the error of
-rounding alone in each number. Neither uses the plan's implementation, which is across ranks by now.
+The reference runs one document at a time, in float32 with eager attention. The same in the plan's precision gives the
+rounding error of each number. Neither uses the plan's implementation, which is now across ranks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,11 +38,11 @@ class SingleProcessRun:
     rounding_multiple: float  # times the rounding error that is allowed; 0: float32, which has FP32_LIMIT
 
     def error_limit(self, rounding_error: float) -> float:
-        """Return the largest error allowed in a number that rounding alone moves by `rounding_error`."""
+        """Return the largest allowed error of a number whose rounding error is `rounding_error`."""
         return self.rounding_multiple * rounding_error if self.rounding_multiple else FP32_LIMIT
 
     def logits_limit(self) -> tuple[float, float]:
-        """Return the error that rounding makes of all logits, and the limit on that of the ranks."""
+        """Return the rounding error of all logits, and the limit for the ranks."""
         rounding_error = relative_error(self.rounded.logits, self.exact.logits)
         return rounding_error, self.error_limit(rounding_error)
 

@@ -131,7 +131,7 @@ class RingAttention(RankAttention):
 
     @contextmanager
     def autocast_context(self, testbed: Testbed) -> Iterator[None]:
-        """Compute as the plan says; the adapter asks for CUDA's autocast, which emulated kernels replace too."""
+        """Compute as the plan says; the adapter requires CUDA's autocast, which emulated kernels replace too."""
         with testbed.autocast_context():
             emulated = self.emulated and testbed.plan.precision == "autocast"
             if emulated:
@@ -176,7 +176,9 @@ class Ulysses(RankAttention):
 
         registry = getattr(modeling, "ALL_ATTENTION_FUNCTIONS", None)
         if registry is None:
-            raise Refused("this transformers chooses the attention's class at construction; none can be registered")
+            raise Refused(
+                "this transformers chooses the attention's class only at construction, so none can be registered"
+            )
         registry[ULYSSES_NAME] = self._attend
 
     def _build_model(self, testbed: Testbed) -> nn.Module:
@@ -188,7 +190,7 @@ class Ulysses(RankAttention):
         if heads % n:
             raise Refused(f"Ulysses spreads heads across ranks: {heads} heads are not divisible by {n} ranks")
         if kv_heads % n and n % kv_heads:
-            raise Refused(f"{kv_heads} kv heads neither divide by {n} ranks nor {n} ranks by them")
+            raise Refused(f"{kv_heads} kv heads are not divisible by {n} ranks, nor {n} ranks by them")
         config._attn_implementation = ULYSSES_NAME
         return model  # type: ignore[no-any-return]
 

@@ -41,7 +41,7 @@ class PackedRow:
 
     @property
     def targets(self) -> Tensor:
-        """The token that each token of the row is to predict, -1 if none: (total_tokens,)."""
+        """The target of each token of the row, -1 if there is none: (total_tokens,)."""
         is_last = torch.zeros(self.total_tokens, dtype=torch.bool, device=self.tokens.device)
         is_last[[end - 1 for end in self.cu_seqlens[1:]]] = True
         return self.labels[0].masked_fill(is_last, -1)
@@ -61,7 +61,7 @@ def pack_row(documents: Sequence[Tensor], device: Any) -> PackedRow:
 
 
 class Driver:
-    """What a framework does around the model on one rank; `set_cu_seqlens` gives the attention the boundaries."""
+    """A framework's steps around the model on one rank; `set_cu_seqlens` gives the attention the boundaries."""
 
     def __init__(self, group: Any, rank: int, ranks: int, set_cu_seqlens: Callable[[Tensor], None]) -> None:
         self.group, self.rank, self.ranks, self.set_cu_seqlens = group, rank, ranks, set_cu_seqlens
@@ -128,7 +128,7 @@ class _AllGather(torch.autograd.Function):
 
 
 def all_gather(x: Tensor, group: Any) -> Tensor:
-    """Return the tensors of all ranks, which are alike in shape, concatenated along the first dimension."""
+    """Return the tensors of all ranks, which have the same shape, concatenated along the first dimension."""
     parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))]
     dist.all_gather(parts, x.contiguous(), group=group)
     return torch.cat(parts)
@@ -136,7 +136,7 @@ def all_gather(x: Tensor, group: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class ShardedStep:
-    """The results of a step, gathered from all ranks: the same on each of them but for `local_gradients`.
+    """The results of a step, gathered from all ranks: identical on each of them, except for `local_gradients`.
 
     `driver_logits` are the logits that the driver gathered, `padded_logits` the same gathered plainly, with padding;
     `logit_gradients` are the loss's gradients at these, weighted like each rank's gradients in the mean: by

@@ -118,7 +118,7 @@ def _models_without_features(model: Any) -> Iterator[tuple[str, Any]]:
 def _span_logits(model: nn.Module, row: PackedRow, spans: Sequence[Span], positions: Tensor) -> Tensor:
     """Return the logits of spans of a row, each on its own, causal, at the given positions: (total_tokens, vocabulary).
 
-    The mask is written out, so that transformers does not look for documents in positions that begin again.
+    The mask is explicit, so that transformers does not look for documents in restarting positions.
     """
     logits = []
     for start, stop in spans:
@@ -133,5 +133,5 @@ def _span_logits(model: nn.Module, row: PackedRow, spans: Sequence[Span], positi
 
 
 def _has_windows(model: Any) -> bool:
-    """Say whether layers have sliding windows, so that transformers must make their masks."""
+    """Return whether layers have sliding windows, so that transformers must create their masks."""
     return isinstance(getattr(model.config, "sliding_window", None), int)

@@ -15,4 +15,4 @@ SILENT = {"the recorded machine": replace(s.h200(), shadows=()), "the laptop": s
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names what the user must know."""
-    return "import flash_attn takes" in finding and "out of the way" in finding
+    return "import flash_attn takes" in finding and "move it away" in finding

@@ -84,7 +84,7 @@ class _TorchExports:
 
 
 def _may_define(library: Elf, name: str) -> bool:
-    """Say whether `library` exports `name`; where that cannot be read, yes, so that no alarm is raised."""
+    """Return whether `library` exports `name`; if that cannot be read, yes, so that no alarm is raised."""
     try:
         return library.defines_symbol(name)
     except ElfError:

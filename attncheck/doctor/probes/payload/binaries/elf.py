@@ -136,7 +136,7 @@ class Elf:
         return [part for index in indices for part in self._read_string(index).split(":") if part]
 
     def has_runpath(self) -> bool:
-        """Say whether it has a DT_RUNPATH: then no search path of what loads it counts for what it needs."""
+        """Return whether it has a DT_RUNPATH: then no search path of what loads it counts for what it needs."""
         return bool(self._lists[_RUNPATH])
 
     def required_glibc(self) -> str:
@@ -228,7 +228,7 @@ class Elf:
         return max(self._table_offset(_STRTAB) - self._table_offset(_SYMTAB), 24) // 24
 
     def defines_symbol(self, name: str) -> bool:
-        """Say whether it exports `name`: one lookup in its GNU hash table, as the loader makes it."""
+        """Return whether it exports `name`: one lookup in its GNU hash table, as the loader makes it."""
         if _GNU_HASH not in self._dynamic:
             raise ElfError("it has no GNU hash table")
         table = self._table_offset(_GNU_HASH)

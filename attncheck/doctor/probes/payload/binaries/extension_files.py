@@ -100,7 +100,7 @@ def _files_in_package(package: str) -> list[str]:
 
 
 def _is_loaded_variant(path: str, torch: str) -> bool:
-    """Say whether a library that comes in variants is one that this torch's CUDA version selects."""
+    """Return whether a library that comes in variants is one that this torch's CUDA version selects."""
     variant = _VARIANT.match(os.path.basename(path))
     if variant is None:
         return True

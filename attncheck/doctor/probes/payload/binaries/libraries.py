@@ -56,7 +56,7 @@ class LibraryFinder:
         return "system" if any(os.path.exists(os.path.join(folder, name)) for folder in SYSTEM_FOLDERS) else ""
 
     def _is_other_version_loaded(self, name: str) -> bool:
-        """Say whether torch needs another version of this library: then a wheel's leftover copy is never loaded."""
+        """Return whether torch needs another version of this library: then a wheel's leftover copy is never loaded."""
         if self._torch_needs is None:
             self._torch_needs = _needed_by_torch(self.torch_folder)
         base = name.partition(".so")[0]

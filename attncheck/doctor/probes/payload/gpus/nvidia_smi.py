@@ -27,7 +27,7 @@ PROGRAM_FOLDERS = ("/usr/bin", "/usr/local/nvidia/bin", "/usr/lib/wsl/lib")
 MAX_SECONDS = 30.0  # whatever the caller allows: without persistence mode 8 GPUs can take 10 s to wake
 PROC_FOLDER = "/proc/driver/nvidia"
 PCI_FOLDER = "/sys/bus/pci/devices"
-# What nvidia-smi prints where it cannot do its work, and whether the driver is at fault (else there is no GPU).
+# What nvidia-smi prints if it cannot do its work, and whether the driver is at fault (else there is no GPU).
 _FAILURES = (
     ("couldn't communicate with the NVIDIA driver", True),
     ("Driver/library version mismatch", True),

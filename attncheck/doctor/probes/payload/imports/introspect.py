@@ -214,7 +214,7 @@ def _measure_unpad_input_arity() -> int:
 
     import torch
 
-    padding = import_module("flash_attn.bert_padding")  # where it cannot be imported, the fact says why
+    padding = import_module("flash_attn.bert_padding")  # if it cannot be imported, the fact says why
     return len(padding.unpad_input(torch.zeros(2, 3, 1), torch.tensor([[1, 1, 0], [1, 1, 1]])))
 
 

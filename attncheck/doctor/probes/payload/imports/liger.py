@@ -118,7 +118,7 @@ def _assigned_attribute(target: ast.expr) -> tuple[str, str] | None:
 
 
 def defines_name(text: str, name: str) -> bool:
-    """Say whether Python source `text` defines or imports `name` outside its functions and classes."""
+    """Return whether Python source `text` defines or imports `name` outside its functions and classes."""
     if name not in text and "import *" not in text:
         return False
     pattern = r"^(?:(?:async )?def|class) +%s\b|^%s *[:=]|^from +[\w.]+ +import +(?:\*|\([^)]*\b%s\b|[^(\n#]*\b%s\b)"

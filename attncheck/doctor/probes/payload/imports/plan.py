@@ -72,7 +72,7 @@ def select_imports(installed: "set[str]") -> list[PlannedImport]:
 
 
 def is_on_disk(module: str) -> bool:
-    """Say whether there is a file or folder for `module`, importing nothing."""
+    """Return whether there is a file or folder for `module`, importing nothing."""
     from importlib.machinery import PathFinder
     from importlib.util import find_spec
 

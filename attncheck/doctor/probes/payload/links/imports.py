@@ -168,7 +168,8 @@ class ImportFollower:
 
 
 def _catches(handler: ast.ExceptHandler, take: Take) -> bool:
-    """Say whether a handler catches what a take raises: ImportError, ModuleNotFoundError, AttributeError, TypeError."""
+    """Return whether a handler catches what a take raises: ImportError, ModuleNotFoundError, AttributeError,
+    TypeError."""
     if handler.type is None:
         return True
     types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]

@@ -185,7 +185,7 @@ def _is_dynamic(module: SourceModule) -> bool:
 
 
 def _may_make_module(module: SourceModule, last: str) -> bool:
-    """Say whether a package may put a module called `last` into sys.modules, under that name or one with its suffix.
+    """Return whether a package may put a module called `last` into sys.modules, under that name or one with its suffix.
 
     transformers 5 keeps its old modules so: "tokenization_utils_fast", "image_processing_*_fast".
     """

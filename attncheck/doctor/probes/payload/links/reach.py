@@ -100,7 +100,7 @@ class Spread:
 
 
 def _may_import(module: SourceModule, fresh: Container[str], lazy_names: Container[str], words: Iterable[str]) -> bool:
-    """Say whether a module's text seems to import one of the modules `fresh`, or a lazy name of one."""
+    """Return whether a module's text seems to import one of the modules `fresh`, or a lazy name of one."""
     if _broken_parent(module.name, fresh):
         return True
     return any(word in module.text for word in words) and any(

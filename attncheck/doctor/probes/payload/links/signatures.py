@@ -225,7 +225,7 @@ def _decorators_start(text: str, start: int) -> int:
 
 
 def _is_inside_decorator(text: str, position: int) -> bool:
-    """Say whether the indented line at `position` belongs to a decorator that is closed below it."""
+    """Return whether the indented line at `position` belongs to a decorator that is closed below it."""
     while position > 0:
         position = text.rfind("\n", 0, position - 1) + 1
         if text[position] == "@":

@@ -71,7 +71,7 @@ class Uses:
         return Bindings(modules, members)
 
     def is_suspect(self) -> bool:
-        """Say whether the text uses anything that may be gone."""
+        """Return whether the text uses anything that may be gone."""
         if self._suspect is None:
             self._suspect = self.follows_instances or self._uses_suspects(self.module.text)
         return self._suspect
@@ -90,7 +90,7 @@ class Uses:
         return self.tracks_instances
 
     def _is_instance_suspect(self, alias: str, text: str) -> bool:
-        """Say whether a variable that seems to be of a cache class uses an attribute that the class lacks."""
+        """Return whether a variable that seems to be of a cache class uses an attribute that the class lacks."""
         module, name = self.bindings.members[alias]
         if not alias.endswith(_FOLLOWED_CLASSES):
             return False
@@ -172,7 +172,7 @@ class Uses:
         return None
 
     def _class_lacks(self, module: str, name: str, attribute: str, is_instance: bool) -> bool:
-        """Say whether a class, and everything it derives from, surely has no such attribute."""
+        """Return whether a class, and everything it derives from, surely has no such attribute."""
         if attribute.startswith("__") or attribute == "mro":  # Python's own: "__dataclass_fields__"
             return False
         pending, seen = [(module, name)], 0
@@ -203,7 +203,7 @@ class Uses:
         return Take(module, name, line, "argument", refusal.argument, refusal.reason)
 
     def _is_guarded(self, name: str) -> bool:
-        """Say whether the file asks first whether the name is there."""
+        """Return whether the file asks first whether the name is there."""
         quoted = r"[\"']%s[\"']" % re.escape(name.rpartition(".")[2])
         asks = r"hasattr\([^()\n]*%s|getattr\([^()\n]*%s|%s\s+(?:not )?in\b" % (quoted, quoted, quoted)
         return re.search(asks, self.module.text) is not None

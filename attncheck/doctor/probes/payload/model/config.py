@@ -133,7 +133,7 @@ def _derive_settings(text_config: dict[str, Any], document: dict[str, Any]) -> d
 def _quantised_dtype(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the dtype in which bitsandbytes' 4-bit layers compute: float32 if it is left out."""
     if settings.get("load_in_4bit") is not True:
-        return absent("config.json quantises nothing in 4 bits")
+        return absent("config.json does not quantise in 4 bits")
     dtype = read_str(settings, "bnb_4bit_compute_dtype")
     return known(known_value(dtype, "float32").replace("torch.", "")) if "unreadable" not in dtype else dtype
 

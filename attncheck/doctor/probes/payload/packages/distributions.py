@@ -186,7 +186,7 @@ def _apply_headers(distribution: Distribution, path: str) -> None:
 
 
 def _read_requirements(distribution: Distribution) -> None:
-    """Read what a distribution requires, and nothing else of it; left empty where that cannot be read."""
+    """Read what a distribution requires, and nothing else of it; left empty if that cannot be read."""
     for name in ("METADATA", "PKG-INFO"):
         try:
             data = files.read_bytes(os.path.join(distribution["_path"], name), _METADATA_LIMIT)

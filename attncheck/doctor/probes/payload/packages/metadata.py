@@ -23,7 +23,7 @@ def normalise_name(name: str) -> str:
 
 
 def is_valid_name(name: str) -> bool:
-    """Say whether `name` can be a distribution's name."""
+    """Return whether `name` can be a distribution's name."""
     return len(name) <= 200 and _NAME.match(name) is not None
 
 

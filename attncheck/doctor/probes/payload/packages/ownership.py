@@ -112,7 +112,8 @@ def _is_owned(
 
 
 def _claims_entry(distribution: Distribution, entry: str, records: integrity.Records) -> bool:
-    """Say whether a distribution's RECORD names `entry`; without a RECORD, whether its top_level.txt or name does."""
+    """Return whether a distribution's RECORD names `entry`; without a RECORD, whether its top_level.txt or name
+    does."""
     record = records[distribution["_path"]]
     if record:
         line_start = b"\n" + os.fsencode(entry)
@@ -125,7 +126,7 @@ def _claims_entry(distribution: Distribution, entry: str, records: integrity.Rec
 
 
 def _is_in_editable_source(distribution: Distribution, path: str) -> bool:
-    """Say whether `path` lies inside the source tree of an editable distribution."""
+    """Return whether `path` lies inside the source tree of an editable distribution."""
     source = distribution["direct_url"]
     if not distribution["editable"] or not source.startswith("file://"):
         return False

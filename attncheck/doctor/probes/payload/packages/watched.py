@@ -39,10 +39,10 @@ IMPORT_PROVIDERS = {
 
 
 def is_watched(name: str) -> bool:
-    """Say whether the distribution `name` (normalised) is read in full."""
+    """Return whether the distribution `name` (normalised) is read in full."""
     return name in _WATCHED or name.startswith(_WATCHED_PREFIXES)
 
 
 def is_compared(name: str) -> bool:
-    """Say whether the files of the distribution `name` are compared with its RECORD."""
+    """Return whether the files of the distribution `name` are compared with its RECORD."""
     return name in _COMPARED or name.startswith("flash-attn-")

@@ -234,7 +234,7 @@ def send_signal(pid: int, signal_number: int) -> None:
 
 
 def is_readable(descriptor: int, seconds: float) -> bool:
-    """Say whether `descriptor` can be read (or has ended) within `seconds`."""
+    """Return whether `descriptor` can be read (or has ended) within `seconds`."""
     poll = select.poll()  # not select(): descriptors may be numbered above 1023
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

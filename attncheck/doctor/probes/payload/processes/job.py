@@ -82,7 +82,7 @@ def describe_failure(job: Job) -> str:
 
 
 def is_fork_failure(job: Job) -> bool:
-    """Say whether `job` failed in a way that only a forked process can: CUDA cannot be started again in one."""
+    """Return whether `job` failed in a way that only a forked process can: CUDA cannot be started again in one."""
     text = " ".join(str(answer) for answer in job.answers if "failed" in answer).lower()
     return job.forked_from is not None and ("fork" in text or "cuda error: initialization error" in text)
 

@@ -59,7 +59,7 @@ class ProgramRun:
         self.is_partial, self.problem = True, problem
 
     def has_ended(self) -> bool:
-        """Say whether the program itself has ended, without reaping it: its process group must stay ours."""
+        """Return whether the program itself has ended, without reaping it: its process group must stay ours."""
         if self.process is None or not hasattr(os, "waitid"):
             return self.process is None
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
