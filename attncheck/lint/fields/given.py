@@ -1,13 +1,15 @@
 """The settings of one launch by field, as one release reads them: what axolotl and ms-swift have in common."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from attncheck.core.job import Consequence, SettingProblem
 from attncheck.core.launch import Setting, SourceLocation
 from attncheck.core.model import Model
 from attncheck.core.snapshot import Known, Snapshot
+from attncheck.lint.fields.constraints import Constraints, find_constraint
 from attncheck.lint.fields.releases import is_at_least
 from attncheck.lint.fields.written import get_nested, is_true, to_int
 
@@ -52,6 +54,14 @@ class LaunchSettings(ABC):
     def find_location(self, *names: str) -> SourceLocation:
         """Return the location of the first of the fields that the launch sets."""
         return next((self.by_field[name].location for name in names if name in self.by_field), SourceLocation())
+
+    def setting_problem(
+        self, consequence: Consequence, message: str, ranges: Constraints, *fields: str, **options: Any
+    ) -> Iterator[SettingProblem]:
+        """Yield a problem if one of `ranges` holds, located at the first of `fields` that the launch sets."""
+        constraint = find_constraint(ranges, self.version)
+        if constraint is not None:
+            yield SettingProblem(consequence, message, (constraint.evidence,), self.find_location(*fields), **options)
 
     @cached_property
     def model(self) -> Model | None:

@@ -10,7 +10,6 @@ from attncheck.doctor.knowledge.models import RECURRENT_LAYERS
 from attncheck.lint.fields import DROP, SettingProblem, get_nested, is_true, read_requirements
 from attncheck.lint.frameworks.axolotl import constraints, naming
 from attncheck.lint.frameworks.axolotl import tables as axolotl
-from attncheck.lint.frameworks.axolotl.naming import setting_problem
 from attncheck.lint.frameworks.axolotl.values import AxolotlSettings
 
 TRAINER_REFUSES_FLASH_SINCE = "4.56.0"  # transformers trainer.py:3882-3889; 4.55.4 has no such check
@@ -38,8 +37,8 @@ def packing_leaks(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     message = f"sample_packing with {implementation} keeps the attention mask: "
     message += f"packed documents attend to each other{reason}"
     fields = ("attn_implementation", *settings.attention_flags, "sample_packing")
-    yield from setting_problem(
-        settings, "wrong", message, constraints.PACKING_LEAKS, *fields, sets={"attn_implementation": target}
+    yield from settings.setting_problem(
+        "wrong", message, constraints.PACKING_LEAKS, *fields, sets={"attn_implementation": target}
     )
 
 
@@ -47,8 +46,7 @@ def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """Sample packing with reinforcement or preference learning; batch flattening with packing or without varlen."""
     rl = settings.get("rl")
     if settings.packed and rl:
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"sample_packing with rl: {rl}",
             constraints.PACKING_WITH_RL,
@@ -57,8 +55,7 @@ def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
     flattening = get_nested(settings.parsed_values, "batch_flattening")
     if flattening is True and settings.packed:
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             "batch_flattening with sample_packing",
             constraints.FLATTENING_WITH_PACKING,
@@ -67,8 +64,7 @@ def packing_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
     elif flattening is True and not _takes_cu_seqlens(settings):
         implementation = settings.implementation or "no implementation"
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"batch_flattening with {implementation}: it needs one that supports cu_seqlens",
             constraints.FLATTENING_WITHOUT_FLASH,
@@ -102,8 +98,7 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
         if settings.implementation == "flash_attention_2":
             message = f"{name} {settings.ring_size} requires flash_attention: true; attn_implementation is ignored"
         refused, sets = constraints.RING_WITHOUT_FLASH, {"attn_implementation": "flash_attention_2"}
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             message,
             refused,
@@ -117,8 +112,7 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
         message = (
             f"{name} {settings.ring_size} with micro_batch_size {rows}: the llama3 ring supports only one packed row"
         )
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             message,
             (*constraints.RING_ROWS, *(constraints.RING_PACKED_ROWS if settings.packed else ())),
@@ -130,8 +124,8 @@ def context_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProbl
     if not settings.get("rl"):
         size, advice = settings.ring_size, f"{name}: 1, if a row fits on one GPU"
         message = f"{name} {size}: gradients are {size} times too small, and no slice learns the token after its end"
-        yield from setting_problem(
-            settings, "wrong", message, constraints.RING_GRADIENTS, *fields, advice=advice, mild=True
+        yield from settings.setting_problem(
+            "wrong", message, constraints.RING_GRADIENTS, *fields, advice=advice, mild=True
         )
     yield from _ring_refused_by_trainer(settings, name)
 
@@ -141,8 +135,7 @@ def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[S
     if not settings.has_version("transformers", TRAINER_REFUSES_FLASH_SINCE):
         return
     required = [line for line in read_requirements("axolotl", settings.version) if line.startswith("transformers")]
-    yield from setting_problem(
-        settings,
+    yield from settings.setting_problem(
         "refuses",
         f"{name} {settings.ring_size} under transformers {TRAINER_REFUSES_FLASH_SINCE} or newer: "
         "its trainer refuses context parallelism with flash attention",
@@ -156,8 +149,7 @@ def _ring_refused_by_trainer(settings: AxolotlSettings, name: str) -> Iterator[S
 
 def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     if settings.ring_function not in ("varlen_llama3", "batch_ring"):
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"ring_attn_func {settings.ring_function!r} is neither varlen_llama3 nor batch_ring",
             constraints.UNKNOWN_RING_FUNCTION,
@@ -165,8 +157,7 @@ def _ring_function_problems(settings: AxolotlSettings) -> Iterator[SettingProble
             sets={"ring_attn_func": DROP},
         )
     elif settings.packed and settings.ring_function == "batch_ring":
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "wrong",
             "ring_attn_func batch_ring with sample_packing: it ignores document borders, so "
             "documents attend to each other",
@@ -182,8 +173,7 @@ def liger_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         name for name in settings.parsed_values if name.startswith("liger_") and is_true(settings.parsed_values[name])
     ]
     if settings.is_on("trl.use_liger_loss") and settings.get("rl") == "grpo" and settings.ring_size > 1:
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             "GRPO with Liger's loss over a ring",
             constraints.GRPO_LIGER_RING,
@@ -194,8 +184,8 @@ def liger_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     if size > 1 and settings.has_plugin("liger"):
         for name, ranges in constraints.LIGER_TENSOR_PARALLEL.items():
             if name in liger_fields:
-                yield from setting_problem(
-                    settings, "refuses", f"{name} with tensor_parallel_size {size}", ranges, name, sets={name: "false"}
+                yield from settings.setting_problem(
+                    "refuses", f"{name} with tensor_parallel_size {size}", ranges, name, sets={name: "false"}
                 )
 
 
@@ -205,8 +195,7 @@ def cross_entropy_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]
         return
     is_cut = get_nested(settings.parsed_values, "cut_cross_entropy")
     if is_cut and not (settings.is_on("bf16") or settings.is_on("fp16")):
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             "cut_cross_entropy without bf16 or fp16",
             constraints.CUT_CROSS_ENTROPY_PRECISION,
@@ -214,8 +203,7 @@ def cross_entropy_refused(settings: AxolotlSettings) -> Iterator[SettingProblem]
             sets={"precision": "bf16"},
         )
     if settings.is_on("chunked_cross_entropy"):
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             "chunked_cross_entropy with the cut cross-entropy plugin",
             constraints.CHUNKED_CROSS_ENTROPY,
@@ -228,8 +216,7 @@ def tensor_parallel_refused(settings: AxolotlSettings) -> Iterator[SettingProble
     """Tensor parallelism with an 8-bit optimiser."""
     optimizer, size = settings.get("optimizer"), settings.get_int("tensor_parallel_size")
     if size > 1 and optimizer in EIGHT_BIT_OPTIMIZERS:
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"tensor_parallel_size {size} with {optimizer}",
             constraints.TENSOR_PARALLEL_8_BIT,
@@ -247,12 +234,12 @@ def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     sets = {"attn_implementation": "flash_attention_2" if lowest >= (8, 0) else "sdpa"}
     fields = ("attn_implementation", *settings.attention_flags)
     if settings.implementation == "fp8" and lowest < (9, 0):
-        yield from setting_problem(
-            settings, "refuses", f"attn_implementation fp8 on {text}", constraints.FP8_GPUS, *fields, sets=sets
+        yield from settings.setting_problem(
+            "refuses", f"attn_implementation fp8 on {text}", constraints.FP8_GPUS, *fields, sets=sets
         )
     if settings.implementation == "sage" and not capabilities <= set(axolotl.SAGE_CAPABILITIES):
-        yield from setting_problem(
-            settings, "refuses", f"sage attention on {text}", constraints.SAGE_GPUS, *fields, sets=sets
+        yield from settings.setting_problem(
+            "refuses", f"sage attention on {text}", constraints.SAGE_GPUS, *fields, sets=sets
         )
     if (
         settings.packed
@@ -260,8 +247,7 @@ def unsupported_gpus(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         and lowest < (9, 0)
         and (settings.is_on("bf16") or settings.is_on("bfloat16"))
     ):
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "wrong",
             f"sample_packing with sdpa in bfloat16 on {text}: axolotl warns of a loss of 0.0",
             constraints.PACKED_SDPA_IN_BF16,
@@ -277,8 +263,7 @@ def flash_4_replaces(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         message = f"{settings.implementation} becomes FlashAttention 4: flash-attn-4 is installed, and the GPU has it"
         ranges = constraints.FLASH_4_REPLACES
         fields = ("attn_implementation", *settings.attention_flags)
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "replaces",
             message,
             ranges,
@@ -312,8 +297,7 @@ def recurrent_layers_leak(settings: AxolotlSettings) -> Iterator[SettingProblem]
         and "linear_attention" in model.layer_types
         and (patched_since is None or not settings.is_at_least(patched_since))
     ):
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "wrong",
             f"sample_packing mixes documents in the {recurrent_count} recurrent layers of {model.model_type}",
             constraints.RECURRENT_LAYERS,

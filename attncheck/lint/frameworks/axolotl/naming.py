@@ -4,14 +4,10 @@
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from attncheck.lint.fields import (
     DROP,
-    Consequence,
-    Constraints,
     SettingProblem,
-    find_constraint,
     get_nested,
     is_true,
     parse_value,
@@ -22,20 +18,6 @@ from attncheck.lint.frameworks.axolotl import tables as axolotl
 from attncheck.lint.frameworks.axolotl.values import AxolotlSettings
 
 
-def setting_problem(
-    settings: AxolotlSettings,
-    consequence: Consequence,
-    message: str,
-    ranges: Constraints,
-    *fields: str,
-    **options: Any,
-) -> Iterator[SettingProblem]:
-    """Yield a problem if one of `ranges` holds, located at the first of `fields` that the launch sets."""
-    constraint = find_constraint(ranges, settings.version)
-    if constraint is not None:
-        yield SettingProblem(consequence, message, (constraint.evidence,), settings.find_location(*fields), **options)
-
-
 def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """From 0.17 on attn_implementation alongside a boolean is refused, the same implementation in both too."""
     implementation = get_nested(settings.parsed_values, "attn_implementation")
@@ -43,8 +25,7 @@ def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingPro
         return
     flags = ", ".join(sorted(settings.attention_flags))
     message = f"attn_implementation {implementation!r} alongside {flags}"
-    yield from setting_problem(
-        settings,
+    yield from settings.setting_problem(
         "refuses",
         message,
         constraints.NAMED_TWICE,
@@ -54,8 +35,7 @@ def implementation_named_twice(settings: AxolotlSettings) -> Iterator[SettingPro
     )
     if not _same_family(settings):
         message = f"{message}: {settings.implementation} is loaded, but the rest of axolotl follows {flags}"
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "replaces",
             message,
             constraints.NAMED_TWICE_LOADED,
@@ -80,8 +60,7 @@ def unknown_implementation(settings: AxolotlSettings) -> Iterator[SettingProblem
     if name in axolotl.CANONICAL_IMPLEMENTATIONS or "/" in name:
         return
     sets = {"attn_implementation": axolotl.SHORT_NAMES[name]} if name in axolotl.SHORT_NAMES else {}
-    yield from setting_problem(
-        settings,
+    yield from settings.setting_problem(
         "refuses",
         f"attn_implementation {name!r}",
         constraints.UNKNOWN_IMPLEMENTATION,
@@ -107,16 +86,15 @@ def several_booleans(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         " and ".join(names),
         {"attn_implementation": settings.implementation, **dict.fromkeys(refused_flags, DROP)},
     )
-    yield from setting_problem(
-        settings,
+    yield from settings.setting_problem(
         "replaces",
         f"of {flags}, {settings.implementation} wins",
         constraints.SEVERAL_BOOLEANS,
         *names,
         sets=sets,
     )
-    yield from setting_problem(
-        settings, "refuses", f"{flags} at once", constraints.SEVERAL_BOOLEANS_REFUSED, *names, sets=sets
+    yield from settings.setting_problem(
+        "refuses", f"{flags} at once", constraints.SEVERAL_BOOLEANS_REFUSED, *names, sets=sets
     )
 
 
@@ -128,7 +106,7 @@ def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         )
         ranges, sets = constraints.DEPRECATED_BOOLEAN, {"attn_implementation": settings.implementation}
         flag = settings.attention_flags[0]
-        yield from setting_problem(settings, "replaces", message, ranges, flag, sets=sets, mild=True)
+        yield from settings.setting_problem("replaces", message, ranges, flag, sets=sets, mild=True)
     size = get_nested(settings.parsed_values, "sequence_parallel_degree")
     if size:
         other = get_nested(settings.parsed_values, "context_parallel_size")
@@ -138,8 +116,7 @@ def deprecated_names(settings: AxolotlSettings) -> Iterator[SettingProblem]:
             message = f"sequence_parallel_degree is deprecated and read as context_parallel_size: {size}"
         sets = {"ring_size": str(settings.ring_size)}
         field = "sequence_parallel_degree"
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "ignores" if other and other != size else "replaces",
             message,
             constraints.DEPRECATED_DEGREE,
@@ -153,12 +130,11 @@ def removed_settings(settings: AxolotlSettings) -> Iterator[SettingProblem]:
     """From 0.17 on shifted-sparse attention and flash-attn's RMS norm are names that raise."""
     for name in ("s2_attention", "flash_attn_rms_norm"):
         if is_true(get_nested(settings.parsed_values, name)):
-            yield from setting_problem(
-                settings, "refuses", f"{name}: true", constraints.REMOVED, name, sets={name: DROP}
+            yield from settings.setting_problem(
+                "refuses", f"{name}: true", constraints.REMOVED, name, sets={name: DROP}
             )
     if settings.packed and settings.is_on("s2_attention"):
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             "s2_attention with sample_packing",
             constraints.SHIFTED_SPARSE_PACKING,
@@ -176,8 +152,7 @@ def missing_plugins(settings: AxolotlSettings) -> Iterator[SettingProblem]:
         if folder and not settings.has_plugin(folder) and settings.parsed_values[name] not in (None, False):
             ignored.setdefault(folder, []).append(name)
     for folder, names in ignored.items():
-        yield from setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "ignores",
             f"{', '.join(names)}: no effect without axolotl.integrations.{folder} in plugins",
             constraints.MISSING_PLUGIN,
@@ -199,12 +174,12 @@ def underscored_options(settings: AxolotlSettings) -> Iterator[SettingProblem]:
                 f"{setting.name} is not an option of `axolotl train`",
                 {name: format_switch_value(setting.value)},
             )
-            yield from setting_problem(settings, "refuses", message, constraints.UNDERSCORED_OPTION, name, sets=sets)
+            yield from settings.setting_problem("refuses", message, constraints.UNDERSCORED_OPTION, name, sets=sets)
             message, ranges = (
                 f"{message}: it is passed to the launcher, which refuses it",
                 constraints.PASSED_ON_OPTION,
             )
-            yield from setting_problem(settings, "refuses", message, ranges, name, sets=sets)
+            yield from settings.setting_problem("refuses", message, ranges, name, sets=sets)
 
 
 def format_switch_value(text: str) -> str:

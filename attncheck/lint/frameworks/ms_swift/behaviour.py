@@ -6,15 +6,12 @@ rules.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from packaging.version import Version
 
 from attncheck.core.arithmetic import largest_divisor
 from attncheck.lint.fields import (
     Absent,
-    Consequence,
-    Constraints,
     Known,
     SettingProblem,
     find_constraint,
@@ -34,15 +31,6 @@ def find_problems(settings: MsSwiftSettings) -> tuple[SettingProblem, ...]:
     return tuple(problem for behaviour in BEHAVIOURS for problem in behaviour(settings))
 
 
-def _setting_problem(
-    settings: MsSwiftSettings, consequence: Consequence, message: str, ranges: Constraints, *fields: str, **options: Any
-) -> Iterator[SettingProblem]:
-    """Yield a problem if one of `ranges` holds, located at the first of `fields` that the launch sets."""
-    constraint = find_constraint(ranges, settings.version)
-    if constraint is not None:
-        yield SettingProblem(consequence, message, (constraint.evidence,), settings.find_location(*fields), **options)
-
-
 def _packing_field(settings: MsSwiftSettings) -> str:
     return "packing" if settings.is_on("packing") else "padding_free"
 
@@ -54,8 +42,7 @@ def packing_without_flash(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         return
     if implementation in ms_swift.packing_implementations(settings.version):
         return
-    yield from _setting_problem(
-        settings,
+    yield from settings.setting_problem(
         "refuses",
         f"{field} with attn_impl {implementation or 'not written'}: it requires a flash implementation by name",
         constraints.PACKING_WITHOUT_FLASH,
@@ -80,10 +67,9 @@ def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem
     checks_packing = settings.is_at_least(ms_swift.PACKING_TYPES_SINCE) or settings.is_on("padding_free")
     if settings.packed and checks_packing and rlhf_type not in padding_free_types:
         message, sets = f"rlhf_type {rlhf_type} with {field}", {"packing": "off"}
-        yield from _setting_problem(settings, "refuses", message, constraints.PACKING_OF_RLHF, field, sets=sets)
+        yield from settings.setting_problem("refuses", message, constraints.PACKING_OF_RLHF, field, sets=sets)
     if settings.sequence_parallel_size > 1 and rlhf_type not in ms_swift.SEQUENCE_PARALLEL_TYPES:
-        yield from _setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"rlhf_type {rlhf_type} with sequence_parallel_size {settings.sequence_parallel_size}",
             constraints.SEQUENCE_PARALLEL_OF_RLHF,
@@ -96,8 +82,7 @@ def unsupported_rlhf_types(settings: MsSwiftSettings) -> Iterator[SettingProblem
             (settings.packed, field, {"packing": "off"}),
         ):
             if is_on:
-                yield from _setting_problem(
-                    settings,
+                yield from settings.setting_problem(
                     "refuses",
                     f"GRPO with Liger's loss and {name}",
                     constraints.LIGER_OF_GRPO,
@@ -116,8 +101,7 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     is_recurrent = "linear_attention" in settings.model.layer_types
     is_qwen3_5 = is_recurrent and settings.model.model_type.startswith("qwen3_5")
     if is_qwen3_5 and settings.is_at_least(ms_swift.QWEN3_5_SEQUENCE_PARALLEL_SINCE):
-        yield from _setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"{effect}, which Qwen3.5's recurrent layers refuse",
             constraints.QWEN3_5_DERIVED_RING,
@@ -126,8 +110,7 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
         )
         return
     if not settings.packed:
-        yield from _setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"{effect}, which requires padding_free",
             constraints.RING_WITHOUT_PACKING,
@@ -135,8 +118,7 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
             sets=sets_ulysses,
         )
     elif settings.implementation == "sdpa":
-        yield from _setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"{effect}, which sdpa does not support",
             constraints.RING_OF_SDPA,
@@ -146,8 +128,7 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
         )
     if isinstance(settings.model.sliding_window, Known):
         window = settings.model.sliding_window.value
-        yield from _setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"{effect}, which gets the model's window {window} as a number: TypeError",
             constraints.RING_WITH_WINDOW,
@@ -166,8 +147,8 @@ def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
         message = f"sequence_parallel_size {size} does not divide {heads.value} heads"
         ranges = constraints.INDIVISIBLE_HEADS
         divisor = largest_divisor(heads.value, size)
-        yield from _setting_problem(
-            settings, "refuses", message, ranges, "sequence_parallel_size", sets={"ring_size": str(divisor)}
+        yield from settings.setting_problem(
+            "refuses", message, ranges, "sequence_parallel_size", sets={"ring_size": str(divisor)}
         )
 
 
@@ -175,8 +156,7 @@ def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """Sequence parallelism with rows that are padded on the left."""
     is_left = settings.get("padding_side") == "left" and not settings.packed
     if settings.sequence_parallel_size > 1 and is_left:
-        yield from _setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"padding_side left with sequence_parallel_size {settings.sequence_parallel_size}",
             constraints.LEFT_PADDING_OF_ROWS if settings.rows > 1 else constraints.LEFT_PADDING,
@@ -188,8 +168,7 @@ def left_padding_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
 def packing_with_lazy_tokenize(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """Packing, which reads all documents before the first step, with lazy_tokenize."""
     if settings.is_on("packing") and settings.is_on("lazy_tokenize"):
-        yield from _setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             "packing with lazy_tokenize",
             constraints.LAZY_PACKING,
@@ -215,8 +194,7 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         )
         is_missing = isinstance(package, Absent)
         if is_missing and settings.packed:
-            yield from _setting_problem(
-                settings,
+            yield from settings.setting_problem(
                 "refuses",
                 f"{_packing_field(settings)} with {model_type}: flash-linear-attention is not installed",
                 constraints.LINEAR_ATTENTION_MISSING,
@@ -225,8 +203,7 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
             )
         return
     cause = _packing_field(settings) if settings.packed else f"sequence_parallel_size {size}"
-    yield from _setting_problem(
-        settings,
+    yield from settings.setting_problem(
         "wrong",
         f"{cause} with {model_type}: recurrent state leaks from one document or shard into the next",
         constraints.RECURRENT_LAYERS,
@@ -242,8 +219,7 @@ def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator
     is_new = isinstance(version, Known) and version.value >= Version(FLASH_NAME_GONE_SINCE)
     if not settings.packed or model_type not in PATCHED_VISION_MODELS or not is_new:
         return
-    yield from _setting_problem(
-        settings,
+    yield from settings.setting_problem(
         "refuses",
         f"{_packing_field(settings)} with {model_type} under transformers {FLASH_NAME_GONE_SINCE} or newer: "
         f"module 'transformers.models.{model_type}.modeling_{model_type}' has no attribute '_flash_attention_forward'",
@@ -268,8 +244,7 @@ def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Ite
     )
     required = read_requirements("ms_swift", settings.version)
     upper = next((line.removeprefix("transformers") for line in required if line.startswith("transformers")), "")
-    yield from _setting_problem(
-        settings,
+    yield from settings.setting_problem(
         "refuses",
         message,
         constraints.SEQUENCE_PARALLEL_IMPORT,
@@ -281,8 +256,7 @@ def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Ite
 def rlhf_without_sequence_parallel(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
     """Before 3.4.1, when sequence parallelism was xtuner's, no kind of preference learning took it."""
     if settings.verb == "rlhf" and settings.sequence_parallel_size > 1:
-        yield from _setting_problem(
-            settings,
+        yield from settings.setting_problem(
             "refuses",
             f"sequence_parallel_size {settings.sequence_parallel_size} with {settings.trainer}",
             constraints.RLHF_SEQUENCE_PARALLEL,
