@@ -69,9 +69,9 @@ def _holds(need: str, snapshot: Snapshot) -> bool:
 
 def _find_version(name: str, snapshot: Snapshot, requires: Sequence[str] = ()) -> str:
     """Return the installed version of a package, else the one that the framework's release pins, "" if neither says."""
-    found = snapshot.package(name)
+    package = snapshot.package(name)
     pins = (re.fullmatch(rf"{name}==([\w.]+)", requirement.replace(" ", "")) for requirement in requires)
-    return found.value.version if isinstance(found, Known) else next((pin[1] for pin in pins if pin), "")
+    return package.value.version if isinstance(package, Known) else next((pin[1] for pin in pins if pin), "")
 
 
 def _collect_written(job: Job, launch: Launch) -> dict[str, Setting]:

@@ -116,10 +116,10 @@ def _read_rows(rows: Any, count: int) -> list[list[int]] | None:
     began = time.monotonic()
     tokens = []
     for number in range(count):
-        found = _find_tokens(rows[number])
-        if found is None or time.monotonic() - began > MAX_SECONDS:
+        ids = _find_tokens(rows[number])
+        if ids is None or time.monotonic() - began > MAX_SECONDS:
             return None
-        tokens.append(found)
+        tokens.append(ids)
     return tokens
 
 
