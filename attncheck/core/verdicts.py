@@ -219,10 +219,11 @@ def _budget_ratios(case: Case, score: Score, class_factor: float) -> dict[str, f
     allowed = error_budget(case, score.tensor, class_factor)
     if score.tensor == "lse":
         return {"lse": score.z_row / allowed.z_row}
+    limit = slope_budget(case.dtype, score.slope_sigma, class_factor)
     return {
         "z_rms": score.z_rms / allowed.z_rms,
         "z_row": score.z_row / allowed.z_row,
-        "slope": abs(score.slope - 1.0) / slope_budget(case.dtype, score.slope_sigma, class_factor),
+        "slope": abs(score.slope - 1.0) / limit if limit < 1.0 else 0.0,  # else rounding alone may give any factor
     }
 
 

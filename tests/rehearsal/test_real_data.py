@@ -158,8 +158,8 @@ def write_arrow(folder: Path) -> None:
             "missing.jsonl is neither a local file or folder nor in the",
         ),
         (write_gap, "train.jsonl", "train.jsonl cannot be read: Expecting value"),
-        (write_arrow, ".", "has no file of .jsonl, .json, .parquet, .csv, .tsv, .txt, but .arrow, .py;"),
-        (write_arrow, "data.arrow", "data.arrow: --real-data takes files of .jsonl"),
+        (write_arrow, ".", "has no file of type .jsonl, .json, .parquet, .csv, .tsv, .txt, but .arrow, .py;"),
+        (write_arrow, "data.arrow", "data.arrow: --real-data takes files of type .jsonl"),
     ],
 )
 def test_data_that_cannot_be_taken_are_one_line(

@@ -25,4 +25,4 @@ SILENT = {
 
 def says(text: str) -> bool:
     """Return whether the finding names the cause and a fix."""
-    return "do not fit" in text
+    return "do not work" in text

@@ -34,4 +34,4 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text tells that it is the build."""
-    return "this build of flash-attn 2.8.3 leaves out" in finding and "attn_implementation=" in finding
+    return "this build of flash-attn 2.8.3 lacks" in finding and "attn_implementation=" in finding

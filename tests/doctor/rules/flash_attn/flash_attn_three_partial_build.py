@@ -37,4 +37,4 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text tells that it is the build."""
-    return "this build of flash-attn-3 3.0.0 leaves out" in finding
+    return "this build of flash-attn-3 3.0.0 lacks" in finding

@@ -49,4 +49,4 @@ SILENT = {
 
 def says(finding: str) -> bool:
     """Return whether the finding's text names what the user must know."""
-    return "is not as it was installed" in finding and "force-reinstall" in finding
+    return "differs from its installed state" in finding and "force-reinstall" in finding
