@@ -12,7 +12,7 @@ CONFIRMATION = re.compile(
     r"wrote |\S+: \d+ findings?, |attncheck gate reads it: |attncheck: policy file |attncheck: \d+ s: "
 )
 LINE_ENDS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-OWN_FAULTS = ("Traceback", "this is a bug in attncheck", "attncheck's own rule", "ended before it could say why")
+OWN_FAULTS = ("Traceback", "this is a bug in attncheck", "attncheck's own rule ATN", "ended before it could say why")
 
 
 def error_lines(stderr: str) -> list[str]:

@@ -37,7 +37,9 @@ COMMANDS = {
     "lint": "lint launch.sh --target h100x8",
     "gate": "gate --checks doctor,lint --launch launch.sh --target h100x8",
     "run": "run --quiet --no-cache --checks doctor --target h100x8 --fail-on never -- true",
-    "run refused": "run --no-cache --checks lint --launch launch.sh --target h100x8,flash-attn=none -- true",
+    "run refused": (
+        "run --no-cache --checks lint --launch launch.sh --target h100x8,openrlhf=0.11.2,flash-attn=none -- true"
+    ),
     "init": "init",
     "baseline": "baseline --checks doctor --target h100x8 --baseline new.json",
     "explain": "explain ATN140",
@@ -415,11 +417,11 @@ def test_a_file_of_the_largest_size_takes_bounded_memory(tmp_path: Path) -> None
 
 def test_pipes_that_a_user_names_are_read(tmp_path: Path) -> None:
     limit = Limit(before="cat launch.sh > copy.sh;")
-    expected = run_limited(tmp_path, limit, "lint copy.sh --target h100x8,flash-attn=none").stdout
+    expected = run_limited(tmp_path, limit, "lint copy.sh --target h100x8,openrlhf=0.11.2,flash-attn=none").stdout
     assert b"ATN" in expected
     for words in (
-        "lint <(cat launch.sh) --target h100x8,flash-attn=none",
-        "lint - --target h100x8,flash-attn=none < launch.sh",
+        "lint <(cat launch.sh) --target h100x8,openrlhf=0.11.2,flash-attn=none",
+        "lint - --target h100x8,openrlhf=0.11.2,flash-attn=none < launch.sh",
     ):
         result = run_limited(tmp_path, limit, words)
         assert result.returncode == FOUND and result.stdout.count(b"ATN") == expected.count(b"ATN")
@@ -436,7 +438,7 @@ def test_launches_beyond_the_bound_are_not_dropped(tmp_path: Path) -> None:
         result = run_limited(tmp_path, Limit(), f"lint {name} --target h100x8")
         assert result.returncode == UNANSWERED, name
         assert result.stderr.startswith(f"attncheck: {name}: ".encode()) and result.stderr.count(b"\n") == 1
-    result = run_limited(tmp_path, Limit(), "lint late.sh --target h100x8,flash-attn=none")
+    result = run_limited(tmp_path, Limit(), "lint late.sh --target h100x8,openrlhf=0.11.2,flash-attn=none")
     assert result.returncode == FOUND and b"ATN" in result.stdout
 
 

@@ -48,7 +48,9 @@ COMMANDS = {
     "lint": "lint launch.sh --target h100x8",
     "lint write": "lint --write launch.sh --target h100x8",
     "gate": "gate --checks doctor,lint --launch launch.sh --target h100x8",
-    "run refused": "run --no-cache --checks lint --launch launch.sh --target h100x8,flash-attn=none -- true",
+    "run refused": (
+        "run --no-cache --checks lint --launch launch.sh --target h100x8,openrlhf=0.11.2,flash-attn=none -- true"
+    ),
     "baseline": "baseline --checks doctor --target h100x8 --baseline new.json",
     "lock": "lock new.json --lane static",
     "lock check": f"lock --check lock.json --facts {FACTS}",

@@ -144,8 +144,8 @@ def test_a_hostile_number_is_a_report_or_a_line(name: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("9" * 400, "a number of 400 digits"),
-        ("-" + "9" * 5000, "a number of 5001 digits"),
+        ("9" * 400, "a number has 400 digits"),
+        ("-" + "9" * 5000, "a number has 5001 digits"),
         ("NaN", "NaN is not a number"),
         ("-Infinity", "-Infinity is not a number"),
         ("[" * 100_000, "not JSON"),

@@ -31,7 +31,7 @@ DOCTOR = ("doctor", "--facts", FACTS, "--profile", "all", "-v")
 LAUNCH = "torchrun --nproc_per_node 8 -m openrlhf.cli.train_sft --data.max_len 4096 --ds.packing_samples\n"
 COMMANDS = {  # with the exit code, and a part of what it prints
     "doctor": (DOCTOR, 1, "1 error (ATN140) · "),
-    "lint": (("lint", "é.sh", "--target", "h100x8,flash-attn=none"), 1, "ATN"),
+    "lint": (("lint", "é.sh", "--target", "h100x8,openrlhf=0.11.2,flash-attn=none"), 1, "ATN"),
     "explain": (("explain", "eager-only-model"), 0, "heads × length² × 6 bytes"),
     "rules": (("rules",), 0, "ATN101"),
     "help": (("doctor", "--help"), 0, "Arguments"),

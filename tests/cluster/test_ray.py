@@ -76,7 +76,7 @@ def test_a_runtime_environment_is_json_or_a_file(tmp_path: Path) -> None:
     assert over_ray.read_runtime_env(str(path)) == over_ray.read_runtime_env(json.dumps(expected)) == expected
     assert over_ray.read_runtime_env(None) == {}
     path.write_text("- a")
-    with pytest.raises(BadUsage, match="is no mapping"):
+    with pytest.raises(BadUsage, match="is not a mapping"):
         over_ray.read_runtime_env(str(path))
 
 

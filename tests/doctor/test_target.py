@@ -82,7 +82,7 @@ def test_rules_judge_the_target() -> None:
     [
         ("h10x8", "did you mean h100?"),
         ("spam", "no GPU of that name"),
-        ("gpus=8", "of which kind"),
+        ("gpus=8", "which kind of GPU"),
         ("h100,gpus=many", "not a number of GPUs"),
         ("h100,torch=new", "is not a version"),
         ("h100,driver=new", "not a driver's version"),

@@ -261,6 +261,7 @@ def recommendations_by_passes(report: dict[str, Any]) -> dict[tuple[str, str], d
     return {(entry["passes"], entry["wanted"]): entry for entry in report["bench"]["recommendations"]}
 
 
+@pytest.mark.nightly
 def test_backends_are_timed_here_on_the_shape_that_flags_make(attncheck: Command, marker: str) -> None:
     pytest.importorskip("torch")
     arguments = (
@@ -416,6 +417,7 @@ def test_a_jittery_backend_is_not_told_apart_from_a_steady_one(attncheck: Comman
         assert set(recommendation["tied"]) == {"jittery", "steady"}
 
 
+@pytest.mark.nightly
 def test_a_model_is_timed_layer_by_layer(attncheck: Command, tmp_path: Path, marker: str) -> None:
     pytest.importorskip("torch")
     config = {

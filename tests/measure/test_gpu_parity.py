@@ -48,7 +48,7 @@ def test_kernels_are_traced_without_a_compiler() -> None:
     assert done.stdout.split() == ["True", "False"], done.stderr
 
 
-# What is known to be so (docs/found-bugs.md): cuDNN 9.19 and SDPA's EFFICIENT_ATTENTION of torch 2.11, flash-attn 2.8.3,
+# Known faults (docs/found-bugs.md): cuDNN 9.19, SDPA's EFFICIENT_ATTENTION of torch 2.11, flash-attn 2.8.3,
 # flash-attn 3 (0251105a). Later ones may be right.
 KNOWN = (
     ("sdpa_cudnn", "fail", "NaN or infinite in dq"),
@@ -61,7 +61,8 @@ KNOWN = (
 
 
 def is_known(verdict: dict[str, Any]) -> bool:
-    return any(verdict["backend"] == b and verdict["answer"] == a and text in verdict["reason"] for b, a, text in KNOWN)
+    key, reason = (verdict["backend"], verdict["answer"]), verdict["reason"]
+    return any(key == (backend, answer) and text in reason for backend, answer, text in KNOWN)
 
 
 def test_every_healthy_backend_passes_the_standard_suite() -> None:

@@ -140,7 +140,7 @@ def test_a_kernel_with_state_is_called_that_and_neighbours_are_not_blamed() -> N
     assert "keeps state" in run.pattern[0]
     for probe in ("poison", "prefix"):
         case = with_name(replace(PACKED if probe == "poison" else PLAIN, probe=probe))
-        assert "when the same call is repeated" in measure(accumulating(), case)[1].reason
+        assert "when the same call is made again" in measure(accumulating(), case)[1].reason
 
 
 def test_nan_in_every_call_is_no_state() -> None:

@@ -86,6 +86,7 @@ def copy_project(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_every_mutant_is_valid_and_differs() -> None:
     for module in MODULES:
         source = (ROOT / module).read_text("utf-8")

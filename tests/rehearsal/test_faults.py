@@ -168,7 +168,7 @@ CLEAN: dict[str, tuple[str, int]] = {
     "two ranks, sharded parameters": (f"--fsdp original {PACKED}", 2),
 }
 SEEDS = range(5)
-CLEAN_EVERY_TIME = (("two ranks, packed", 0), ("autocast", 1), ("two ranks, flat parameters", 0))
+CLEAN_EVERY_TIME = (("two ranks, packed", 0), ("autocast", 1))
 
 
 def prepare(stages: dict[int, Path], factory: pytest.TempPathFactory, seed: int) -> Path:

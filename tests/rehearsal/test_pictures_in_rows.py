@@ -43,7 +43,9 @@ def test_right_rows_pass(server: ForkServer, stage: Path, tmp_path: Path, option
 @pytest.mark.parametrize(
     ("fault", "options", "code", "message"),
     [
-        ("other_picture", "", "ATN432", "its picture is that of another document"),
+        pytest.param(
+            "other_picture", "", "ATN432", "its picture is that of another document", marks=pytest.mark.nightly
+        ),
         pytest.param("no_pixels", "", "ATN432", "", marks=pytest.mark.nightly),
         pytest.param(
             "positions_run_on", "--packing", "ATN432", "attend to earlier documents", marks=pytest.mark.nightly

@@ -105,6 +105,7 @@ def test_what_a_loss_is_computed_of_is_recorded(driver: Any, tmp_path: Path) -> 
     assert trainer.rewards([None], ["w6"]) == [0.0]
     inputs = {
         "prompt_ids": torch.tensor([[61, 1, 2, 3]]),
+        "prompt_mask": torch.tensor([[0, 1, 1, 1]]),
         "completion_ids": torch.tensor([[6, 60, 61]]),
         "completion_mask": torch.tensor([[1, 1, 0]]),
         "advantages": torch.tensor([-0.7]),

@@ -216,6 +216,7 @@ def test_the_one_that_hangs_is_told_from_those_who_wait(
     assert hung.outcome == "timed_out" and "rank 0 hangs in hangs" in hung.reason
 
 
+@pytest.mark.nightly
 def test_a_rank_that_raises_dies_or_hangs_is_named_and_the_rest_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
 ) -> None:

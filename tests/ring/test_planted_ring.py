@@ -103,7 +103,7 @@ def list_refused_cases() -> dict[str, tuple[Case, str]]:
         "sinks": (replace(dense, sinks=True), "sinks"),
         "alibi": (replace(dense, alibi=True), "alibi_slopes"),
         "float32": (replace(dense, dtype="float32"), "16-bit dtypes only"),
-        "cross": (replace(dense, seqlens_k=(512,)), "seqlens_q and seqlens_k must be the same"),
+        "cross": (replace(dense, seqlens_k=(512,)), "seqlens_q and seqlens_k must be equal"),
         "odd": (replace(dense, seqlens_q=(255,), seqlens_k=(255,)), "not divisible"),
         "stride": (replace(packed, heads_k_stride=3), "does not divide 2 kv heads"),
     }

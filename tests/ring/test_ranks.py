@@ -170,6 +170,7 @@ def test_under_torchrun_every_process_is_a_rank_and_rank_0_reports(tmp_path: Pat
     assert done.stdout.count("2 ranks") == 1 and done.stdout.count(" right, 1 backend") == 2
 
 
+@pytest.mark.nightly
 def test_under_torchrun_the_whole_of_parity_ends_by_itself(tmp_path: Path) -> None:
     """Nothing that comes after the schemes, such as the adapter's check, waits for ranks that have ended."""
     ring = ("--ring-size", "2", "--device", "cpu", "--rendezvous-timeout", "40", "--no-communication")
@@ -307,6 +308,7 @@ def hosts(tmp_path: Path) -> Any:
             ip("netns", "del", host)
 
 
+@pytest.mark.nightly
 def test_two_hosts_under_torchrun(hosts: tuple[str, str], tmp_path: Path) -> None:
     env = write_ring_plugin(tmp_path / "pl", "fine", "run = right")
     processes = []

@@ -135,7 +135,7 @@ def test_a_fault_is_seen_where_it_is(name: str, runs: dict[tuple[str, str], Run]
 def test_what_it_refuses() -> None:
     plain = Case("dense", (256,), (256,), num_heads=12, num_kv_heads=4, context_parallel_size=RANKS)
     for changed, message in (
-        ({"num_heads": 6, "num_kv_heads": 6}, "6 heads do not divide by 4 ranks"),
+        ({"num_heads": 6, "num_kv_heads": 6}, "6 heads are not divisible by 4 ranks"),
         ({"num_heads": 12, "num_kv_heads": 3}, "3 kv heads are not divisible by 4 ranks, nor 4 ranks by them"),
         ({"seqlens_q": (255,), "seqlens_k": (255,)}, "not divisible by 4"),
         ({"operands": "kvpacked"}, "q, k and v apart"),
@@ -143,7 +143,7 @@ def test_what_it_refuses() -> None:
         ({"layout": "left_padded", "seqlens_q": (256, 8), "seqlens_k": (256, 8)}, "without padding"),
         ({"sinks": True}, "sinks"),
         ({"alibi": True}, "ALiBi"),
-        ({"seqlens_k": (512,)}, "must be the same"),
+        ({"seqlens_k": (512,)}, "must be equal"),
     ):
         for module in (ulysses_sdpa, ulysses_flash_attn):
             assert message in module.refuse(replace(plain, **changed), CPU)

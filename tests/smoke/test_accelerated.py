@@ -421,6 +421,7 @@ def test_a_missing_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_graph_breaks_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "BACKEND", "eager")
     compile_model = compiled.compile_model

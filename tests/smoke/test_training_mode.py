@@ -375,7 +375,7 @@ def test_cudnn_is_proven_and_named() -> None:
     report = run.make_report(snapshots.laptop(), [first], [search], MeasuredOn("cpu", "CPU", "2.13.0"))
     assert [finding.code for finding in report.findings] == ["ATN421", "ATN430"]
     for finding in report.findings:
-        assert finding.message.endswith("; cuDNN's SDPA kernel does it")
+        assert finding.message.endswith("; cuDNN's SDPA kernel causes it")
         assert finding.fixes[0].text == "torch.backends.cuda.enable_cudnn_sdp(False)" and finding.fixes[0].proven
     other = report.findings[0].fixes[1]
     assert other.text == 'attn_implementation="flash_attention_2"' and other.proven

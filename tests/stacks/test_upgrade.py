@@ -243,7 +243,7 @@ def test_what_pip_would_move_along() -> None:
     assert [(change.name, change.after) for change in moves.along] == [("torch", "2.99.0"), ("brand-new", "1.0")]
     assert [line.partition(":")[0] for line in moves.not_tried] == [
         "flash-attn 2.9.0",
-        "torch 2.99.0, which moves along",
+        "torch 2.99.0, which changes too",
     ]
     (finding,) = list_torch_moves(moves, request.packages)
     assert finding.message == "pip would change torch 2.11.0 to 2.99.0 for trl 9.0 flash-attn 2.9.0"

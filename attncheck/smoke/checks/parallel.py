@@ -13,7 +13,7 @@ from attncheck.smoke.checks import Change, CheckResult, Plan, SmokeCheck, Testbe
 
 MISSING_SYMBOL = re.compile(r"cannot import name '(\w+)' from 'transformers\.modeling_flash_attention_utils'")
 STRIDE_OPTION = "heads_k_stride"
-NEVER_ENTERED = "is never entered"
+NEVER_CALLED = "is never called"
 
 
 def skip_in_worker(testbed: Testbed) -> CheckResult:
@@ -42,7 +42,7 @@ def _needed_changes(plan: Plan, problems: str) -> Iterator[Change]:
         )
     has_not_run = bool(missing)  # the ring has not run yet: what else it lacks would only show then
     if (
-        (NEVER_ENTERED in problems or has_not_run)
+        (NEVER_CALLED in problems or has_not_run)
         and plan.scheme == "llama3"
         and plan.attn_implementation != HOOKED_IMPLEMENTATION
     ):

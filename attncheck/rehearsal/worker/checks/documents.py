@@ -20,7 +20,7 @@ from attncheck.rehearsal.worker.truth import token_errors
 # transformers 5.17.0 masking_utils.py (`_preprocess_mask_arguments`): packed documents are looked for without a cache.
 SCALES = (0.5, 2.0, 2.0**-0.5, 2.0**0.5, 0.25, 4.0)  # times the softmax_scale, tried in turn
 MATCH = 0.25  # a hypothesis explains a fault if it reduces the distance to less than this share
-SEES = ("its tokens see", "its tokens attend to earlier documents")  # hypotheses that explain the difference
+SEES = "its tokens attend to"  # how a hypothesis begins that explains the difference
 MEANT = re.compile(r"lora_dropout|neftune")  # what launches alone set, of adapters or of noise
 ALONE = "not checked: documents share rows in the launch, but each had its own row in this run"
 UNJUDGED = "the hidden states of the step were not recorded"
