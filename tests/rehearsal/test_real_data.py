@@ -121,6 +121,7 @@ def test_rows_that_go_in_twice_are_a_warning(
     assert re.search(r"\d+ rows of the data were used more than once", deciding_reason(results["batch"]))
 
 
+@pytest.mark.nightly
 def test_a_launch_is_rehearsed_on_its_own_data_and_leaves_them_alone(
     attncheck: Run, own: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
