@@ -5,8 +5,8 @@ The first of these that exists is taken:
 1. the interpreter of the command that `attncheck run` starts;
 2. attncheck's own, if any package of the training stack is installed next to it;
 3. that of the active environment: VIRTUAL_ENV or CONDA_PREFIX, whichever comes first on PATH. Activating an environment
-sets the variable and puts its programs first on PATH (https://docs.python.org/3/library/venv.html#how-venvs-work);
-uv uses the same order, https://docs.astral.sh/uv/pip/environments/#discovery-of-python-environments;
+   sets the variable and puts its programs first on PATH (https://docs.python.org/3/library/venv.html#how-venvs-work);
+   uv uses the same order, https://docs.astral.sh/uv/pip/environments/#discovery-of-python-environments;
 4. the first Python on PATH, if it has torch: a module system's, or a training container's;
 5. attncheck's own, which then has no stack to examine (ATN100).
 

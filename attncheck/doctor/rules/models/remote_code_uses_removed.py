@@ -19,7 +19,7 @@ from attncheck.doctor.fixes.links import change_imports, older_transformers
 from attncheck.doctor.queries import describe_link, name_with_version, requested_model
 from attncheck.doctor.rules import Fix, Known, Model, Problem, Problems, Rule, Snapshot, value_or
 
-# What training calls of a model: the constructor and the forward of each of its modules.
+# The methods of a model that training calls: the constructor and the forward of each of its modules.
 _TRAINING = ("__init__", "forward")
 
 
@@ -57,7 +57,7 @@ def _describe_links(snapshot: Snapshot, model: Model, links: tuple[UnresolvedNam
 
 
 def _is_reached(link: UnresolvedName) -> bool:
-    """Return whether loading or a training step surely comes to it."""
+    """Return whether loading or a training step certainly reaches the link."""
     return not link.conditions and link.function.rpartition(".")[2] in ("", *_TRAINING)
 
 

@@ -47,7 +47,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _import_failure_evidence(snapshot: Snapshot, transformers_version: Version, kernels_version: Version) -> str:
-    """Return the evidence that models cannot be imported, or ""; the import lane's answer precedes the table's."""
+    """Return the evidence that models cannot be imported, or ""; the import lane takes precedence over the table."""
     outcomes = [fact.value for name in MODULES if isinstance(fact := snapshot.imported(name), Known)]
     for outcome in outcomes:
         if outcome.outcome == "raised" and transformers.KERNELS_ERROR in outcome.message:
@@ -60,7 +60,7 @@ def _import_failure_evidence(snapshot: Snapshot, transformers_version: Version, 
 
 
 def _required_kernels(snapshot: Snapshot) -> tuple[str, str]:
-    """Return transformers' specifier for kernels and where it is; "" if it is not known."""
+    """Return transformers' specifier for kernels and its location; "" if unknown."""
     distribution = need(snapshot.package("transformers"), "transformers")
     for line in distribution.requires:
         if line.startswith("kernels"):

@@ -21,7 +21,7 @@ from attncheck.doctor.rules import Known, Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if isinstance(snapshot.job, Known):
-        return  # lint judges it by its settings
+        return  # lint judges it from its settings
     for clash in load_clashes():
         version = snapshot.version(clash.package) if clash.alone else None
         if isinstance(version, Known) and Requirement(clash.requirement).specifier.contains(version.value, True):
