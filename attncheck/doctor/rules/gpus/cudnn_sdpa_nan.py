@@ -8,8 +8,8 @@ Why it matters: with an explicit attention mask, a length of 64 modulo 128 and a
 the backward returns NaN for the queries while the loss stays finite. DPO and KTO runs on padded batches failed at
 random steps because of it.
 
-What to do: make cuDNN sdpa's last choice with the variable below (torch reads it since it prefers cuDNN; the older
-TORCH_CUDNN_SDPA_ENABLED is not read any more), or call `torch.backends.cuda.enable_cudnn_sdp(False)`, or use flash.
+What to do: make cuDNN sdpa's last choice with the variable below (torch has read it since it prefers cuDNN; the older
+TORCH_CUDNN_SDPA_ENABLED is no longer read), or call `torch.backends.cuda.enable_cudnn_sdp(False)`, or use flash.
 
 Source: pytorch/pytorch#196678; huggingface/trl#7181; torch 2.13 aten/src/ATen/native/transformers/cuda/sdp_utils.cpp
 `check_prefer_cudnn_attention`.

@@ -1,9 +1,9 @@
 """The model's own code uses attributes or functions that this transformers, or another package, no longer has.
 
 What it checks: in the *.py files that `auto_map` names, and those next to them that they import: attributes of
-imported modules and classes (`past_key_values.seen_tokens` of a variable annotated, tested or made as a DynamicCache
-too), calls with arguments that the installed function does not accept, and imports inside functions. The files are
-read, never run.
+imported modules and classes, calls with arguments that the installed function does not accept, and imports inside
+functions. Attributes such as `seen_tokens` are also checked on variables that are annotated, tested or created as a
+DynamicCache. The files are read, never run.
 
 Why it matters: the model loads, but its first step stops with AttributeError, TypeError or ImportError. The Cache
 classes lost `seen_tokens`, `get_max_length` and `get_usable_length` in transformers 4.49 and 4.54.

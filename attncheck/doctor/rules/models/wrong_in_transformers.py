@@ -6,7 +6,7 @@ documents that attend to each other (afmoe, gpt_oss under eager, falcon, opt …
 the installed modeling file can be read, it must still show the defect. Defects that reading cannot show are judged by
 the release.
 
-Why it matters: the error is silent. The loss falls, on contexts that no user will ever have.
+Why it matters: the error is silent. The loss falls, but on contexts that never occur in use.
 
 What to do: use the implementation or way of batching that was measured to be right, or a transformers with the fix.
 `attncheck smoke MODEL` measures it here.

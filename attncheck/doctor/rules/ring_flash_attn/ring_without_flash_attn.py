@@ -9,7 +9,7 @@ and raises ModuleNotFoundError.
 What to do: install flash-attn 2 for the installed torch.
 
 Source: ring_flash_attn 0.1.8, `ring_flash_attn/ring_flash_attn.py` line 3 and METADATA (no Requires-Dist);
-flash_attn_4 4.0.0b36, which holds `flash_attn/cute` only.
+flash_attn_4 4.0.0b36, which contains only `flash_attn/cute`.
 """
 
 from attncheck.doctor.fixes.flash_attn import install_flash_attn_package

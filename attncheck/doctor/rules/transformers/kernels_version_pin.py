@@ -1,7 +1,7 @@
 """The installed `kernels` is incompatible with this transformers.
 
-What it checks: the version of `kernels` against the range that transformers names in its own metadata or, where that
-is not available, in a table of its releases. Nearly every minor release of transformers moves the range.
+What it checks: the version of `kernels` against the range that transformers names in its own metadata or, if that is
+not available, in a table of its releases. Nearly every minor release of transformers moves the range.
 
 Why it matters: since 5.13 transformers then treats kernels as missing, so flash_attention_2 does not fall back to the
 Hub. 5.0 to 5.12 import it anyway: with kernels 0.14 or newer the Hub's kernels are off, and with 0.17 or newer

@@ -3,8 +3,8 @@
 What it checks: the installed releases against a table of settings that fail together. Without a launch it is not known
 whether the settings are used, and the finding is a warning; `attncheck lint` judges a launch.
 
-Why it matters: silent. The loss that is logged is right, and the weights learn from a part of each batch or lose small
-updates to rounding.
+Why it matters: the error is silent. The logged loss is right, but the weights learn from only part of each batch, or
+lose small updates to rounding.
 
 What to do: install a release without the fault, or do not use the settings.
 

@@ -53,8 +53,8 @@ GPU_SETTINGS = {  # settings that are removed if there is no GPU, and their desc
     "ds.deepcompile": "DeepCompile",
     "ds.overlap_comm": "overlapped communication",
 }
-# Below stage 3, deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 starts again at each batch of a step that has
-# gradient_accumulation_steps=1 from utils/deepspeed/deepspeed.py:451.
+# Below stage 3, deepspeed 0.19.6 runtime/zero/stage_1_and_2.py:955 restarts the accumulation at each batch of a step
+# that has gradient_accumulation_steps=1 from utils/deepspeed/deepspeed.py:451.
 DYNAMIC_CORRECTIONS = ({"ds.zero_stage": "3"}, {"train.dynamic_batch_enable": DROP})
 STANDS_FOR = "only OpenRLHF's actor is updated, with synthetic rollouts: no vLLM, reward, critic or Ray"
 

@@ -58,7 +58,7 @@ def _critic_implementation(config: LaunchConfig, job: Job, snapshot: Snapshot) -
     if constraint is None or not config.has_critic or not config.is_fsdp:
         return
     implementation = config.values.text(CRITIC_OVERRIDE) or job.plan.attn_implementation
-    # The override may be set because no flash kernel is installed; with another kernel the critic stops the job.
+    # Another implementation may be set because no flash kernel is installed; the critic then stops the job.
     if implementation == "flash_attention_2":
         return
     devices = snapshot.visible_devices()
