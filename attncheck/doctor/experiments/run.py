@@ -1,4 +1,4 @@
-"""Runs the micro-experiments, or takes what an earlier run of the same packages measured."""
+"""Runs the experiments, or returns the cached results of an earlier run with the same packages."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ EXPERIMENTS = {
     "accumulation": ("accumulations", "accumulating under ZeRO", "deepspeed"),
 }  # name: field, title, the package that it needs besides
 NEEDED = ("torch", "transformers", "accelerate")
-SECONDS = 240.0  # for all: the first import of torch may take a minute on a cold disk
+SECONDS = 240.0  # for all experiments: the first import of torch can take a minute on a cold disk
 MAX_BYTES = 1 << 20
 
 
 def add_experiments(
     snapshot: Snapshot, python: str | None, report_progress: Callable[[str], None] = lambda text: None
 ) -> Snapshot:
-    """Return the snapshot with what the installed trainers do; an experiment without an answer is among the lost."""
+    """Return the snapshot with the experiments' results; an experiment without a result is listed as lost."""
     missing = [name for name in NEEDED if not snapshot.lists(name)]
     if missing:
         return replace(snapshot, experiments=Absent(f"{', '.join(missing)} not installed: no Trainer can run"))
@@ -54,7 +54,7 @@ def add_experiments(
 
 
 def find_kept_experiments(snapshot: Snapshot) -> Fact[Experiments]:
-    """Return what an earlier `doctor --deep` of these packages measured."""
+    """Return the cached results of an earlier `doctor --deep` with these packages."""
     kept = _read_kept(_kept_path(snapshot))
     return Known(kept) if kept is not None else Absent("nothing was measured: attncheck doctor --deep does")
 
@@ -63,7 +63,7 @@ def _run(python: str, snapshot: Snapshot) -> Experiments:
     deadline = time.monotonic() + SECONDS
     measured: dict[str, object] = {}
     lost = []
-    for name, (field, title, package) in EXPERIMENTS.items():  # one after another: each imports torch
+    for name, (field, title, package) in EXPERIMENTS.items():  # one after another, because each imports torch
         if package and not snapshot.lists(package):
             continue
         message = {"package": PACKAGE, "sources": SOURCES, "call": name, "request": {}}
@@ -76,7 +76,7 @@ def _run(python: str, snapshot: Snapshot) -> Experiments:
 
 
 def _kept_path(snapshot: Snapshot) -> Path | None:
-    """Return the file that keeps the measurements of these packages, None if nothing may be kept."""
+    """Return the file that caches the results for these packages; None if nothing may be cached."""
     folder = cache_folder(os.environ)
     if folder is None:
         return None

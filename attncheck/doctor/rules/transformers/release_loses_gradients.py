@@ -2,11 +2,11 @@
 
 What it checks: the installed releases against a table of settings that fail together. `doctor --deep` also lets the
 installed DeepSpeed accumulate four micro-batches on a CPU under ZeRO-1, 2 and 3, and measures how much of each the
-optimizer step takes: where it was measured, the table is not asked. Without a launch it is not known whether the
-settings are used, and the finding is a warning; `attncheck lint` judges a launch.
+optimizer step takes. A measurement replaces the table. Without a launch it is not known whether the settings are
+used, and the finding is a warning; `attncheck lint` judges a launch.
 
-Why it matters: silent. The loss that is logged is right, and the weights learn from a part of each batch or lose small
-updates to rounding.
+Why it matters: the error is silent. The logged loss is right, but the weights learn from only part of each batch, or
+lose small updates to rounding.
 
 What to do: install a release without the fault, or do not use the settings.
 
@@ -25,7 +25,7 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if isinstance(snapshot.job, Known):
-        return  # lint judges it by its settings
+        return  # lint judges it from its settings
     for measurement in snapshot.measurements.accumulations:
         if measurement.loses_gradients:
             yield _describe(snapshot, measurement)
