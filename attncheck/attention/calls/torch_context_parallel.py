@@ -28,11 +28,16 @@ def run_context_parallel(inputs: Inputs, deterministic: bool) -> Outputs:
         deterministic_algorithms(deterministic),
         context_parallel(_device_mesh(inputs.group, inputs.device), buffers=[positions], buffer_seq_dims=[0]),
     ):
-        if positions.tolist() != list(chain(*shard_ranges("zigzag", case, inputs.rank))):
-            raise ValueError(
-                f"this torch does not shard by zigzag: rank {inputs.rank} holds {_format_positions(positions)}"
-            )
+        check_sharding(inputs, positions)
         return replace(backward(inputs, _call_sdpa(inputs, q, k, v), (q, k, v)), operators=())
+
+
+def check_sharding(inputs: Inputs, positions: Tensor) -> None:
+    """Raise `ValueError` if torch assigned other tokens to this rank than `core.sharding` says."""
+    if positions.tolist() != list(chain(*shard_ranges("zigzag", inputs.case, inputs.rank))):
+        raise ValueError(
+            f"this torch does not shard by zigzag: rank {inputs.rank} holds {_format_positions(positions)}"
+        )
 
 
 @cache
