@@ -68,8 +68,7 @@ def choose_release(
 
 
 def _iter_older_fits(framework: Framework, read: Callable[[str], Job], version: str, misfits: int) -> Iterator[str]:
-    """Yield some releases older than a guessed one that take as many names: the oldest, and others spread over the
-    range.
+    """Yield some older releases that take as many names as the guessed one: the oldest, and others spread out.
 
     A conclusion about a launch must hold in each of them, because any of them may run.
     """

@@ -155,9 +155,7 @@ def _mention_active_environment() -> Iterator[str]:
 
 
 def _first_on_path() -> str | None:
-    """Return the first Python on PATH that is not attncheck's own; None for a shim, which depends on the working
-    folder.
-    """
+    """Return the first Python on PATH that is not attncheck's own; None for a shim, which depends on the folder."""
     for entry in os.environ.get("PATH", "").split(os.pathsep):
         for name in ("python", "python3"):
             program = os.path.join(entry, name)

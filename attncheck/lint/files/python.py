@@ -351,9 +351,7 @@ def parse(source: Source) -> Configuration:
 
 
 def add_argument(source: Source, name: str, value: str) -> Edit:
-    """Return the edit that adds an argument to the call that takes it. Raises `ValueError` if there is not one such
-    call.
-    """
+    """Return the edit that adds an argument to its call. Raises `ValueError` if there is not exactly one such call."""
     script = read_script(source)
     if script is None:
         raise ValueError(f"{source.name}: contains no literal settings")

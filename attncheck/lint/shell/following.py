@@ -44,7 +44,7 @@ class Command:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """Return the values of its variables by name."""
+        """Return the values of the command's variables by name."""
         return {variable.name: variable.value for variable in self.variables}
 
 

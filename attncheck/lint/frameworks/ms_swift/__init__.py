@@ -271,9 +271,7 @@ def _hooked_implementations(settings: MsSwiftSettings) -> tuple[str, ...]:
 
 
 def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, ...]:
-    """Return the settings that the release does not know: argparse returns them, and ms-swift raises
-    (pipelines/base.py:43).
-    """
+    """Return the settings unknown to the release: argparse returns them, and ms-swift raises (pipelines/base.py:43)."""
     known_names = ms_swift.read_option_rows(settings.version, settings.verb == "rlhf")
     if "output_dir" not in known_names:  # without transformers' names, nothing can be judged
         return ()

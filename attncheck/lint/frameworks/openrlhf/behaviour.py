@@ -109,9 +109,7 @@ def reward_model_without_ring(values: Values) -> Iterator[SettingProblem]:
 
 
 def ring_without_packing(values: Values) -> Iterator[SettingProblem]:
-    """Check for a ring without packing: SFT, RM and DPO assert packing; PPO turns it on since 0.8.4, and did neither
-    before.
-    """
+    """Check for a ring without packing: SFT, RM and DPO assert it, and PPO turns it on since 0.8.4."""
     if values.ring_size <= 1 or values.is_on("ds.packing_samples"):
         return
     ring = f"{values.option('ds.ring_attn_size')} {values.ring_size}"
