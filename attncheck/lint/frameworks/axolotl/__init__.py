@@ -93,7 +93,7 @@ def _detect_kind(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     name = read_settings(launch, FRAMEWORK.newest).get("base_model")
     return name if isinstance(name, str) else ""
 

@@ -67,7 +67,7 @@ class LaunchConfig:
 
     @property
     def has_legacy_workers(self) -> bool:
-        """Return whether the workers are those before 0.8.0, which read no size there (main_ppo.py, 0.7.1:182)."""
+        """Return whether workers from before 0.8.0 run, which read no size in `fsdp_config` (0.7.1 main_ppo.py:182)."""
         choice = self.values.text("trainer.use_legacy_worker_impl")
         return self.is_reinforcement and not self.is_at_least("0.8.0") and choice != "disable"
 
