@@ -36,15 +36,21 @@ def _make_problem(
     version = _find_version(clash.package, snapshot, job.requires) if clash.package else job.version
     constraint = Constraint(clash.source, clash.since, clash.until)
     values = {names: _find_value(names, written, facts) for names in clash.when}
-    if not version or not constraint.holds_in(version) or not all(_holds(need, snapshot) for need in clash.needs):
+    measured = clash.find_measured(snapshot)
+    is_listed = bool(version) and constraint.holds_in(version)
+    if not (measured.loses_gradients if measured else is_listed) or not all(
+        _holds(need, snapshot) for need in clash.needs
+    ):
         return None
     if not all(_matches(pattern, values[name]) for name, pattern in clash.when.items()):
         return None
     names = [name for choice in clash.when for name in choice.split("|")]
     location = next((written[name].location for name in names if name in written), job.location)
-    installs = (f"{clash.package or job.framework}>={clash.until}",) if clash.until else ()
+    installs = (f"{clash.package or job.framework}>={clash.until}",) if clash.until and is_listed else ()
+    evidence = (measured.evidence, clash.source) if measured else (constraint.evidence,)
     return SettingProblem(
-        clash.consequence, clash.message.format(**facts), (constraint.evidence,), location, clash.sets, clash.advice,
+        clash.consequence, clash.message.format(**facts), evidence, location, clash.sets,
+        clash.advice or ("use ZeRO-1" if not is_listed else ""),
         () if clash.sets else installs, clash.mild,
     )  # fmt: skip
 

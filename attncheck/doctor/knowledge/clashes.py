@@ -13,8 +13,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from attncheck.core.experiments import AccumulationMeasurement
 from attncheck.core.io.toml import parse_toml
 from attncheck.core.job import Consequence
+from attncheck.core.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,14 @@ class Clash:
     def requirement(self) -> str:
         """The package's faulty releases, such as "deepspeed>=0.17.6,<0.18.3"."""
         return f"{self.package}>={self.since},<{self.until}"
+
+    def find_measured(self, snapshot: Snapshot) -> AccumulationMeasurement | None:
+        """Return what `doctor --deep` measured of this row's settings, None if it did not: DeepSpeed's accumulation."""
+        if self.package != "deepspeed" or "accumulation" not in self.when:
+            return None
+        settings = (self.when["zero"], self.when["offload"])
+        answers = (item for item in snapshot.measurements.accumulations if item.weights)
+        return next((item for item in answers if (str(item.stage), item.offload) == settings), None)
 
 
 @cache

@@ -18,16 +18,19 @@ LAYOUTS = ("padded", "packing", "padding_free")
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return {"measurements": […]} of the experiment `name`, "gradients" or "keys"."""
+    """Return {"measurements": […]} of the experiment `name`: "gradients", "keys" or "accumulation"."""
     os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", WANDB_DISABLED="1")
     import logging
     import warnings
+
+    from .zero import measure_accumulation
 
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     experiments: dict[str, Callable[[str], Iterator[dict[str, Any]]]] = {
         "gradients": measure_gradients,
         "keys": measure_keys,
+        "accumulation": measure_accumulation,
     }
     with tempfile.TemporaryDirectory() as folder:
         return {"measurements": list(experiments[name](folder))}

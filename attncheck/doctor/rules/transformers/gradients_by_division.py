@@ -26,7 +26,7 @@ SETTINGS = {"two micro-batches": "gradient_accumulation_steps: 1", "two replicas
 
 
 def check(snapshot: Snapshot) -> Problems:
-    experiments = snapshot.experiments.value if isinstance(snapshot.experiments, Known) else Experiments()
+    experiments = snapshot.measurements
     for measurement in experiments.gradients:
         if not _is_wrong(experiments, measurement) or not _may_happen(snapshot, measurement):
             continue
