@@ -62,7 +62,7 @@ def collect_snapshot(
 def make_request(
     lanes: Sequence[Lane], model: str | None, documents: dict[str, str] | None, seconds: float
 ) -> dict[str, object]:
-    """Return the payload's request for another machine, where nothing is cached."""
+    """Return the payload's request for another machine, which caches nothing."""
     return {
         "model": model,
         "documents": documents,

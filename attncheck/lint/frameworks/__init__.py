@@ -55,7 +55,7 @@ class Framework:
     general: bool = False
     is_linted: bool = True
     style: Style | Literal[""] = ""  # how its scripts parse options, if all do so in the same way
-    entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # parsers of its own commands: "pkg.mod:name"
+    entries: Callable[[Launch], Sequence[str]] = _list_no_entries  # parsers of its commands: "pkg.mod:name"
     releases: Callable[[], Sequence[str]] = tuple  # the releases with known names, oldest first
     # Returns how to scale down a launch so that it runs here, or the reason why it cannot; None: not implemented.
     cut: Callable[[Launch, Job, Materials], JobCut | str] | None = None
