@@ -115,7 +115,7 @@ class LaunchReading:
 
     @property
     def is_one_flash_row(self) -> bool:
-        """Whether flash attention computes a single row of sft and the release provides the positions that it reads."""
+        """Whether flash attention computes a single row of sft; it reads positions if the release gives them."""
         return self.stage == "sft" and self.implementation == "flash_attention_2" and self.batch == 1
 
 

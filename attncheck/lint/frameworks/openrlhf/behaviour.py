@@ -99,8 +99,8 @@ def reward_model_without_ring(values: Values) -> Iterator[SettingProblem]:
     if values.trainer == "rm" and values.ring_size > 1:
         yield from values.setting_problem(
             "refuses",
-            f"{values.option('ds.ring_attn_size')} {values.ring_size} does not reach the reward model, whose first step "
-            "ends in KeyError: 'cu_seqlens_q'",
+            f"{values.option('ds.ring_attn_size')} {values.ring_size} does not reach the reward model, whose first "
+            "step ends in KeyError: 'cu_seqlens_q'",
             constraints.REWARD_MODEL_WITHOUT_RING,
             "ds.ring_attn_size",
             installs=("openrlhf>=0.9.2,<0.10",),
