@@ -90,7 +90,7 @@ class ScriptText:
         return (span_start - self._is_escaped(start, span_start), span_end)
 
     def _is_escaped(self, start: int, source_start: int) -> bool:
-        """Return whether the source has a backslash before the character that this text lacks but needs."""
+        """Return whether the source escapes a character that this text needs escaped but has unescaped."""
         previous = self.segments_between(start - 1, start) if start else ()
         return (
             source_start > 0
