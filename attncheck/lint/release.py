@@ -26,7 +26,7 @@ class ChosenRelease:
 
     version: str
     is_known: bool  # installed or requested, and in the tables, so that they describe the code that will run
-    is_older: bool = False  # than every release in the tables, which therefore do not describe it
+    is_older: bool = False  # older than every release in the tables, which therefore do not describe it
     remark: str = ""  # about a choice that is not the user's
     others: tuple[str, ...] = ()  # for a guess: some older releases that also take all names
 

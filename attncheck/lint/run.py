@@ -62,7 +62,7 @@ class Request:
 
     sources: tuple[Source, ...]
     framework: str = ""  # "": detected
-    version: str = ""  # of the framework; "": the installed one, or else the newest known one
+    version: str = ""  # the framework's version; "": the installed one, or else the newest known one
     model: str = ""  # "": the launch's model
     skip_unknown: bool = False  # do not report sources that start no training
     select: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class FoundLaunch:
 
     launch: Launch
     framework: Framework
-    number: int  # of the launch within `given`
+    number: int  # the launch's number within `given`
     given: Source  # what was given to lint: it contains the launch, or runs the script that does
 
 

@@ -40,7 +40,7 @@ def call(name, request):
     spec = importlib.util.find_spec("torch")
     return {"torch": spec is not None and spec.origin is not None}
 """
-HEAD_BYTES = 1024  # of a script: its first two lines name its interpreter
+HEAD_BYTES = 1024  # enough of a script: its first two lines name its interpreter
 PYTHON_NAME = re.compile(r"python(\d+(\.\d+)?)?t?")
 # Written by pip and uv if a path is too long for "#!" or contains a space (distlib.scripts, `_build_shebang`).
 EXEC_LINE = re.compile(rb"#!/bin/sh\n'''exec' \"?([^\"\n]+?)\"? \"\$0\" ")

@@ -30,7 +30,7 @@ HARMLESS = (*OFF_VALUES, "disable", "disabled", "never", "console", "-1", "{}")
 TRUTH = tuple(value for value in (*ON_VALUES, *OFF_VALUES) if value)
 SWITCH_EFFECTS = ("overwrite", "remote_code")  # these take no value except a boolean
 LAUNCHER_EFFECTS = ("place", "secret")
-ENDING = re.compile(r"(?<=[^/])\.\w{1,8}$")  # of a file name
+ENDING = re.compile(r"(?<=[^/])\.\w{1,8}$")  # extension of a file name
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ TRAINING_ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTra
 MODEL_SUFFIXES = ("ForCausalLM", "ForConditionalGeneration", "ForImageTextToText", "AutoModel", "ForVision2Seq")
 MODEL_CLASSES = ("FastLanguageModel", "FastModel", "FastVisionModel")  # unsloth's classes
 MODEL_NAMES = ("pretrained_model_name_or_path", "model_name")
-DTYPE = "from_pretrained.dtype"  # of the weights; "" if a call of from_pretrained leaves it to transformers
+DTYPE = "from_pretrained.dtype"  # dtype of the weights; "" if a call of from_pretrained leaves it to transformers
 MODEL_ARGUMENTS = {"attn_implementation": "attn_implementation", "dtype": DTYPE, "torch_dtype": DTYPE}
 DEVICES = re.compile(r"device_map|CUDA_VISIBLE_DEVICES|\b_?n_gpu\b|\bno_cuda\b|\buse_cpu\b")
-SWITCHES = {"store_true": "false", "store_false": "true"}  # with the default of each
+SWITCHES = {"store_true": "false", "store_false": "true"}  # action -> default
 
 
 def names_devices(text: str) -> bool:
