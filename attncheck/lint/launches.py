@@ -359,7 +359,7 @@ def _read_environ_count(environ: Mapping[str, str], name: str, default: Fact[int
 def _apply_launcher_config(
     parsed: ParsedLauncher, words: Sequence[Word], read_file: Callable[[str], Source | None]
 ) -> ParsedLauncher:
-    """Return a parsed launcher with the settings from its configuration file: `accelerate launch`, `ray job submit`.
+    """Return a parsed launcher with the settings of its configuration file: `accelerate launch`, `ray job submit`.
 
     accelerate passes the table `parallelism_config` on as variables (accelerate 1.15.0 commands/launch.py:1248,
     utils/launch.py); options in the command take precedence.

@@ -62,7 +62,7 @@ def collect_snapshot(
 def make_request(
     lanes: Sequence[Lane], model: str | None, documents: dict[str, str] | None, seconds: float
 ) -> dict[str, object]:
-    """Return the payload's request for another machine, which caches nothing."""
+    """Return the payload's request for another machine, which has no cache."""
     return {
         "model": model,
         "documents": documents,

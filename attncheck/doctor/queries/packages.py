@@ -158,7 +158,7 @@ def diagnose_flash_attn(snapshot: Snapshot) -> FlashAttnFault | None:
 def unexplained_flash_attn_failures(snapshot: Snapshot) -> tuple[ImportOutcome, ...]:
     """Return the failed imports of flash-attn 2, extension or package, that no fault of its extension explains.
 
-    An extension that does not fit raises when it is loaded. A package that fails in another way has its own fault.
+    An extension that does not fit raises when it is loaded. A package that fails in another way has another fault.
     """
     fault = diagnose_flash_attn(snapshot)
     extension, package = find_failed_import(snapshot, FLASH_EXTENSION), find_failed_import(snapshot, "flash_attn")

@@ -189,7 +189,7 @@ class _Command:
         return (group[0], word) if len(group) > 1 else (word,)
 
     def list_defaults(self, launch: Launch) -> Iterator[Word]:
-        """Yield the options that prevent the default effects of a user's script."""
+        """Yield the options that prevent the default effects of the user's script."""
         if self.program is None:
             return
         texts = (*(word.text.partition("=")[0] for word in launch.words), *(entry.name for entry in launch.entries))
