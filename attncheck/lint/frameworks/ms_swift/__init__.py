@@ -293,7 +293,7 @@ def _find_unknown_settings(settings: MsSwiftSettings) -> tuple[UnknownSetting, .
 
 
 def _format_new_name(settings: MsSwiftSettings, setting: Setting) -> tuple[str, ...]:
-    """Return the release's name of a setting, with its value if that changes too; () if it has no such setting."""
+    """Return the release's name for a setting, with its value if that changes too; () if it has no such setting."""
     if setting not in settings.renamed:
         return ()
     name, value = settings.renamed[setting]
