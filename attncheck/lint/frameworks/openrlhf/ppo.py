@@ -87,7 +87,7 @@ GLOBAL_BATCH = "train.batch_size"
 
 
 def image_problems(values: Values) -> Iterator[SettingProblem]:
-    """Check images with a critic or packing: refused, but before a ring or dynamic batches turn packing on (0.10.0)."""
+    """Check images with a critic or packing: refused, before a ring or dynamic batches can turn it on (0.10.0)."""
     name = "data.max_images_per_prompt"
     images = values.number(name)
     if not images or images <= 0:
