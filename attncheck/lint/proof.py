@@ -1,5 +1,4 @@
-"""Determines which unknown names of a launch are proven to be refused: by the program's own source, or a release's
-table.
+"""Determines which unknown names of a launch are proven to be refused, by the program's source or a release's table.
 
 The program that will run decides. If its source was read (attncheck.lint.programs), a name that it takes is valid in
 any case, and one that it does not take is refused; if the source has gaps, this is unknown. Without a source, a
@@ -48,8 +47,7 @@ def keep_certain_problems(job: Job, launch: Launch, others: Sequence[Job]) -> Jo
 
 
 def _may_train_otherwise(framework: str, launch: Launch) -> bool:
-    """Return whether the program has several library trainers, or uses transformers' own trainer with TRL's
-    configuration.
+    """Return whether the program has several trainers, or transformers' trainer with TRL's configuration.
 
     In the second case the loss is a different one.
     """
@@ -280,9 +278,7 @@ def takes_name(program: Program, written: str) -> bool:
 
 
 def _is_in_open_table(options: Mapping[str, ProgramOption], key: str) -> bool:
-    """Return whether a dotted key is inside a field that is not a scalar; OmegaConf takes any key in a `dict[str,
-    Any]`.
-    """
+    """Return whether a dotted key is inside a field that is not a scalar; OmegaConf accepts any key in such a field."""
     parts = key.split(".")
     parents = (".".join(parts[:count]) for count in range(1, len(parts)))
     return any(parent in options and not options[parent].kind for parent in parents)

@@ -26,7 +26,7 @@ class ChosenRelease:
 
     version: str
     is_known: bool  # installed or requested, and in the tables, so that they describe the code that will run
-    is_older: bool = False  # than every release in the tables, which therefore do not describe it
+    is_older: bool = False  # older than every release in the tables, which therefore do not describe it
     remark: str = ""  # about a choice that is not the user's
     others: tuple[str, ...] = ()  # for a guess: some older releases that also take all names
 
@@ -68,8 +68,7 @@ def choose_release(
 
 
 def _iter_older_fits(framework: Framework, read: Callable[[str], Job], version: str, misfits: int) -> Iterator[str]:
-    """Yield some releases older than a guessed one that take as many names: the oldest, and others spread over the
-    range.
+    """Yield some older releases that take as many names as the guessed one: the oldest, and others spread out.
 
     A conclusion about a launch must hold in each of them, because any of them may run.
     """

@@ -62,7 +62,7 @@ class Request:
 
     sources: tuple[Source, ...]
     framework: str = ""  # "": detected
-    version: str = ""  # of the framework; "": the installed one, or else the newest known one
+    version: str = ""  # the framework's version; "": the installed one, or else the newest known one
     model: str = ""  # "": the launch's model
     skip_unknown: bool = False  # do not report sources that start no training
     select: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class FoundLaunch:
 
     launch: Launch
     framework: Framework
-    number: int  # of the launch within `given`
+    number: int  # the launch's number within `given`
     given: Source  # what was given to lint: it contains the launch, or runs the script that does
 
 
@@ -200,8 +200,7 @@ def run(
 def _lint_folders(
     linter: Linter, make_reader: Callable[[Source], ReadFile], report_progress: Callable[[str], None]
 ) -> tuple[list[Report], LintSection]:
-    """Return the reports on the launches in folders, and the files not read there; an error in one does not stop the
-    others.
+    """Return the reports on launches in folders, and the files not read there; an error in one stops no other.
 
     Scripts come first: a configuration file that one of them names is read with it, and not again separately.
     """
@@ -468,8 +467,7 @@ def _unknown_model_remarks(model: Fact[Model]) -> tuple[str, ...]:
 
 
 def _collect_sets(findings: Iterable[Finding], settled: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that fix the findings; settled settings are kept, and the most severe finding takes
-    precedence.
+    """Return the settings that fix the findings; settled ones are kept, and the most severe finding decides.
 
     Only the first fix of a finding is used, and for a warning only if it does not change what is trained.
     """

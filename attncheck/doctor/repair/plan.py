@@ -30,8 +30,8 @@ Judge = Callable[[Snapshot], tuple[Finding, ...]]
 def add_repair(report: Report) -> Report:
     """Return the report with its repair, and with findings whose fixes do not contradict it.
 
-    The report is returned unchanged if it already has a repair, if no command fixes anything, if no rule ran, or if it
-    covers nodes that differ and so have no common repair.
+    The report is returned unchanged if it already has a repair, no command fixes anything, no rule ran, or its nodes
+    differ.
     """
     cluster = report.section(ClusterSection)
     if report.section(RepairSection) is not None or (cluster is not None and not cluster.is_uniform):
@@ -153,7 +153,7 @@ def _prove(
 def _agree(
     finding: Finding, joined: dict[str, str], removed: set[str], ways: list[Way], repair: RepairSection
 ) -> Finding:
-    """Return a finding whose commands use the repair's versions; a command that cannot is withdrawn."""
+    """Return a finding with commands that use the repair's versions; commands that cannot are removed."""
     chosen = {fix for way in ways if way.finding == finding for fix in way.fixes}
     fixes: list[Fix] = []
     for fix in finding.fixes:

@@ -38,9 +38,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
 
 # Gradients: what the loss is divided by ------------------------------------------------------------------------------
 def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
-    """Yield, for each trainer and each division of the same two documents, the ratio of its gradient to the gradient of
-    their mean loss.
-    """
+    """Yield, for each trainer and division of two documents, its gradient relative to that of their mean loss."""
     trainers = [("transformers", make_plain_trainer)]
     if _has("trl"):
         trainers.append(("trl", make_sft_trainer))

@@ -63,9 +63,7 @@ DATASET_INFO = {
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of `llamafactory-cli train`, or of its configuration file; or why it is not
-    rehearsed.
-    """
+    """Return the scaled-down launch of `llamafactory-cli train` or of its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "dpo"):
         return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; sft and dpo are"
     objective = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)

@@ -81,7 +81,7 @@ def detect_trainer(launch: Launch) -> str:
 
 
 def read_model_name(launch: Launch) -> str:
-    """Return the model that the launch names, "" if it names none."""
+    """Return the model that the launch names; "" if it names none."""
     return _parse_settings(launch, FRAMEWORK.newest).get_text("model_name_or_path") or ""
 
 

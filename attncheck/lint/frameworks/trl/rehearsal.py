@@ -79,9 +79,7 @@ CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cut
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of TRL's command or such a script, or of its configuration; or why it is not
-    rehearsed.
-    """
+    """Return the scaled-down launch of TRL's command, such a script or its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "dpo", "grpo", "rloo", "kto", *OTHER_FORMS):
         return f"TRL's {job.trainer} is not rehearsed yet"
     job = resolve_options(launch, job)
@@ -149,8 +147,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _takes_pictures(launch: Launch, job: Job, is_own_script: bool) -> bool:
-    """Return whether rows may have pictures: TRL's own program collates them, and so does a script that names their
-    column.
+    """Return whether rows may have pictures: TRL's own program or a script that names their column collates them.
 
     1.16.0 trainer/sft_trainer.py refuses them with these settings.
     """
