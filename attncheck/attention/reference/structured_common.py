@@ -11,7 +11,7 @@ from attncheck.attention.inputs import Inputs, apply_strides, make_inputs, zero_
 from attncheck.core.cases import Case, Segment
 
 BackendCall = Callable[[Inputs], Outputs]
-MAX_SHOWN = 4  # violations; the first one names the position
+MAX_SHOWN = 4  # the most violations; the first one names the position
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ProbeResult:
 
 
 def make_normal_inputs(case: Case, device: str) -> Inputs:
-    """Return normal inputs of the case's shape, to be overwritten."""
+    """Return normal inputs of the case's shape, which the probe overwrites."""
     return make_inputs(replace(case, probe="", values="normal", strides="contiguous", every_row=True), device)
 
 
