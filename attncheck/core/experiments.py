@@ -40,11 +40,32 @@ class BatchMeasurement:
 
 
 @dataclass(frozen=True)
+class AccumulationMeasurement:
+    """How much of each accumulated micro-batch one step of DeepSpeed's optimizer takes: 1 is all of it."""
+
+    stage: int  # of ZeRO
+    offload: str  # where the optimizer's state is: "cpu", "" for the device
+    weights: tuple[float, ...] = ()
+    error: str = ""
+
+    @property
+    def loses_gradients(self) -> bool:
+        """Whether the step leaves out, or scales, a micro-batch."""
+        return any(abs(weight - 1) > TOLERANCE for weight in self.weights)
+
+    @property
+    def evidence(self) -> str:
+        """The weights as a line of evidence."""
+        return f"measured: one step takes {', '.join(f'{weight:g}' for weight in self.weights)} of the micro-batches"
+
+
+@dataclass(frozen=True)
 class Experiments:
     """All measurements, and the experiments that failed."""
 
     gradients: tuple[GradientMeasurement, ...] = ()
     batches: tuple[BatchMeasurement, ...] = ()
+    accumulations: tuple[AccumulationMeasurement, ...] = ()
     lost: tuple[str, ...] = ()  # experiments without a result, with the reason
 
     def baseline(self, trainer: str) -> GradientMeasurement | None:

@@ -125,6 +125,11 @@ class Snapshot:
         """Return whether any of the distributions `names` is listed; for a target, False proves nothing."""
         return any(isinstance(self.package(name), Known) for name in names)
 
+    @property
+    def measurements(self) -> Experiments:
+        """What `doctor --deep` measured; empty if nothing was."""
+        return self.experiments.value if isinstance(self.experiments, Known) else Experiments()
+
     def version(self, name: str) -> Fact[Version]:
         """Return the version of the distribution `name`; for torch with its local part ("+cu130")."""
         package = self.package(name)

@@ -66,7 +66,9 @@ TryPackages = Annotated[
 Deep = Annotated[
     bool,
     option(
-        EXAMINE, "--deep", help="Run micro-experiments with the installed trainers: gradients by division, batch keys."
+        EXAMINE,
+        "--deep",
+        help="Run the installed trainers on a CPU: gradients by division, batch keys, DeepSpeed accumulation.",
     ),
 ]
 Progress = Callable[[str], None]
