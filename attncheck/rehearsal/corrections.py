@@ -20,7 +20,7 @@ class Correction:
     """
 
     sets: Mapping[str, str] = field(default_factory=dict)
-    title: str = ""  # of the line
+    title: str = ""  # the line's title
     line: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
 

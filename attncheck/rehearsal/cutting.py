@@ -32,7 +32,7 @@ MAX_PAIRED_BATCH = 2  # pairs, and prompts with two generated answers each
 PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which Ulysses splits
-PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # of torchrun, accelerate and deepspeed
+PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
 HOST_OPTIONS = (
@@ -43,7 +43,7 @@ HOST_OPTIONS = (
     "-hostfile",
     "--machinefile",
     "-machinefile",
-)  # of mpirun and deepspeed
+)  # options of mpirun and deepspeed
 # For a pretrained model: at the small model's rate it would lose what it learned.
 RATES = ("learning_rate", "lr", "max_lr", "optim.lr", "adam.lr")
 

@@ -30,7 +30,7 @@ FLASH_ATTN_METADATA = {
     "top_level.txt": "flash_attn\n",
 }
 SET_PYTHONPATH = re.compile(r"(?<!\S)PYTHONPATH=")
-LAST_LINES = 200  # of the launch's output: torchrun prints tens of lines after a rank's own error
+LAST_LINES = 200  # kept lines of the launch's output: torchrun prints tens of lines after a rank's own error
 MAX_LINE_BYTES = 64 << 10
 POLL_SECONDS = 0.2
 MAX_STEP_BYTES = 64 << 20  # for a rank's losses and rows

@@ -64,12 +64,12 @@ OTHER_TARGETS = "the loss does not predict the next token"  # for targets that n
 STEPS = 30
 FULL_STEPS = 10  # for the job's own model size, which is slow, and whose learning is not judged
 MAX_WEIGHTS = 8_000_000  # gradient values of such a model that are kept and compared, smallest parameters first
-REPEATED_STEPS = 3  # of the second run of a launch that requests reproducible training
+REPEATED_STEPS = 3  # in the second run of a launch that requests reproducible training
 MAX_SCRIPTS = 200  # in addition to a launch's own
 DOCUMENTS = 900  # more than the rows of all steps contain, so that none is used twice
 LAUNCH_FACTOR = 5.0  # times a case's deadline, for the whole launch
 CPU_PROCESSES = 2
-MAX_LINES = 6  # of a finding's evidence
+MAX_LINES = 6  # in a finding's evidence
 FOLDER = "REHEARSAL"  # the throwaway folder's name in the report
 FREEZING = re.compile(r"freeze|freezing|frozen|trainable|lora|peft|adapter|tuner")
 

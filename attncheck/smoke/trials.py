@@ -45,7 +45,7 @@ class TrialRunner:
     message_fields: dict[str, Any] = field(default_factory=dict)  # for each job's message: --full, --data
     extra_path: str = ""  # a folder put first on the workers' sys.path
     device: dict[str, Any] = field(default_factory=dict)
-    finished: tuple[PlanRun, ...] = ()  # of the last trials, as far as they ran
+    finished: tuple[PlanRun, ...] = ()  # results of the last trials, as far as they ran
     # the results of the check across ranks
     over_ranks: dict[tuple[str, Plan, Ring], CheckResult] = field(default_factory=dict)
 

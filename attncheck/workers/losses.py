@@ -12,7 +12,7 @@ from itertools import combinations
 
 Features = tuple[str, ...]
 
-MAX_LOSSES = 3  # with so many losses, remaining items are given up if none survived or their features are unknown
+MAX_LOSSES = 3  # after this many losses, remaining items are given up if none survived or their features are unknown
 # A dead worker costs another start (some seconds), and a hung one its whole deadline. Two losses show a feature, so
 # three features may be found before a backend that dies often is given up.
 COST_OF_DEATH, COST_OF_HANG, MAX_COST = 1, 2, 6

@@ -18,7 +18,7 @@ MAX_SHOWN = 4  # the most violations; the first one names the position
 class ProbeResult:
     """The result of a probe: contradictions of its expectation, and harmless observations."""
 
-    outputs: Outputs  # of the first call
+    outputs: Outputs  # results of the first call
     violations: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 

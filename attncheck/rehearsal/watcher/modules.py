@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-MAX_BYTES = 64 << 20  # of all modules in one call
+MAX_BYTES = 64 << 20  # for all modules in one call
 OURS = os.path.dirname(os.path.realpath(__file__))
 INSTALLED = ("site-packages", "dist-packages")
 

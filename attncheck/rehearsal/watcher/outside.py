@@ -30,7 +30,8 @@ LOCAL = ("127.", "::1", "localhost", "0.0.0.0", "::ffff:127.")
 def install(folder: str) -> None:
     """Watch this process. The rehearsal may write only to `folder`."""
     noted: set[str] = set()
-    keeps_local = bool(os.environ.get("http_proxy", "").endswith(":9"))  # of the sandbox, without a network namespace
+    # set by the sandbox if there is no network namespace
+    keeps_local = bool(os.environ.get("http_proxy", "").endswith(":9"))
     is_noting: list[bool] = []
 
     def note(path: Any) -> None:

@@ -25,7 +25,7 @@ from .randomness import Randomness, make_listener
 RECORDED_STEPS = 3
 PLAIN_TYPES = (bool, int, float, str)
 MAX_CALLS = 256  # kept until a step, which may never come
-MAX_TENSOR_BYTES = 64 << 20  # of one recorded tensor
+MAX_TENSOR_BYTES = 64 << 20  # for one recorded tensor
 MAX_WEIGHTS = int(os.environ.get("ATTNCHECK_MAX_WEIGHTS", 0))  # recorded numbers of all parameters; 0: no limit
 
 
@@ -68,7 +68,7 @@ class Recorder:
 
     def _begin_step(self) -> None:
         """Discard the record of a step."""
-        self.calls: list[dict[str, Any]] = []  # of the model
+        self.calls: list[dict[str, Any]] = []  # calls of the model
         self.weights: dict[str, Any] = {}  # weights at the start of the step
         self.gradients: dict[str, Any] | None = None
         self.backward: dict[str, Any] = {}  # the gradients after the last loss was differentiated

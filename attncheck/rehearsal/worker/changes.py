@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 GRADIENT_LIMIT = {torch.float32: 1e-3}  # relative error of a gradient
-ROUNDED_LIMIT = 2e-2  # of one in another dtype
+ROUNDED_LIMIT = 2e-2  # for a gradient in another dtype
 MOST = 0.5  # share of the parameters: a change of direction of this many is intended
 NAMED = 3  # the most parameters in a message
 

@@ -15,7 +15,7 @@ from attncheck.rehearsal.worker import materials
 from attncheck.rehearsal.worker.vocabulary import MADE, NOUNS
 
 FILE = "conversations.json"  # next to the model
-TURN_WORDS = (6, 10)  # of a turn
+TURN_WORDS = (6, 10)  # least and most words in a turn
 SYSTEM_EVERY = 3  # one of so many rows has a system turn
 THINK, THOUGHT = "<think>\n", "\n</think>\n\n"
 SHAREGPT = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}

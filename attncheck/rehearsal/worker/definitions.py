@@ -19,7 +19,7 @@ from attncheck.smoke.worker.testbed import gradient_error
 # In float32, relative. Rounding moves single elements across a threshold: 2.3e-4 was measured between sdpa and eager in
 # gemma3n, which has sparse activations. Faults are at 1e-2.
 FP32_GRADIENT_LIMIT = 5e-4
-SCALE_LIMIT = 5e-3  # of the gradients' norm: a larger factor, which Adam hides, is an error
+SCALE_LIMIT = 5e-3  # relative error of the gradients' norm: a larger factor, which Adam hides, is an error
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Definition:
     every: bool = False
     batch: int = -1  # the only batch that counts, -1: all
     weights: tuple[float, ...] = ()  # for each piece of the step, times the normalisation's weight; (): 1
-    value: float | None = None  # of the loss, if it is not that sum
+    value: float | None = None  # the loss's value, if it is not that sum
     name: str = ""  # in words, if it is not the normalisation's mean
     sliced: Sliced | None = None  # how targets are read in rows that are split across ranks
     by_rank: bool = False  # whether it is the mean of each rank's slice, averaged across ranks
@@ -73,7 +73,7 @@ class Explanation:
     definition: Definition
     factor: float = 1.0
     fault: str = ""
-    scale: float | None = None  # of the gradients to the definition's own, if they were compared
+    scale: float | None = None  # factor of the gradients relative to the definition's, if they were compared
 
 
 def list_shares(evidence: Evidence, definition: Definition) -> list[float]:

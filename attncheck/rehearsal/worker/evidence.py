@@ -38,7 +38,7 @@ class Evidence:
     shares_rows: bool = False  # whether the launch says that documents share a row
     drawn: tuple[str, ...] = ()  # operators that drew random numbers in evaluation mode
     is_own_script: bool = False  # whether the user's own script chooses the targets, which no framework documents
-    epochs: tuple[EpochRecord, ...] = ()  # of the data sets that were loaded
+    epochs: tuple[EpochRecord, ...] = ()  # for each loaded data set
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:

@@ -26,7 +26,7 @@ CAUSES = {
     "learning": ("batch", "update"),
 }
 OF_STEPS = ("update", "loss", "gradients")  # without a step, "learning" reports that
-MAX_STEPS = 3  # that the watcher records
+MAX_STEPS = 3  # the most steps that the watcher records
 LATER = ("batch", "documents", "loss", "gradients")  # checks that also judge the later steps
 PACKAGE = "attncheck.rehearsal.worker.checks"
 

@@ -21,7 +21,7 @@ from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
 
 IGNORED = -100
 SHIFTS = {1: "the next token", -1: "the token before"}
-MAX_ROWS = 4  # that are shown
+MAX_ROWS = 4  # the most rows that are shown
 MAX_SHOWN = 600  # tokens of a row
 BEGINNING = 8  # letters that identify a turn cut at the row's end
 ANSWERS: tuple[Role, ...] = ("assistant", "thinking", "call")
@@ -42,7 +42,7 @@ class Row:
     texts: list[str]
     roles: list[Role] = field(default_factory=list)
     turns: list[tuple[int, int, int, Role]] = field(default_factory=list)  # conversation, start, stop, role
-    starts: set[int] = field(default_factory=set)  # of documents after the row's first
+    starts: set[int] = field(default_factory=set)  # starts of documents after the row's first
     is_cut: bool = False  # whether it ends inside a turn
 
     @property

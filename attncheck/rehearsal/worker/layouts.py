@@ -26,9 +26,9 @@ ORDER_TEXTS: dict[Order, str] = {
     "whole": "the whole row on each",
     "cut inside": "the whole row is passed to each rank, and cut into contiguous slices inside",
 }
-CROSSED_SHARE = 0.5  # of the borders between slices: a document continues at nearly each
+CROSSED_SHARE = 0.5  # share of the borders between slices: a document continues at nearly each
 HEADLESS_SHARE = 0.25  # share of rows that begin within a document, among continuing documents: slices, not a stream
-BROKEN_SHARE = 0.5  # of the borders within rows: if more break documents, the order is unknown
+BROKEN_SHARE = 0.5  # share of the borders within rows: if more break documents, the order is unknown
 COMMUNICATION = "c10d"  # collectives in the watcher's operator names
 
 

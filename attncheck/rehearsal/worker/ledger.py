@@ -12,10 +12,10 @@ from attncheck.rehearsal.worker.evidence import Evidence
 from attncheck.rehearsal.worker.records import EpochRecord
 from attncheck.rehearsal.worker.segments import Segment
 
-LOST_SHARE = 0.02  # of documents: fewer are the end of a data set, or nearly equal documents
-CUT_SHARE = 0.05  # of documents: fewer are the ends of parts of a data set, of which a real one has no more
+LOST_SHARE = 0.02  # share of documents: fewer are the end of a data set, or nearly equal documents
+CUT_SHARE = 0.05  # share of documents: fewer may be at the ends of the data set's parts
 LOST_WORDS = 6  # consecutive words of a document: fewer may match another's
-MOST = 0.5  # of the documents
+MOST = 0.5  # share of the documents
 
 Row = Sequence[Segment]
 

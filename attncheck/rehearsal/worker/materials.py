@@ -38,7 +38,8 @@ INITIALS = {f"~{letter}": rf"(?<!\S)[{letter}{letter.upper()}]\S*" for letter in
 INITIALS |= {"~": r"(?<!\S)[^a-zA-Z~\s]\S*"}
 MAX_TOKENS = 4096
 MAX_PARAMETERS = 1_000_000_000
-TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks pictures in the batch"  # of a multimodal model
+# the remark for a multimodal model
+TEXT_ALONE = "its rows contain only text: `attncheck smoke MODEL` checks pictures in the batch"
 PICTURES = (
     "two of three rows have a picture of 32 x 32 pixels, fitted to a small tower; whether max_length cuts pictures of "
     "your size is not checked"
@@ -47,7 +48,7 @@ ADVANTAGES = (-0.75, -0.5, 0.5, 0.75, 1.0, 1.25, 1.5)
 # The names under which policy-training scripts read a problem, and the answer that their rewards compare with.
 PROMPT_COLUMNS = ("prompt", "problem", "question", "query", "instruction")
 ANSWER_COLUMNS = ("solution", "answer", "ground_truth", "response", "completion")
-REJECTED_WORDS = 8  # of the language, for rejected answers
+REJECTED_WORDS = 8  # words of the language for rejected answers
 
 
 def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:

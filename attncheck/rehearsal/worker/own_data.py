@@ -16,14 +16,14 @@ from typing import Any
 from attncheck.smoke.worker.models.architectures import Unbuildable
 
 FILE = "rows.json"  # next to the model: the tokens of each row's texts
-MAX_ROWS = 500  # of a split
+MAX_ROWS = 500  # per split
 MAX_TEXT = 4096  # tokens of a text that are used to identify it
 MAX_CHARACTERS = 8 * MAX_TEXT
-MAX_JSON_BYTES = 1 << 30  # of a file with a single array, which is read whole
+MAX_JSON_BYTES = 1 << 30  # for a file with a single array, which is read whole
 OTHER_SPLITS = re.compile(r"test|val|dev|eval", re.IGNORECASE)
 DESCRIPTIONS = ("README.md", "dataset_info.json", "dataset_infos.json")  # files that describe a folder's data
 REPAIR = "--real-data downloads nothing: name a local file or folder, or remove --real-data"
-Row = Any  # of a file: an object, or a line of text
+Row = Any  # an object, or a line of text
 
 
 def find_data(name: str) -> Path:

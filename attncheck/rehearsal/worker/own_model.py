@@ -16,7 +16,7 @@ from attncheck.smoke.worker.models.architectures import Unbuildable
 from attncheck.smoke.worker.models.randomness import find_rates
 
 WEIGHTS = (".safetensors", ".bin")
-LARGE = (*WEIGHTS, ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ckpt")  # that are linked
+LARGE = (*WEIGHTS, ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ckpt")  # files that are linked
 TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'assistant' %}{{ 'Assistant: ' }}"
     "{% generation %}{{ message['content'] + eos_token }}{% endgeneration %}{{ '\\n' }}"
@@ -24,8 +24,8 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ 'Assistant: ' }}{% endif %}"
 )
 ROW_TOKENS = 4096  # the most in a step: two rows of 256 in two batches on each of a few ranks
-MAX_COPIED_BYTES = 1 << 26  # of a file; larger ones are linked
-FOLDERS = ("additional_chat_templates",)  # of a model's tokenizer
+MAX_COPIED_BYTES = 1 << 26  # larger files are linked
+FOLDERS = ("additional_chat_templates",)  # folders of a model's tokenizer
 GIB = 2**30
 
 

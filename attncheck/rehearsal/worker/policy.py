@@ -21,7 +21,7 @@ from attncheck.rehearsal.worker.definitions import (
 )
 from attncheck.rehearsal.worker.evidence import Evidence
 
-WEIGHT_LIMIT = 0.05  # of a response, times the largest advantage
+WEIGHT_LIMIT = 0.05  # error of a response's weight, relative to the largest advantage
 NAMED = 3  # the most responses in a message
 MOVED = {  # (tokens by which the targets are moved, whether they stay in the response): what that means
     (

@@ -58,9 +58,9 @@ class RankRecord:
     layers: tuple[Mapping[str, Any], ...]
     packages: tuple[str, ...]
     faults: tuple[str, ...]
-    adapters: tuple[Adapter, ...] = ()  # of linear layers, if trained; their dropout is off
+    adapters: tuple[Adapter, ...] = ()  # LoRAs of linear layers, if trained; their dropout is off
     unkept: int = 0  # number of trained parameters whose gradients were too large to keep
-    modules: tuple[Mapping[str, Any], ...] = ()  # of the first call, in the order in which they ended
+    modules: tuple[Mapping[str, Any], ...] = ()  # modules of the first call, in the order in which they ended
     patches: tuple[str, ...] = ()  # replaced functions of the model with code of no installed package
     frozen: tuple[str, ...] = ()
     # norms of the gradients that exist before the step's first loss

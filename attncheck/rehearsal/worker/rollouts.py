@@ -10,7 +10,7 @@ from attncheck.core.results.smoke import Measure
 from attncheck.rehearsal.worker.evidence import ROUNDING_MULTIPLE, SAMPLED_PIECES, Evidence
 from attncheck.rehearsal.worker.step import Piece
 
-FP32_NATS = 1e-3  # of a token's log-probability in float32
+FP32_NATS = 1e-3  # error of a token's log-probability in float32
 
 
 def find_lost_rollouts(evidence: Evidence) -> Iterator[str]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from attncheck.rehearsal.worker.vocabulary import MADE, Vocabulary
 
 Document = Sequence[tuple[str, tuple[int, ...]]]  # turns: the speaker, and the words
-MAX_WORDS = 4096  # of one document
+MAX_WORDS = 4096  # the most words of one document
 SEED_WORDS = 6  # words that are used to find a piece of a document
 
 

@@ -148,7 +148,7 @@ class FirstStep:
         labels = call.tensors.get("labels")
         for number, row in enumerate(self.mark_padding(call).tolist()):
             borders = find_borders(call.tensors, number, len(row))
-            if self.index.is_own:  # whose words do not show where a document ends
+            if self.index.is_own:  # its words do not show where a document ends
                 borders = sorted({*borders, *find_block_borders(call.tensors, number, len(row))})
             segments = self.index.find_segments(row, borders, self.padding)
             tokens = [tuple(row[segment.start : segment.stop]) for segment in segments]

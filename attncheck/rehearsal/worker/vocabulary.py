@@ -26,7 +26,7 @@ NOUNS = """
     sand metal wood cotton blood heart hand finger shoulder brother sister mother father
 """
 CONTEXTS = ("{0}", " {0}", "\n{0}", "{0} {0}")  # in each of these a word must be one token
-SCANNED_TOKENS = 30_000  # of a vocabulary, if too few nouns are words
+SCANNED_TOKENS = 30_000  # tokens that are searched for words, if there are too few nouns
 SCANNED_WORD = re.compile(r"[a-z]{3,12}")
 
 

@@ -42,7 +42,7 @@ class SmokeCheck:
     name: str
     title: str  # "packed documents do not attend to each other"
     code: str
-    order: int  # of running; checks that later ones depend on come first
+    order: int  # position in the order of runs; checks that later ones depend on come first
     applies: Callable[[Plan], str]
     worker: str | Callable[[Testbed], CheckResult]
     message: Callable[[CheckResult], str]

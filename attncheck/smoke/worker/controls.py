@@ -38,7 +38,7 @@ class Layout:
     model: nn.Module
     spots: tuple[Spot, ...]
     documents: tuple[Tensor, ...]  # in the order of `spots` and of the run's logits
-    numbers: tuple[int, ...]  # of the documents among the testbed's
+    numbers: tuple[int, ...]  # the documents' numbers among the testbed's
 
 
 @dataclass(frozen=True)

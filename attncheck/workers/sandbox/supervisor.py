@@ -60,7 +60,7 @@ class Request:
         self.means: list[str] = document["means"]
         self.needs_files: bool = document["needs_files"]
         self.report = os.open(document["report"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self.sockets = mounts.list_sockets()  # of this network namespace
+        self.sockets = mounts.list_sockets()  # sockets of this network namespace
 
 
 def main() -> None:

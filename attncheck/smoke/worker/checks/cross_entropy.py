@@ -24,7 +24,7 @@ ROWS = 300  # more than a chunk, and not a multiple
 ROUNDING_MULTIPLE = (
     2.0  # times the rounding error of an ideal gradient in its dtype: a kernel rounds it once (numerics §1.5)
 )
-REPEATS = 16  # of a loss on the same logits
+REPEATS = 16  # repeated losses on the same logits
 GRADIENT_SCALE = 0.125  # multiplies the loss before its backward; exact in every dtype
 CHECK_NAME = "cross_entropy"
 

@@ -29,7 +29,7 @@ from attncheck.smoke.worker.testbed import (
 )
 from attncheck.smoke.worker.trainer import FirstStep
 
-# of the gradient's norm to the reference's: a larger constant factor, which AdamW hides, is wrong
+# ratio of the gradient's norm to the reference's: a larger constant factor, which AdamW hides, is wrong
 MAX_NORM_RATIO = 1.01
 
 

@@ -31,7 +31,7 @@ KEPT_EXPERTS = 4
 HEAD_FIELDS = ("num_attention_heads", "decoder_attention_heads", "encoder_attention_heads")
 KV_HEAD_FIELDS = ("num_key_value_heads", "num_kv_heads", "kv_n_heads")
 IDENTITY_EXPERTS_FIELD = "zero_expert_num"  # longcat_flash's: chosen in addition to the others
-NGRAM_ROWS = 512  # of each hashed table of n-grams: qwen4_exp's have 20 million
+NGRAM_ROWS = 512  # rows of each hashed n-gram table: qwen4_exp's have 20 million
 # In addition to num_hidden_layers: each of longcat_flash's layers has two, hrm_text runs each of a stack several times.
 LAYER_COUNT_FIELDS = ("num_layers", "num_layers_per_stack", "num_blocks")
 CHUNK_FIELDS = ("chunk_size", "mamba_chunk_size")  # of state spaces

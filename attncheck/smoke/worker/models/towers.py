@@ -23,7 +23,7 @@ from attncheck.smoke.worker.models.shrink import (
 TOWER_LAYERS = 2  # `vision_feature_layer` -2 is the one before the last
 TOWER_WIDTH, TOWER_HEADS = 64, 2
 PATCHES = 8  # per side of the largest picture; 4 if it has fewer
-EXTRA_TOKENS = 48  # of the vocabulary, for picture markers, before the three special ones
+EXTRA_TOKENS = 48  # tokens of the vocabulary for picture markers, before the three special ones
 OUTPUT_WIDTH_FIELDS = ("out_hidden_size", "projection_dim")  # as wide as the decoder
 # The number of a picture's tokens: proportional to its area.
 TOKEN_COUNT_FIELDS = ("mm_tokens_per_image", "image_seq_length", "num_image_tokens")
@@ -128,7 +128,7 @@ def cut_tower(config: Any, is_narrow: bool, former_width: int) -> None:
     for name in ("depth", "num_hidden_layers", "encoder_layers", "num_layers"):
         set_number(tower, name, TOWER_LAYERS)
     for name, value in list(vars(tower).items()):
-        if name.endswith(("_indexes", "_indices")) and isinstance(value, list):  # of layers
+        if name.endswith(("_indexes", "_indices")) and isinstance(value, list):  # one index per layer
             setattr(tower, name, [0])
         elif name == "layer_types" and isinstance(value, list):
             setattr(tower, name, value[:TOWER_LAYERS])

@@ -30,7 +30,7 @@ from attncheck.smoke.worker.shims import applied_shims
 from attncheck.smoke.worker.testbed import Testbed, gradient_norm
 
 CHECK_NAME = "parallel"
-SHARD_TOKENS = 40  # of a row on a rank, padding included
+SHARD_TOKENS = 40  # tokens of a row on one rank, padding included
 EQUAL_TOLERANCE = 1e-6  # relative: after a reduction the ranks hold the same bits
 DRIVERS: dict[str, type[Driver]] = dict.fromkeys(
     SCHEMES, Driver

@@ -26,7 +26,7 @@ from attncheck.smoke.worker.testbed import (
 )
 
 NORM_LIMIT = 0.01  # allowed deviation of the ratio of gradient norms from 1 (numerics §5)
-MIN_NORM_SHARE = 0.01  # of the norm of all gradients: a parameter's smaller gradient is measured in units of this
+MIN_NORM_SHARE = 0.01  # share of the norm of all gradients: a parameter's smaller gradient is measured in units of this
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class ShardedStep:
     """
 
     loss: float
-    driver_logits: tuple[Tensor, ...]  # of each row: (total_tokens, vocabulary) float32
+    driver_logits: tuple[Tensor, ...]  # for each row: (total_tokens, vocabulary) float32
     padded_logits: tuple[Tensor, ...]  # (total_tokens + padding, vocabulary)
     logit_gradients: tuple[Tensor, ...]
     rank_weights: tuple[float, ...]

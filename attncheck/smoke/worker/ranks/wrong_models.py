@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attncheck.smoke.worker.ranks.sharded import Driver, PackedRow, ShardedStep
 from attncheck.smoke.worker.testbed import Testbed, relative_error
 
-MAX_PERMUTED_RANKS = 4  # with at most so many ranks, every order is tried
+MAX_PERMUTED_RANKS = 4  # with more ranks, not every order is tried
 Span = tuple[int, int]
 
 
