@@ -44,7 +44,7 @@ class Bound:
 
     efficiency: float
     compute_ms: float
-    communication_ms: float  # of all steps, hidden or not
+    communication_ms: float  # total of all steps, hidden or not
     exposed_ms: float  # the part that computing cannot hide
     merge_ms: float
     balance: float  # the efficiency if only uneven work reduced it

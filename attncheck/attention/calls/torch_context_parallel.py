@@ -1,4 +1,4 @@
-"""Calls torch's ring attention: by `context_parallel` on CUDA, by the private templates beneath it on the CPU."""
+"""Calls torch's ring attention: by `context_parallel` on CUDA, by its private templates on the CPU."""
 
 import re
 from dataclasses import replace
@@ -23,7 +23,8 @@ def run_context_parallel(inputs: Inputs, deterministic: bool) -> Outputs:
         raise Refused("this torch has no torch.distributed.tensor.experimental.context_parallel") from None
     case = inputs.case
     q, k, v = make_leaves(inputs)
-    positions = torch.arange(case.seqlen_q, device=inputs.device)  # becomes the tokens that torch assigns to this rank
+    # context_parallel replaces them with the tokens that torch assigns to this rank
+    positions = torch.arange(case.seqlen_q, device=inputs.device)
     with (
         deterministic_algorithms(deterministic),
         context_parallel(_device_mesh(inputs.group, inputs.device), buffers=[positions], buffer_seq_dims=[0]),
@@ -53,7 +54,7 @@ def _format_positions(positions: Tensor) -> str:
 
 
 def _call_sdpa(inputs: Inputs, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Return SDPA's output; the function is looked up at each call, since `context_parallel` replaces it in torch."""
+    """Return SDPA's output; the function is looked up at each call, because `context_parallel` replaces it."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     case = inputs.case
@@ -85,7 +86,7 @@ def run_templates(inputs: Inputs) -> Outputs:
 
 
 class _TemplatedRing(torch.autograd.Function):
-    """The templates' forward and backward on (batch, heads, tokens, head_dim), joined as torch's dispatcher does."""
+    """The templates' forward and backward on (batch, heads, tokens, head_dim), joined as in torch's dispatcher."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, group: Any, scale: float) -> tuple[Tensor, Tensor]:

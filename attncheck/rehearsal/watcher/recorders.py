@@ -1,7 +1,7 @@
-"""Gives a script a package that records or debugs it and is not installed, as one whose calls do nothing.
+"""Replaces a missing package that records or debugs a run by one whose calls do nothing.
 
-A rehearsal lets such packages send nothing. Only the script's own `import` is answered: packages look for them by
-`importlib.util.find_spec` to see whether they are installed.
+In a rehearsal such packages send nothing anyway. Only the script's own `import` gets the replacement: packages use
+`importlib.util.find_spec` to check whether they are installed.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ RECORDERS = (
 
 
 class AbsentRecorders(MetaPathFinder):
-    """The last finder: what comes to it is not installed."""
+    """The last finder: it is asked only for packages that are not installed."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the spec of a package that does nothing, None for all but what a script imports to record."""
+        """Return the spec of a package that does nothing, None for all except a script's imports of recorders."""
         package = name.partition(".")[0]
         is_part = isinstance(sys.modules.get(package), _Nothing)
         if package not in RECORDERS or not (is_part or _is_imported_by_script()):
@@ -46,7 +46,7 @@ class _Idle(Loader):
 
 
 class _Nothing(ModuleType):
-    """A module, function, object and context that does nothing, whatever it is used as."""
+    """A module, function, object and context that does nothing in any use."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -76,7 +76,7 @@ class _Nothing(ModuleType):
 
 
 def _is_imported_by_script() -> bool:
-    """Return whether code of no package, nor of Python's library, imports."""
+    """Return whether the importing code belongs neither to a package nor to Python's library."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
         frame = frame.f_back

@@ -1,7 +1,7 @@
-"""The task that reads which tokens a launch learns, by role: the labels of its batches.
+"""The task that reads which tokens a launch learns, by role, from the labels of its batches.
 
-A turn is found by its text in the row's decoded tokens, without blanks, because tokenizers treat them differently.
-Text between turns belongs to the chat template: the first special token after a turn ends it.
+A turn is found by its text in the row's decoded tokens, without blanks, because tokenizers treat them differently. Text
+between turns belongs to the chat template: the first special token after a turn ends it.
 """
 
 import itertools
@@ -21,11 +21,11 @@ from attncheck.core.results.labels import ROLE_TEXTS, Role, RoleCount, Span
 
 IGNORED = -100
 SHIFTS = {1: "the next token", -1: "the token before"}
-MAX_ROWS = 4  # that are shown
+MAX_ROWS = 4  # the most rows that are shown
 MAX_SHOWN = 600  # tokens of a row
-BEGINNING = 8  # letters by which a turn that is cut at the row's end is found
+BEGINNING = 8  # letters that identify a turn cut at the row's end
 ANSWERS: tuple[Role, ...] = ("assistant", "thinking", "call")
-PLACED = ("image", "video", "audio")  # what is put in the place of tokens
+PLACED = ("image", "video", "audio")  # inserted in place of tokens
 GIVEN: tuple[Role, ...] = ("system", "user", "tool")  # turns that an assistant must not produce
 NO_LABELS = (
     "no labels are passed to the model: this trainer computes its loss elsewhere, so its "
@@ -35,14 +35,14 @@ NO_LABELS = (
 
 @dataclass
 class Row:
-    """A row of a batch by token: its id and text, its role, whether a label names it, and the label itself."""
+    """A row of a batch by token: its id and text, its role, whether it is labelled, and the label itself."""
 
     tokens: list[int]
     labels: list[int]
     texts: list[str]
     roles: list[Role] = field(default_factory=list)
     turns: list[tuple[int, int, int, Role]] = field(default_factory=list)  # conversation, start, stop, role
-    starts: set[int] = field(default_factory=set)  # of documents after the row's first
+    starts: set[int] = field(default_factory=set)  # starts of documents after the row's first
     is_cut: bool = False  # whether it ends inside a turn
 
     @property
@@ -52,7 +52,7 @@ class Row:
 
 
 def judge(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
-    """Serve a job of one item: read the batches in `message["stage"]` and send rows, counts, problems and notes."""
+    """Handle a job of one item: read the batches in `message["stage"]`; send rows, counts, problems and notes."""
     from attncheck.smoke.worker.models import build
 
     build.stay_offline()
@@ -96,7 +96,7 @@ def read_placeholders(path: Path) -> set[int]:
 
 
 def _iter_rows(folder: Path, tokenizer: Any) -> Iterator[Row]:
-    """Yield the rows of the first step's batches that came with labels."""
+    """Yield the rows of the first step's batches that have labels."""
     from attncheck.rehearsal.worker import records
 
     texts: dict[int, str] = {}
@@ -150,8 +150,9 @@ class TurnFinder:
                 self.turns.append((number, roles[role], strip_blanks(text)))
 
     def find(self, row: Row) -> Iterator[tuple[int, int, int, Role]]:
-        """Yield (conversation, first token, last token + 1, role) of each turn in a row, in order; one that is cut at
-        the end of the row too.
+        """Yield (conversation, first token, last token + 1, role) of each turn in a row, in order.
+
+        A turn that is cut at the end of the row is included.
         """
         hidden = [role == "padding" for role in row.roles] or [False] * len(row.texts)
         pieces = ["" if is_hidden else strip_blanks(text) for text, is_hidden in zip(row.texts, hidden, strict=True)]
@@ -181,7 +182,7 @@ def strip_blanks(text: str) -> str:
 
 
 def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Collection[int] = ()) -> None:
-    """Give each token of a row its role, and note its turns and where later documents begin.
+    """Give each token of a row its role, and record its turns and the starts of later documents.
 
     `placeholders` are the tokens that features of pictures replace.
     """
@@ -212,7 +213,7 @@ def _continues(role: Role, following: tuple[int, int, int, Role] | None, convers
 
 
 def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
-    """Return where a packed document begins: after the end tokens and line ends of the previous one."""
+    """Return the start of a packed document: after the end tokens and line ends of the previous one."""
     ends = {tokenizer.eos_token_id, tokenizer.pad_token_id}
     while place < limit and (row.tokens[place] in ends or not row.texts[place].strip()):
         place += 1
@@ -220,7 +221,7 @@ def _find_start(row: Row, place: int, limit: int, tokenizer: Any) -> int:
 
 
 def _fill_template(row: Row, padding: int | None, beginning: int | None) -> None:
-    """Name the tokens that no turn contains: padding at the row's ends, BOS, else the chat template."""
+    """Set the role of tokens outside turns: padding at the row's ends, BOS, otherwise the chat template."""
     last = max((number for number, role in enumerate(row.roles) if role not in ("unknown", "padding")), default=-1)
     for number, role in enumerate(row.roles):
         if role != "unknown":
@@ -246,7 +247,7 @@ def span_row(row: Row, tokenizer: Any) -> list[Span]:
 
 
 def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
-    """Return how many tokens of each role there are, and how many are learned."""
+    """Return the number of tokens of each role, and how many are learned."""
     tokens: Counter[Role] = Counter(role for row in rows for role in row.roles)
     learned: Counter[Role] = Counter(
         role for row in rows for role, is_learned in zip(row.roles, row.learned, strict=True) if is_learned
@@ -255,7 +256,7 @@ def count_roles(rows: Sequence[Row]) -> list[RoleCount]:
 
 
 def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[list[str], list[str]]:
-    """Return what is wrong with the labels for a launch that should learn `targets`, and what may be intended."""
+    """Return the labels' faults for a launch that should learn `targets`, and what may be intended."""
     counts = {count.role: count for count in count_roles(rows)}
     learned = sum(count.learned for count in counts.values())
     if not learned:
@@ -267,7 +268,7 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
         counts = {count.role: count for count in count_roles(rows)}
     problems += [*_find_beginnings(rows, tokenizer), *_find_padding(counts)]
     notes: list[str] = []
-    # TRL's collator of pictures documents that every token is learned, and does not leave placeholders out.
+    # TRL's collator of pictures documents that every token is learned, including placeholders.
     (problems if targets in ("assistant", "last") else notes).extend(_find_pictures(counts))
     moved = _find_moved_mask(rows)
     problems += moved
@@ -292,7 +293,7 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
 
 
 def _find_shift(rows: Sequence[Row]) -> int:
-    """Return how far from its own place the labelled token is: 1, -1, or 0 if labels are not shifted."""
+    """Return the offset of labels from their tokens: 1, -1, or 0 if labels are not shifted."""
     places = [(row, place) for row in rows for place, label in enumerate(row.labels) if label != IGNORED]
     same = sum(row.labels[place] == row.tokens[place] for row, place in places)
     for shift in SHIFTS if same < len(places) else ():
@@ -306,15 +307,15 @@ def _find_shift(rows: Sequence[Row]) -> int:
 
 
 def _move(labels: Sequence[int], shift: int) -> list[int]:
-    """Return labels at the places of the tokens that they name."""
+    """Return labels at the positions of their tokens."""
     return [IGNORED, *labels[:-1]] if shift > 0 else [*labels[1:], IGNORED]
 
 
 def _find_shifted(rows: Sequence[Row], ending: int | None) -> Iterator[str]:
-    """Yield that labels are other tokens than those at their places.
+    """Yield a line if labels differ from the tokens at their positions.
 
-    The ending may be the label of a token of the template: LLaMA-Factory's templates with `efficient_eos` have it
-    predicted at the end of an answer, where another turn begins (0.9.5 data/processor/supervised.py).
+    The label at an answer's end may belong to the template: LLaMA-Factory's templates with `efficient_eos` predict it
+    there, where another turn begins (0.9.5 data/processor/supervised.py).
     """
     places = [
         (row, place)
@@ -332,7 +333,7 @@ def _find_shifted(rows: Sequence[Row], ending: int | None) -> Iterator[str]:
 
 
 def _find_beginnings(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:
-    """Yield that rows begin with two BOS."""
+    """Yield a line if rows begin with two BOS tokens."""
     beginning = tokenizer.bos_token_id
     if beginning is None:
         return
@@ -344,14 +345,14 @@ def _find_beginnings(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:
 
 
 def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
-    """Yield that padding is learned."""
+    """Yield a line if padding is learned."""
     padding = counts.get("padding")
     if padding is not None and padding.learned:
         yield f"padding is learned: {padding.learned} of {padding.tokens} padding tokens have a label"
 
 
 def _find_pictures(counts: dict[Role, RoleCount]) -> Iterator[str]:
-    """Yield that the placeholders of pictures are learned."""
+    """Yield a line if the placeholders of pictures are learned."""
     picture = counts.get("picture")
     if picture is not None and picture.learned:
         yield (f"picture placeholder tokens are learned: {picture.learned} of {picture.tokens} have a label")
@@ -363,7 +364,7 @@ def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets:
         count = counts.get(role)
         if count is None or count.learned == count.tokens:
             continue
-        # The first token of a document has nothing that it is predicted from.
+        # The first token of a document has no earlier token that could predict it.
         missing = sum(
             row.roles[place] == role and not is_learned and place > 0 and place not in row.starts
             for row in rows
@@ -381,7 +382,7 @@ def _find_unlearned(rows: Sequence[Row], counts: dict[Role, RoleCount], targets:
 
 
 def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
-    """Return that in every answer the mask of what is learned begins and ends one token too early or too late."""
+    """Return a line if in every answer the learned part begins and ends one token too early or too late."""
     early = late = answers = 0
     for row in rows:
         learned = [False, *row.learned, False]
@@ -405,7 +406,7 @@ def _find_moved_mask(rows: Sequence[Row]) -> list[str]:
 
 
 def _note_thoughts(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield that answers are learned without the thoughts that come before them in the data."""
+    """Yield a line if answers are learned without the thoughts that precede them in the data."""
     answers = thoughts = 0
     for row in rows:
         for number, (conversation, start, stop, role) in enumerate(row.turns):
@@ -417,7 +418,7 @@ def _note_thoughts(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _learns_last_alone(rows: Sequence[Row], role: Role) -> bool:
-    """Return whether of each conversation's turns of a role the last is learned, and no other."""
+    """Return whether only the last of each conversation's turns with a role is learned."""
     for row in rows:
         last = {conversation: start for conversation, start, _, kind in row.turns if kind == role}
         for conversation, start, stop, kind in row.turns:
@@ -435,7 +436,7 @@ def _find_given(counts: dict[Role, RoleCount]) -> Iterator[str]:
 
 
 def _find_ends(counts: dict[Role, RoleCount], tokenizer: Any) -> Iterator[str]:
-    """Yield that answers are learned but the token that ends them is not."""
+    """Yield a line if answers are learned without the token that ends them."""
     answers, ends = counts.get("assistant"), counts.get("end")
     if answers is None or not answers.learned:
         return
@@ -447,7 +448,7 @@ def _find_ends(counts: dict[Role, RoleCount], tokenizer: Any) -> Iterator[str]:
 
 
 def _find_first_of_packed(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield that the first token of a packed document is learned, which the document before it predicts."""
+    """Yield a line if the first token of a packed document is learned, which the previous document predicts."""
     starts = [(row, place) for row in rows for place in row.starts if place < len(row.tokens)]
     wrong = sum(row.labels[place] != IGNORED for row, place in starts)
     if wrong:
