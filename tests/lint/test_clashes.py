@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from packaging.version import Version
 
-from attncheck.core.facts import Absent
+from attncheck.core.experiments import AccumulationMeasurement, Experiments
+from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding
 from attncheck.core.launch import Kind, Source
 from attncheck.core.report import Report
@@ -123,20 +124,27 @@ def find_row(case: Case) -> clashes.Clash:
     return next(row for row in rows if case.thread != "PR #6330" or ("fsdp" in row.when) == (FSDP2 in case.text))
 
 
-def lint(case: Case, text: str, version: str) -> list[Finding]:
+def lint(case: Case, text: str, version: str, experiments: Experiments | None = None) -> list[Finding]:
     """Lint a launch where the row's package is of `version`; return what is said by the row."""
     row = find_row(case)
-    report = make_report(case, text, version, launches.read_no_file)
+    report = make_report(case, text, version, experiments=experiments)
     return [finding for finding in report.findings if any(row.source in line for line in finding.evidence)]
 
 
-def make_report(case: Case, text: str, version: str, read_file: Callable[[str], Source | None]) -> Report:
+def make_report(
+    case: Case,
+    text: str,
+    version: str,
+    read_file: Callable[[str], Source | None] = launches.read_no_file,
+    experiments: Experiments | None = None,
+) -> Report:
     row = find_row(case)
     framework = next(f for f in frameworks.load() if f.name == row.framework.split("|")[0])
     snapshot = launches.without_imports(s.with_gpus(s.h200(), *[launches.H200] * 8, name="NVIDIA H200"))
     for name, number in {**case.versions, row.package or framework.distribution: version}.items():
         snapshot = s.with_package(snapshot, name, number)
     snapshot = replace(snapshot, imports=Absent("not asked"))
+    snapshot = replace(snapshot, experiments=Known(experiments) if experiments else Absent("not asked"))
     name = "run.sh" if case.kind == "shell" else "run.yaml"
     request = run.Request((Source(name, text, case.kind),), framework=framework.name)
     return run.run(snapshot, request, launches.read_model, read_file)
@@ -152,6 +160,18 @@ def test_a_row_speaks_of_its_releases_and_settings_alone(case: Case) -> None:
     assert not row.until or not lint(case, case.text, row.until)
     assert case.cured[0] in case.text
     assert not lint(case, case.text.replace(*case.cured), row.since)
+
+
+def test_what_was_measured_beats_the_table() -> None:
+    """`doctor --deep` runs the installed DeepSpeed; lint reads what it kept."""
+    case = next(case for case in CASES if case.thread == "issue #7718")
+    right = Experiments(accumulations=(AccumulationMeasurement(2, "", (1, 1, 1, 1)),))
+    lossy = Experiments(accumulations=(AccumulationMeasurement(2, "", (0, 0, 0, 1)),))
+    offloaded = Experiments(accumulations=(AccumulationMeasurement(2, "cpu", (1, 1, 1, 1)),))
+    assert not lint(case, case.text, "0.18.2", right)
+    [finding] = lint(case, case.text, "0.19.9", lossy)
+    assert any("0, 0, 0, 1" in line for line in finding.evidence)
+    assert lint(case, case.text, "0.18.2", offloaded), "another setting was measured"
 
 
 def test_every_row_has_a_case_and_a_sound_range() -> None:
