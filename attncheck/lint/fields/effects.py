@@ -11,8 +11,8 @@ count. For a bare "dir", "path" or "key" (`hydra.run.dir`), the enclosing tables
 - `overwrite`: "overwrite", or a verb of deleting with only a job's own output (`clean`, `force`,
   `delete_old_checkpoints`; not `remove_unused_columns`, and not a cache that is refilled: `overwrite_cache`);
 - `place`: a dir, path or file with a word of writing (`output_dir`, `log_file`), such a word alone (`output`,
-  `save_to`) or with a path as its value (`csv_out ./x`); a folder without a word for reading (`exp_dir`). Inputs are
-  kept: `input_dir`, `train_file`, `model_path`, `data_dir`;
+  `save_to`) or with a path as its value (`csv_out ./x`); a folder whose name has no word for reading (`exp_dir`).
+  Inputs are kept: `input_dir`, `train_file`, `model_path`, `data_dir`;
 - `tracker`: the name of a tracker or messenger, or a setting that selects one (`report_to`, `log_with`,
   `wandb_project`).
 
