@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from packaging.version import Version
 
 from attncheck.core.arithmetic import largest_divisor
+from attncheck.doctor.knowledge.models import RECURRENT_VARLEN
 from attncheck.lint.fields import (
     Absent,
     Known,
@@ -191,8 +192,15 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         package = (
             snapshot.package("flash-linear-attention") if snapshot is not None and snapshot.distributions else None
         )
-        is_missing = isinstance(package, Absent)
-        if is_missing and settings.packed:
+        if settings.packed and size < 2 and _qwen3_5_drops_borders(settings):
+            yield from settings.setting_problem(
+                "wrong",
+                f"{_packing_field(settings)} with {model_type}: recurrent state leaks from one document into the next",
+                constraints.QWEN3_5_PACKED,
+                *fields,
+                sets=sets,
+            )
+        elif settings.packed and isinstance(package, Absent):
             yield from settings.setting_problem(
                 "refuses",
                 f"{_packing_field(settings)} with {model_type}: flash-linear-attention is not installed",
@@ -209,6 +217,13 @@ def recurrent_layers_leak(settings: MsSwiftSettings) -> Iterator[SettingProblem]
         *fields,
         sets=sets,
     )
+
+
+def _qwen3_5_drops_borders(settings: MsSwiftSettings) -> bool:
+    """Return whether the layers of Qwen3.5 are called without the borders of documents: by ms-swift or transformers."""
+    version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
+    is_old = isinstance(version, Known) and version.value < Version(RECURRENT_VARLEN["qwen3_5"])
+    return is_old or not settings.is_at_least(ms_swift.QWEN3_5_PACKED_SINCE)
 
 
 def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:

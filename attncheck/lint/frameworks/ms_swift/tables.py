@@ -25,6 +25,7 @@ LEFT_ROW_REFUSED_SINCE = "4.3.1"  # under sequence parallelism; before, one row 
 DERIVED_RING_SINCE = "3.9.0"  # Ulysses over gcd(key/value heads, size) ranks, a ring over the rest
 FLASH_4_SINCE = "4.2.0"  # flash_attention_4 also supports packing (arguments/sft_args.py:190)
 CONFIG_OPTION_RANGE = ("3.10.0", "4.1.0")  # --config file.yaml; since, the file is the first argument (cli/main.py:41)
+QWEN3_5_PACKED_SINCE = "4.3.1"  # the patch takes cu_seq_lens_q without sequence parallelism too
 QWEN3_5_SEQUENCE_PARALLEL_SINCE = "4.2.0"  # Qwen3.5's recurrent layers under Ulysses (model/models/qwen.py)
 # Several documents in a row are refused without flash-linear-attention (model/models/qwen.py:1296).
 QWEN3_5_KERNEL_REQUIRED_SINCE = "4.5.0"
