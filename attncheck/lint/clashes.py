@@ -17,16 +17,25 @@ from attncheck.lint.arguments import iter_option_values
 from attncheck.lint.fields.constraints import Constraint
 from attncheck.lint.fields.written import TRUE_WORDS
 
+# Before, use_liger_kernel patches the model alone, and use_liger_loss is the loss: trl 0.24.0, 0.25.0 grpo_trainer.py.
+KERNEL_IS_LOSS = Constraint("trl 0.25.0 trainer/grpo_trainer.py:397", since="0.25")
 PRESET = re.compile(r"zero([0-3])(_offload)?")  # ms-swift's own files, and those that come with TRL
 
 
-def add_clashes(job: Job, launch: Launch, snapshot: Snapshot) -> Job:
-    """Return the job with the problems of its settings that fail together."""
+def add_clashes(job: Job, launch: Launch, snapshot: Snapshot, others: Sequence[Job] = ()) -> Job:
+    """Return the job with the problems of its settings that fail together, in each release that may run (`others`)."""
     candidates = [clash for clash in load_clashes() if re.fullmatch(clash.framework, job.framework)]
-    written = _collect_written(job, launch) if candidates else {}
-    facts = _collect_facts(job, written) if candidates else {}
+    found = [_find_problems(candidates, each, launch, snapshot) for each in (job, *others)] if candidates else [[]]
+    messages = set.intersection(*({problem.message for problem in problems} for problems in found))
+    return replace(job, problems=(*job.problems, *(problem for problem in found[0] if problem.message in messages)))
+
+
+def _find_problems(candidates: Sequence[Clash], job: Job, launch: Launch, snapshot: Snapshot) -> list[SettingProblem]:
+    """Return the problems of the rows that hold of a job."""
+    written = _collect_written(job, launch)
+    facts = _collect_facts(job, written)
     problems = (_make_problem(clash, job, snapshot, written, facts) for clash in candidates)
-    return replace(job, problems=(*job.problems, *(problem for problem in problems if problem is not None)))
+    return [problem for problem in problems if problem is not None]
 
 
 def _make_problem(
@@ -92,7 +101,9 @@ def _read_value(setting: Setting | None) -> str:
 
 def _collect_facts(job: Job, written: Mapping[str, Setting]) -> dict[str, str]:
     """Return what a row may ask of the job besides its settings."""
+    is_no_loss = job.framework == "trl" and job.trainer in ("grpo", "dpo", "kto")
     return {
+        **({"use_liger_kernel": ""} if is_no_loss and not KERNEL_IS_LOSS.holds_in(job.version) else {}),
         "trainer": job.trainer,
         "accumulation": str(job.plan.accumulation),
         "ranks": str(job.world_size.value) if isinstance(job.world_size, Known) else "",

@@ -87,17 +87,18 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     )
 
 
-def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: bool) -> Job:
+def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: bool, is_listed: bool) -> Job:
     """Return the job without the names that only a guess makes unknown, which a remark lists.
 
-    A name that no release ever had may be the script's own; one that transformers lost is known if its version is not.
+    A name that no release ever had may be the script's own, unless the framework's own program runs, which the tree
+    lists as a requirement (`is_listed`); one that transformers lost is known if its version is not.
     """
 
     def is_kept(unknown: UnknownSetting) -> bool:
         if unknown.proof or unknown.dropped or unknown.near:
             return True
         is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
-        return is_sure and bool(unknown.now or unknown.since)
+        return is_sure if unknown.now or unknown.since else is_listed
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)

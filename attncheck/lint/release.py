@@ -28,7 +28,7 @@ class ChosenRelease:
     is_known: bool  # installed or named, and in the tables: what they say of it is true of what will run
     is_older: bool = False  # than every release in the tables: they say nothing of it
     remark: str = ""  # on a choice that is not the user's
-    others: tuple[str, ...] = ()  # if it is guessed: some older releases that take all names as well
+    others: tuple[str, ...] = ()  # that may run instead: what is concluded has to hold in each
 
 
 def choose_release(
@@ -47,7 +47,7 @@ def choose_release(
         )
         return ChosenRelease(version, False, True, remark)
     if version:
-        return ChosenRelease(version, True)
+        return ChosenRelease(version, True, others=tuple(_iter_neighbours(framework, version)))
     is_missing = isinstance(installed, Absent)
     state = (
         f"{framework.distribution} is not installed"
@@ -65,6 +65,21 @@ def choose_release(
     else:
         remark = f"{state}: read as {version}, the newest that has all of its names (--framework-version)"
     return ChosenRelease(version, False, remark=remark, others=others)
+
+
+def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:
+    """Yield the releases between which a tree of a development version was cut, none of a release.
+
+    "0.2.0.dev" of verl lasted until after 0.3.0: what changed in one of the next releases may be in the tree or not.
+    """
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return
+    if parsed.is_devrelease:
+        older = [release for release in framework.releases() if Version(release) < parsed]
+        newer = [release for release in framework.releases() if Version(release) > parsed]
+        yield from (*older[-1:], *newer[:3])
 
 
 def _iter_older_fits(framework: Framework, read: Callable[[str], Job], version: str, misfits: int) -> Iterator[str]:

@@ -41,7 +41,7 @@ from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.script_links import ScriptLinks
-from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_own_source
+from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_listed_in, is_own_source
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
 
@@ -320,11 +320,13 @@ def _lint_launch(
         job = proof.keep_certain_problems(job, launch, others)
         job = add_attention_problems(job, launch, model_snapshot)
         job = add_lost_words(add_own_attention(job, launch, read_file), launch)
-        job = add_clashes(job, launch, model_snapshot)
+        job = add_clashes(job, launch, model_snapshot, others)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
-        job = proof.leave_out_unproven(job, release, isinstance(snapshot.version("transformers"), Known))
-        job = deepspeed_config.settle_deepspeed(job, launch, proof.starts_one_of(own_programs, launch))
+        starts_own = proof.starts_one_of(own_programs, launch)
+        is_listed = starts_own and program is None and is_listed_in(distribution, stated)
+        job = proof.leave_out_unproven(job, release, isinstance(snapshot.version("transformers"), Known), is_listed)
+        job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(job, launch)
         job = replace(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))

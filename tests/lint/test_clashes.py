@@ -43,7 +43,7 @@ class Case:
 
 CASES = [
     Case("PR #5891", ZERO3 + GRPO + "--use_liger_loss true", ("--zero_stage 3", "--zero_stage 2")),
-    Case("PR #6372", ZERO3 + TRL.format("dpo") + "--use_liger_kernel true", ("--zero_stage 3", "--zero_stage 2")),
+    Case("PR #6372", ZERO3 + TRL.format("dpo") + "--use_liger_loss true", ("--zero_stage 3", "--zero_stage 2")),
     Case("PR #5873", ZERO3 + TRL.format("sft") + "--loss_type chunked_nll", ("chunked_nll", "nll")),
     Case("PR #6065", FSDP2 + TRL.format("sft") + "--loss_type chunked_nll --use_peft", (" --use_peft", "")),
     Case("PR #6403", ZERO3 + TRL.format("dpo") + "--precompute_ref_log_probs true", ("probs true", "probs false")),
@@ -133,3 +133,8 @@ def test_every_row_has_a_case_and_a_sound_range() -> None:
     for row in clashes.load_clashes():
         assert not row.until or Version(row.since) < Version(row.until), row
         assert not row.message.endswith(".") and bool(row.package) == bool(row.alone), row
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.24.0", 0), ("0.25.0", 1)])
+def test_use_liger_kernel_is_the_loss_since_a_release(version: str, count: int) -> None:
+    assert len(lint(CASES[0], CASES[0].text.replace("liger_loss", "liger_kernel"), version)) == count

@@ -85,7 +85,8 @@ class SourceTree:
         parts = name.split(".")
         if not all(part.isidentifier() for part in parts):
             return None
-        for folder in self.folders:
+        projects = [folder / parts[0] for folder in self.folders]  # in a folder of its name, and installed in place
+        for folder in (*self.folders, *projects):
             place = folder.joinpath(*parts)
             for path in (place / "__init__.py", place.with_suffix(".py")):
                 if is_file(path):
