@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from packaging.requirements import Requirement
@@ -22,12 +22,14 @@ KERNEL_IS_LOSS = Constraint("trl 0.25.0 trainer/grpo_trainer.py:397", since="0.2
 PRESET = re.compile(r"zero([0-3])(_offload)?")  # ms-swift's own files, and those that come with TRL
 
 
-def add_clashes(job: Job, launch: Launch, snapshot: Snapshot, others: Sequence[Job] = ()) -> Job:
-    """Return the job with the problems of its settings that fail together, in each release that may run (`others`)."""
+def add_clashes(job: Job, launch: Launch, snapshot: Snapshot, read_others: Callable[[], Sequence[Job]] = tuple) -> Job:
+    """Return the job with the problems of its settings that fail together, in each release that may run."""
     candidates = [clash for clash in load_clashes() if re.fullmatch(clash.framework, job.framework)]
-    found = [_find_problems(candidates, each, launch, snapshot) for each in (job, *others)] if candidates else [[]]
-    messages = set.intersection(*({problem.message for problem in problems} for problems in found))
-    return replace(job, problems=(*job.problems, *(problem for problem in found[0] if problem.message in messages)))
+    problems = _find_problems(candidates, job, launch, snapshot) if candidates else []
+    for other in read_others() if problems else ():
+        messages = {problem.message for problem in _find_problems(candidates, other, launch, snapshot)}
+        problems = [problem for problem in problems if problem.message in messages]
+    return replace(job, problems=(*job.problems, *problems))
 
 
 def _find_problems(candidates: Sequence[Clash], job: Job, launch: Launch, snapshot: Snapshot) -> list[SettingProblem]:

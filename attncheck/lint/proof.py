@@ -6,7 +6,7 @@ found, the table of a release is proof only if the release is the one available,
 and every such name was known to some release: a name that none ever had says that the tree may be a changed one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -26,12 +26,14 @@ CHOOSING_FRAMEWORKS = ("trl", "transformers")  # whose launches are mostly scrip
 LIBRARIES = ("trl", "transformers", "unsloth")
 
 
-def keep_certain_problems(job: Job, launch: Launch, others: Sequence[Job]) -> Job:
+def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], Sequence[Job]]) -> Job:
     """Return the job with the problems that it has whichever release runs, and whichever of the program's trainers.
 
-    `others` are the job as other releases read it, if the release is a guess.
+    `read_others` returns the job as other releases read it, if the release is a guess.
     """
-    seen = [{(problem.consequence, problem.location) for problem in other.problems} for other in others]
+    if all(problem.universal for problem in job.problems):
+        return job
+    seen = [{(problem.consequence, problem.location) for problem in other.problems} for other in read_others()]
     is_open = job.framework in CHOOSING_FRAMEWORKS and _may_train_otherwise(job.framework, launch)
 
     def is_certain(problem: SettingProblem) -> bool:

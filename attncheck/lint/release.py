@@ -5,7 +5,7 @@ release will run, the newest that takes all of them is what the launch was most 
 as one, and proves nothing.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
@@ -28,7 +28,7 @@ class ChosenRelease:
     is_known: bool  # installed or named, and in the tables: what they say of it is true of what will run
     is_older: bool = False  # than every release in the tables: they say nothing of it
     remark: str = ""  # on a choice that is not the user's
-    others: tuple[str, ...] = ()  # that may run instead: what is concluded has to hold in each
+    list_others: Callable[[], Iterable[str]] = tuple  # that may run instead: what is concluded has to hold in each
 
 
 def choose_release(
@@ -47,24 +47,25 @@ def choose_release(
         )
         return ChosenRelease(version, False, True, remark)
     if version:
-        return ChosenRelease(version, True, others=tuple(_iter_neighbours(framework, version)))
+        return ChosenRelease(version, True, list_others=lambda: _iter_neighbours(framework, version))
     is_missing = isinstance(installed, Absent)
     state = (
         f"{framework.distribution} is not installed"
         if is_missing
         else f"the version of {framework.distribution} is unknown"
     )
-    version, misfits = find_fitting_release(framework, read)
-    others = tuple(_iter_older_fits(framework, read, version, misfits))
+    fitting, misfits = find_fitting_release(framework, read)
     if misfits:
-        remark = f"{state}, and no single release has all names: read as {version} (--framework-version)"
+        remark = f"{state}, and no single release has all names: read as {fitting} (--framework-version)"
     elif not framework.releases():
-        remark = f"{state}: read as written, with the defaults of {version}"
-    elif version == framework.newest:
-        remark = f"{state}: read with the names of {version}, the newest known"
+        remark = f"{state}: read as written, with the defaults of {fitting}"
+    elif fitting == framework.newest:
+        remark = f"{state}: read with the names of {fitting}, the newest known"
     else:
-        remark = f"{state}: read as {version}, the newest that has all of its names (--framework-version)"
-    return ChosenRelease(version, False, remark=remark, others=others)
+        remark = f"{state}: read as {fitting}, the newest that has all of its names (--framework-version)"
+    return ChosenRelease(
+        fitting, False, remark=remark, list_others=lambda: _iter_older_fits(framework, read, fitting, misfits)
+    )
 
 
 def _iter_neighbours(framework: Framework, version: str) -> Iterator[str]:

@@ -316,11 +316,16 @@ def _lint_launch(
         else:
             launch = replace(launch, program=program)
             job = found_launch.framework.read(launch, release.version, model_snapshot)
-        others = [found_launch.framework.read(launch, version, model_snapshot) for version in release.others]
-        job = proof.keep_certain_problems(job, launch, others)
+
+        @cache
+        def read_others() -> list[Job]:
+            """Return the job as the other releases read it that may run."""
+            return [found_launch.framework.read(launch, version, model_snapshot) for version in release.list_others()]
+
+        job = proof.keep_certain_problems(job, launch, read_others)
         job = add_attention_problems(job, launch, model_snapshot)
         job = add_lost_words(add_own_attention(job, launch, read_file), launch)
-        job = add_clashes(job, launch, model_snapshot, others)
+        job = add_clashes(job, launch, model_snapshot, read_others)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
         starts_own = proof.starts_one_of(own_programs, launch)

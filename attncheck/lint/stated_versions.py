@@ -82,18 +82,24 @@ def find_stated_versions(source: Source) -> StatedVersions:
     return _read_folders(tuple(folders))
 
 
-@lru_cache(maxsize=256)
 def _read_folders(folders: tuple[Path, ...]) -> StatedVersions:
     versions: dict[str, str] = {}
     allowed: dict[str, str] = {}
     files: dict[str, str] = {}
     for folder in folders:
-        for name, version, range_allowed, file in (*_iter_own(folder), *_iter_listed(folder)):
-            if name in RELEVANT_DISTRIBUTIONS and name not in files:
+        for name, version, range_allowed, file in _list_folder(folder):
+            if name not in files:
                 files[name] = file
                 versions |= {name: version} if version else {}
                 allowed |= {name: range_allowed} if range_allowed else {}
     return StatedVersions(versions, allowed, files)
+
+
+@lru_cache(maxsize=1024)
+def _list_folder(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
+    """Return each distribution that a folder states: its name, its version, the versions allowed, and the file."""
+    rows = (*_iter_own(folder), *_iter_listed(folder))
+    return tuple(row for row in rows if row[0] in RELEVANT_DISTRIBUTIONS)
 
 
 def _iter_own(folder: Path) -> Iterator[tuple[str, str, str, str]]:
