@@ -35,7 +35,7 @@ from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.lost_words import add_lost_words
-from attncheck.lint.own_attention import add_own_attention
+from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
@@ -323,7 +323,7 @@ def _lint_launch(
             return [found_launch.framework.read(launch, version, model_snapshot) for version in release.list_others()]
 
         job = proof.keep_certain_problems(job, launch, read_others)
-        job = add_attention_problems(job, launch, model_snapshot)
+        job = add_attention_problems(add_fixed_arguments(job, launch), launch, model_snapshot)
         job = add_lost_words(add_own_attention(job, launch, read_file), launch)
         job = add_clashes(job, launch, model_snapshot, read_others)
         own_programs = found_launch.framework.own_programs
