@@ -4,7 +4,7 @@ The program's source is read, and never run.
 """
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,6 @@ NO_MASK = (
 ADVICE = 'transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS.register("{0}", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])'
 ARGUMENTS = frozenset({"attn_implementation", "torch_dtype", "dtype"})
 LOADS = ("from_pretrained", "from_config", "_from_config")
-MAX_MODULES = 60  # of one program
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def add_fixed_arguments(job: Job, launch: Launch) -> Job:
         problem = SettingProblem(
             "ignores",
             f"{written} is ignored: the program loads its model with {name}={fixed.value}",
-            (f"{source}:{fixed.location.line} has that value, and no module of the program reads {name}",),
+            (f"{source}:{fixed.location.line} has that value, and the program does not read {name}",),
             setting.location,
             advice=f"change it in {source}",
         )
@@ -86,26 +85,29 @@ def _find_fixed_argument(launch: Launch, name: str) -> FixedArgument | None:
 
 @lru_cache(maxsize=512)
 def _read_fixed_argument(entry: Entry, folders: tuple[Path, ...], base: Path, name: str) -> FixedArgument | None:
-    """Return the one value that a program's calls give an argument; None if they differ, or it may be read."""
+    """Return the one value that the calls that load a model give an argument; None if they differ, or it may be read.
+
+    Neither the program's own module nor one that loads a model may name the setting.
+    """
     tree = SourceTree(folders, base)
     main = find_entry(entry, tree)
-    if main is None or not any(_iter_arguments([main, *tree.iter_imports(main)], name)):
-        return None
-    modules = [main, *tree.list_imported(main, MAX_MODULES)]
-    arguments = list(_iter_arguments(modules, name))
+    modules = list({module.path: module for module in (main, *tree.iter_imports(main))}.values()) if main else []
+    arguments = [(module, argument) for module in modules for argument in _iter_arguments(module, name)]
+    loaders = [main, *(module for module, _ in arguments)]
     values = {_format_literal(argument) for _, argument in arguments}
-    if len(values) > 1 or "" in values or tree.unread or len(modules) > MAX_MODULES or _may_read(modules, name):
+    if len(values) != 1 or "" in values or tree.unread or any(_may_read(module, name) for module in loaders if module):
         return None
     module, argument = arguments[0]
     return FixedArgument(values.pop(), SourceLocation(module.shown_path, argument.lineno, argument.col_offset + 1))
 
 
-def _iter_arguments(modules: Sequence[SourceModule], name: str) -> Iterator[tuple[SourceModule, ast.expr]]:
-    """Yield what the calls that load a model give an argument, with `**` for all that may hold it."""
-    for module in modules:
-        for node in ast.walk(module.body):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOADS:
-                yield from ((module, keyword.value) for keyword in node.keywords if keyword.arg in (name, None))
+def _iter_arguments(module: SourceModule, name: str) -> Iterator[ast.expr]:
+    """Yield what the calls that load a model give an argument, and each `**` that may hold it."""
+    for node in ast.walk(module.body):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOADS:
+            owner = ast.unparse(node.func.value)
+            if "model" in owner.lower() or "For" in owner:
+                yield from (keyword.value for keyword in node.keywords if keyword.arg in (name, None))
 
 
 def _format_literal(argument: ast.expr) -> str:
@@ -115,7 +117,6 @@ def _format_literal(argument: ast.expr) -> str:
     return argument.value if isinstance(argument, ast.Constant) and isinstance(argument.value, str) else ""
 
 
-def _may_read(modules: Sequence[SourceModule], name: str) -> bool:
-    """Return whether some module names an attribute or a key so: `args.attn_implementation`."""
-    nodes = (node for module in modules for node in ast.walk(module.body))
-    return any(name in (getattr(node, "attr", ""), getattr(node, "value", "")) for node in nodes)
+def _may_read(module: SourceModule, name: str) -> bool:
+    """Return whether a module names an attribute or a key so: `args.attn_implementation`."""
+    return any(name in (getattr(node, "attr", ""), getattr(node, "value", "")) for node in ast.walk(module.body))

@@ -58,7 +58,7 @@ FIXED = 'torch_dtype=torch.float32, attn_implementation="flash_attention_2"'
     ("arguments", "elsewhere", "ignored"),
     [
         (FIXED, "", ["model.attn_implementation=sdpa", "model.torch_dtype=bfloat16"]),
-        (FIXED, "def choose(config): return config.attn_implementation", ["model.torch_dtype=bfloat16"]),
+        (FIXED, "A = Model.from_pretrained(p, attn_implementation=a)", ["model.torch_dtype=bfloat16"]),
         (FIXED + ", **self.options", "", []),
         ('torch_dtype=torch.bfloat16, attn_implementation="sdpa"', "", []),
         ("attn_implementation=chosen", "", []),
