@@ -35,13 +35,13 @@ from attncheck.lint.ends import add_ends
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks import Framework
 from attncheck.lint.lost_words import add_lost_words
-from attncheck.lint.own_attention import add_own_attention
+from attncheck.lint.own_attention import add_fixed_arguments, add_own_attention
 from attncheck.lint.own_programs import find_problems as find_own_problems
 from attncheck.lint.pasting import PastedCommand, format_command
 from attncheck.lint.programs.reader import ProgramReader, make_program_reader
 from attncheck.lint.release import choose_release
 from attncheck.lint.script_links import ScriptLinks
-from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_own_source
+from attncheck.lint.stated_versions import StatedVersions, find_stated_versions, is_listed_in, is_own_source
 from attncheck.lint.time_limit import TimeLimit, time_limit
 from attncheck.lint.training_scripts import find_missing_script
 
@@ -316,15 +316,22 @@ def _lint_launch(
         else:
             launch = replace(launch, program=program)
             job = found_launch.framework.read(launch, release.version, model_snapshot)
-        others = [found_launch.framework.read(launch, version, model_snapshot) for version in release.others]
-        job = proof.keep_certain_problems(job, launch, others)
-        job = add_attention_problems(job, launch, model_snapshot)
+
+        @cache
+        def read_others() -> list[Job]:
+            """Return the job as the other releases read it that may run."""
+            return [found_launch.framework.read(launch, version, model_snapshot) for version in release.list_others()]
+
+        job = proof.keep_certain_problems(job, launch, read_others)
+        job = add_attention_problems(add_fixed_arguments(job, launch), launch, model_snapshot)
         job = add_lost_words(add_own_attention(job, launch, read_file), launch)
-        job = add_clashes(job, launch, model_snapshot)
+        job = add_clashes(job, launch, model_snapshot, read_others)
         own_programs = found_launch.framework.own_programs
         job = proof.settle_names(job, launch, own_programs, release)
-        job = proof.leave_out_unproven(job, release, isinstance(snapshot.version("transformers"), Known))
-        job = deepspeed_config.settle_deepspeed(job, launch, proof.starts_one_of(own_programs, launch))
+        starts_own = proof.starts_one_of(own_programs, launch)
+        is_listed = starts_own and program is None and is_listed_in(distribution, stated)
+        job = proof.leave_out_unproven(job, release, isinstance(snapshot.version("transformers"), Known), is_listed)
+        job = deepspeed_config.settle_deepspeed(job, launch, starts_own)
         job = open_ends.soften_problems(job, launch)
         job = replace(
             job, remarks=(*launch.notes, *release_remarks, *job.remarks, *_unknown_model_remarks(model_snapshot.model))
