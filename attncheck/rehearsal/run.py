@@ -309,8 +309,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     environ = stage.read.recognised.launch.environ
     results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
     correction = cutting.describe_corrections(stage.read, cut)
-    absent = [f"{name} is not installed, and the script imports it" for name in execution.list_absent(stage.folder)]
-    remarks = (*filter(None, (correction,)), *(f"{text}: rehearsed with calls that do nothing" for text in absent))
+    remarks = (*filter(None, (correction,)), *execution.list_absent(stage.folder))
     if remarks:
         results[0] = replace(results[0], warnings=(*remarks, *results[0].warnings))
     if ranks:
