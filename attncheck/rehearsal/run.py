@@ -35,6 +35,7 @@ from attncheck.smoke.run import collect_evidence, find_shape, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
+from attncheck.workers.processors import thread_environment
 from attncheck.workers.sandboxed import NOT_STARTED
 from attncheck.workers.scratch import scratch_folder
 
@@ -362,7 +363,7 @@ def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> e
     is_large = (
         stage.materials.full_model or stage.materials.real_data
     )  # the launch's own options make even a small model large
-    limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else {}
+    limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else thread_environment(1, False, os.environ)
     return run_cut(
         stage.read,
         cut_launch,

@@ -27,7 +27,7 @@ from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_
 from .fsdp import watch_fsdp
 from .recorder import Recorder
 from .stand_ins import cut_settings, find_rows, find_small_model, use_gloo_without_gpu
-from .takeover import do_not_start_ray, stand_in_for_vllm, take_over_openrlhf, take_over_verl
+from .takeover import do_not_start_ray, run_in_process, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, stand_on_cpu, use_gloo
 
 # Of torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
@@ -45,6 +45,7 @@ def install(folder: str) -> None:
     callbacks: dict[str, Callable[[Any], None]] = {
         "torch": functools.partial(_patch_torch, recorder),
         "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
+        "accelerate.commands.launch": run_in_process,
         "transformers.trainer": functools.partial(watch_logs, recorder),
         "transformers.utils.import_utils": allow_in_import_utils,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
