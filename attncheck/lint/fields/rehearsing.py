@@ -141,6 +141,13 @@ def edit_word(launch: Launch, word: Word, text: str) -> Edit:
     return Edit(word.location.source or launch.source.name, word.span, text)
 
 
+def misses_program(launch: Launch) -> bool:
+    """Return whether a launch starts a file that is not here, of a framework's checkout for example."""
+    program = launch.words[0].text if launch.words else ""
+    places = (launch.folder, os.path.dirname(launch.source.name), "")
+    return program.endswith(".py") and not any(os.path.isfile(os.path.join(place, program)) for place in places)
+
+
 def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:
     """Return those settings that the user's own script takes: what is written, and what its source shows."""
     written = {entry.name for entry in launch.entries} | set(find_options(launch, tuple(sets)))
