@@ -202,7 +202,9 @@ def list_left_out(job: Job, materials: Materials) -> tuple[str, ...]:
 
 
 def _list_gpu_settings(job: Job) -> list[str]:
-    return [name for name in GPU_SETTINGS if (get_setting(job, name) or "false").lower() not in OFF_VALUES]
+    switches = {setting.name.lstrip("-").replace("-", "_") for setting in job.settings if setting.name.startswith("-")}
+    values = {name: get_setting(job, name) or ("true" if name in switches else "") for name in GPU_SETTINGS}
+    return [name for name, value in values.items() if value.lower() not in OFF_VALUES]
 
 
 @dataclass(frozen=True)

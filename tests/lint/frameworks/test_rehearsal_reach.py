@@ -95,7 +95,10 @@ LLAMAFACTORY = "src/train.py --stage sft --model_name_or_path a/b --dataset x --
 @pytest.mark.parametrize(
     ("text", "command"),
     [
-        (f"torchrun --nproc_per_node 2 {LLAMAFACTORY}\n", "--nproc_per_node 2 -m llamafactory.launcher --stage sft"),
+        (
+            f"torchrun --nproc_per_node 2 {LLAMAFACTORY} --enable_liger_kernel\n",
+            "--nproc_per_node 2 -m llamafactory.launcher --stage sft",
+        ),
         (f"accelerate launch examples/scripts/{SFT}\n", "accelerate launch -m trl.scripts.sft --model_name_or_path"),
         (f"accelerate launch {SFT}\n", "accelerate launch sft.py"),
     ],
@@ -103,6 +106,7 @@ LLAMAFACTORY = "src/train.py --stage sft --model_name_or_path a/b --dataset x --
 def test_the_installed_program_replaces_one_of_a_checkout_that_is_not_here(text: str, command: str) -> None:
     cut, launch = cut_text(text)
     assert command in launch.command, launch.command
+    assert "liger" not in launch.command
     assert any("is not here" in remark for remark in cut.remarks) == ("-m " in command)
 
 
