@@ -32,6 +32,7 @@ MAX_PAIRED_BATCH = 2  # pairs, and prompts with two generated answers each
 PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which Ulysses splits
+ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
@@ -232,10 +233,11 @@ def cut_launch(
     guarded = drop_guarded(here)
     plain = leave_out(guarded, (*os.environ, *GUARDED), runs_substitutions)
     if plain.needed:
-        raise Unanswered(
-            f"{read.job.location}: the launch needs {', '.join(plain.needed)}, which only its script sets: set the "
-            "variable in front of attncheck, or allow commands with --run-substitutions"
-        )
+        advice = "set the variable in front of attncheck, or allow commands with --run-substitutions"
+        if any(map(ARGUMENT.search, plain.needed)):
+            advice = f"pass the script's arguments: attncheck smoke -- bash {launch.source.name} ARGUMENTS"
+        needed = ", ".join(plain.needed)
+        raise Unanswered(f"{read.job.location}: the launch needs {needed}, which only its script sets: {advice}")
     guarded, cut = _find_files_here(plain.launch, folder), _add_remarks(cut, plain.remarks)
     command, files = format_with_files(guarded, folder)
     if is_file:

@@ -148,8 +148,14 @@ def read_watcher_failures(folder: str) -> str:
 
 
 def list_absent(folder: str) -> list[str]:
-    """Return the missing packages that record or debug a run and that the launch's script imports."""
-    return sorted(path.name.partition("-")[2] for path in (Path(folder) / "watch").glob("absent-*"))
+    """Return the lines about packages and names which the launch's script imports and which are not installed."""
+    lines = {
+        "idle": "{} is not installed, so the script ends at its import: rehearsed with calls that do nothing",
+        "unused": "{} is not installed, so the script ends at its import: rehearsed up to its first use",
+        "moved": "{} is not in the installed release, so the script ends at its import: rehearsed with the one in {}",
+    }
+    names = sorted(path.name.split("-", 2)[1:] for path in (Path(folder) / "watch").glob("absent-*-*"))
+    return [lines[kind].format(*name.split(), "", "") for kind, name in names if kind in lines and name.strip()]
 
 
 def describe_data_parallel(folder: str) -> str:
