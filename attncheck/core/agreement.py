@@ -47,6 +47,7 @@ class Scoring:
     prompts padded on the left and responses on the right ("left"). `passes_positions` is whether the framework gives
     the model position_ids if it pads. `temperature` divides the logits, in float32 or in the dtype that the model
     returns (`divides_float32`). `clip` is by how much a ratio may be below and above 1 before the loss clips it.
+    `dropout` is whether the model's dropout stays on.
     """
 
     precision: Precision = "bf16"
@@ -58,3 +59,4 @@ class Scoring:
     batch: int = 4
     clip: tuple[float, float] = (0.2, 0.2)
     overrides: Overrides = ()
+    dropout: bool = False
