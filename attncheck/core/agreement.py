@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from attncheck.core.plan import Precision
 
-EngineName = Literal["transformers", "vllm"]
+EngineName = Literal["transformers", "vllm", "sglang"]
 Layout = Literal["packed", "right", "left"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 Overrides = tuple[tuple[str, str], ...]  # keys of a config.json, each with its value as JSON
