@@ -1,9 +1,9 @@
 """Which tokens belong to which rank: how context-parallel schemes shard a sequence.
 
 - contiguous: rank r of n holds the r-th n-th of the row (ring, llama3, Ulysses).
-- zigzag: the row is cut into 2n chunks; rank r holds chunk r and chunk 2n-1-r, so that causal work is even.
+- zigzag: the row is cut into 2n chunks; rank r holds chunks r and 2n-1-r, so that causal work is balanced.
 - stripe: rank r holds tokens r, r+n, r+2n, … (Striped Attention, arXiv 2311.09431).
-- contiguous_documents, zigzag_documents: the same of each document on its own, one document after the other.
+- contiguous_documents, zigzag_documents: the same for each document separately, one document after the other.
 
 RoPE needs each token's position in its document, on any rank: `positions`. Source: `extract_local` in
 zhuzilin/ring-flash-attention, test/test_*.py.
@@ -16,7 +16,7 @@ from typing import Literal
 from attncheck.core.cases import Case
 
 Sharding = Literal["contiguous", "zigzag", "stripe", "contiguous_documents", "zigzag_documents"]
-_PARTS_PER_RANK: dict[Sharding, int] = {  # into how many equal parts for each rank a row, or a document, is cut
+_PARTS_PER_RANK: dict[Sharding, int] = {  # number of equal parts per rank that a row, or a document, is cut into
     "contiguous": 1,
     "zigzag": 2,
     "stripe": 1,
@@ -50,7 +50,7 @@ def _document_spans(case: Case) -> list[range]:
 
 
 def explain_indivisible(sharding: Sharding, case: Case) -> str:
-    """Return why the lengths of a case cannot be sharded over its ranks, or ""."""
+    """Return why the lengths of a case cannot be sharded over its ranks, or "" if they can."""
     parts = _PARTS_PER_RANK[sharding] * case.context_parallel_size
     if sharding.endswith("_documents"):
         for length in case.seqlens_q:

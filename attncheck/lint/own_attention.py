@@ -1,4 +1,4 @@
-"""Judges a launch whose script registers its own attention function, by reading the script; it is never run."""
+"""Checks a launch whose script registers its own attention function, by reading the script without running it."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +15,7 @@ ADVICE = 'transformers.masking_utils.ALL_MASK_ATTENTION_FUNCTIONS.register("{0}"
 
 
 def add_own_attention(job: Job, launch: Launch, read_file: Callable[[str], Source | None]) -> Job:
-    """Return the job with the problem that its script registers the attention it requires, and no mask for it."""
+    """Return the job with the problem that its script registers the attention it requests without a mask function."""
     name = job.plan.attn_implementation
     program = launch.words[0].text if launch.words else ""
     if not name or not program.endswith(".py"):

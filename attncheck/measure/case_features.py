@@ -1,17 +1,17 @@
-"""What characterises a case: its features in words, and which cases have the same shape for a compiler or planner."""
+"""The features of a case in words, and the cases with the same shape for a compiler or planner."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from attncheck.core.cases import DTYPE_ABBREVIATIONS, Case
 
-# The largest first: of several features that explain the same losses, the least specific.
-HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to these, and up to 256
+# The largest first: if several features explain the same losses, the least specific one is named.
+HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to each of these, and up to 256
 SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
 
 
 def list_features(case: Case) -> tuple[str, ...]:
-    """Return the features of a case, best explanations of a crash first."""
+    """Return the features of a case, the best explanations of a crash first."""
     return tuple(dict.fromkeys(_iter_features(case)))
 
 

@@ -1,8 +1,8 @@
-"""Benchmarks a ring: every scheme's speed alongside the local call's, its achievable speed, and what limits it.
+"""Benchmarks a ring: each scheme's speed with the local call's, its achievable speed and its bottleneck.
 
-The columns are those of ring-flash-attn's README: iterations per second and their share of what one device's
-flash-attn would leave each of n ranks. A scheme's parity on the same shape is measured first; one that is wrong is
-timed, and never recommended.
+The columns are those of ring-flash-attn's README: iterations per second, and their share of the ideal: one device's
+flash-attn divided by n ranks. A scheme's parity on the same shape is measured first. A wrong scheme is timed but never
+recommended.
 """
 
 import os
@@ -49,18 +49,18 @@ SCHEMES: dict[Table, dict[str, roofline.Scheme]] = {
     },
 }
 LLAMA3 = "llama3_flash_attn_varlen"
-SEQLEN = 8192  # tokens per rank, and of the packings below (ring-flash-attention, benchmark_varlen_kvpacked_func.py)
+SEQLEN = 8192  # tokens per rank; with the packings below, from ring-flash-attention's benchmark_varlen_kvpacked_func.py
 PACKINGS = ((8192,), (256, 7392, 544), (4096, 4096), (3104, 3200, 1600, 160, 128))
-HEADS_K_STRIDE = 4  # heads_k_stride of that benchmark
+HEADS_K_STRIDE = 4  # heads_k_stride in that benchmark
 SWEEPS = ("heads-k-stride", "seqlen")
-SWEEP_SEQLENS = {True: (512, 1024, 2048, 4096, 8192, 16384), False: (64, 128, 256)}  # with a GPU, without
-DEADLINE_FACTOR = 4.0  # a timed item gets this many times a case's deadline
+SWEEP_SEQLENS = {True: (512, 1024, 2048, 4096, 8192, 16384), False: (64, 128, 256)}  # by whether there is a GPU
+DEADLINE_FACTOR = 4.0  # the deadline of a timed item is this many times a case's
 EMULATED_TIMES = "plain torch replaces flash-attn's kernels, so neither the times nor their order apply to a GPU"
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is timed: the shape of a rank's share, a sweep, and the least efficiency that passes."""
+    """The workload to time: the shape of a rank's share, a sweep of lengths, and the least efficiency that passes."""
 
     seqlen: int
     num_heads: int
@@ -78,13 +78,13 @@ class Workload:
 
     @property
     def heads_k_stride(self) -> int:
-        """How many kv heads llama3 gathers at a time: four, or all if there are fewer or four does not divide."""
+        """The number of kv heads that llama3 gathers at a time: four, or all if four does not divide them."""
         return HEADS_K_STRIDE if self.num_kv_heads % HEADS_K_STRIDE == 0 else self.num_kv_heads
 
 
 @dataclass(frozen=True)
 class Request:
-    """The shape and limits named on the command line; None and empty if the model or the usual shape decides."""
+    """The shape and limits from the command line; None and empty values leave them to the model or the usual shape."""
 
     seqlen: int | None = None
     num_heads: int | None = None
@@ -97,7 +97,7 @@ class Request:
 
 
 def choose_workload(snapshot: Snapshot, uses_gpu: bool, request: Request = Request()) -> Workload:
-    """Return what to time: the requested shape, else the model's, else Llama-3-8B's (a small one on a CPU).
+    """Return the workload: the requested shape, otherwise the model's, otherwise Llama-3-8B's (smaller on a CPU).
 
     Raises `BadUsage` for a shape that no scheme can run.
     """
@@ -129,7 +129,7 @@ def choose_workload(snapshot: Snapshot, uses_gpu: bool, request: Request = Reque
 
 
 def scale_packings(seqlen: int) -> tuple[tuple[int, ...], ...]:
-    """Return the benchmark's packings at another length of a rank's row; every document has an even length."""
+    """Return the benchmark's packings scaled to another row length per rank; every document has an even length."""
     return tuple(_scale_packing(lengths, seqlen) for lengths in PACKINGS)
 
 
@@ -143,7 +143,7 @@ Item = tuple[str, Table, Passes, int, int]  # scheme, table, passes, tokens per 
 
 
 def choose_items(workload: Workload, uses_gpu: bool) -> tuple[Item, ...]:
-    """Return what to time, the local calls first."""
+    """Return the items to time, the local calls first."""
     items: list[Item]
     if workload.sweep == "seqlen":
         items = [
@@ -182,9 +182,9 @@ def run(
     report_progress: Callable[[str], None],
     on_timing: Callable[[RingTiming, Progress], None] | None = None,
 ) -> Report:
-    """Return the report on a ring's speed; `on_timing` gets each timing as soon as it is there.
+    """Return the report on a ring's speed; `on_timing` gets each timing as soon as it is measured.
 
-    Raises `Unanswered` if nothing can be timed, and for a least efficiency of an emulated ring.
+    Raises `Unanswered` if nothing can be timed, and if an emulated ring has a least efficiency.
     """
     began = time.monotonic()
     if workload.min_efficiency and ring.is_emulated(target):
@@ -239,7 +239,7 @@ def run(
 
 @dataclass
 class _Measured:
-    """What was measured so far, of how many items."""
+    """The measurements so far, and the number of items."""
 
     runs: list[Run] = field(default_factory=list)
     timings: list[RingTiming] = field(default_factory=list)
@@ -258,7 +258,7 @@ def _measure(
     on_timing: Callable[[RingTiming, Progress], None] | None,
     measured: _Measured,
 ) -> None:
-    """Measure parity of the timed shape, at a length that the reference can compute; rates; timings."""
+    """Measure the parity of the timed shape at a length that the reference can compute, then rates and timings."""
     cases = suites.make_bench_cases(
         workload.num_heads, workload.num_kv_heads, workload.head_dim, workload.dtype, ring.size
     )
@@ -285,7 +285,7 @@ def _measure(
         elif event.job != "rates":
             timing = _read_timing(by_item[event.job, event.item], event, ring.size)
             measured.timings.append(timing)
-            if on_timing is not None and timing.backend != LOCAL_FLASH_FULL:  # as in the table
+            if on_timing is not None and timing.backend != LOCAL_FLASH_FULL:  # the table leaves these out too
                 on_timing(timing, progress)
         elif event.kind == "answer":
             measured.rates = codec.read(RingRates, event.answer)
@@ -327,7 +327,7 @@ def _read_timing(item: Item, event: Event, ring_size: int) -> RingTiming:
 def complete_timings(
     timings: Iterable[RingTiming], rates: RingRates, workload: Workload, verdicts: Iterable[Verdict]
 ) -> tuple[RingTiming, ...]:
-    """Return timings with their efficiency, their bound and what limits them: arithmetic over what was measured."""
+    """Return timings with their efficiency, bound and bottleneck, computed from the measurements alone."""
     all_timings = tuple(timings)
     answers: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -397,7 +397,7 @@ def _compute_bound(
 def _compute_pass_bound(
     timing: RingTiming, timings: Sequence[RingTiming], rates: RingRates, workload: Workload, passes: Passes
 ) -> tuple[Bound | None, float]:
-    """Return the bound of a forward, or of the backward of a forward and backward, and n times the local call in ms."""
+    """Return the bound of a forward, or of the backward of both passes, and n times the local call in milliseconds."""
     table, seqlen, n = timing.table, timing.seqlen, timing.ring_size
     call_ms, full_ms = (
         _local_call_ms(timings, LOCAL_FLASH, table, passes, seqlen),
@@ -424,7 +424,7 @@ def _compute_pass_bound(
 
 
 def draw_conclusions(timings: Sequence[RingTiming]) -> tuple[str, ...]:
-    """Return what follows from the timings: the fastest correct scheme of each table, or that noise hides it."""
+    """Return the conclusions: the fastest correct scheme of each table, or that noise hides it."""
     lines = []
     for table in SCHEMES:
         ranked = _sort_correct_schemes(timings, table)
@@ -446,7 +446,7 @@ def draw_conclusions(timings: Sequence[RingTiming]) -> tuple[str, ...]:
 
 
 def describe_break_even(timings: Sequence[RingTiming], rates: RingRates, workload: Workload) -> tuple[str, ...]:
-    """Return from which length on communication hides, as far as the batch table's local calls show."""
+    """Return the length at which communication becomes hidden, as far as the batch table's local calls show."""
     forward_ms = _local_call_ms(timings, LOCAL_FLASH, "batch", "forward", workload.seqlen)
     both_ms = _local_call_ms(timings, LOCAL_FLASH, "batch", "forward_backward", workload.seqlen)
     if not (forward_ms and both_ms > forward_ms and rates.link_gb_per_s):
@@ -459,7 +459,7 @@ def describe_break_even(timings: Sequence[RingTiming], rates: RingRates, workloa
 
 
 def _sort_correct_schemes(timings: Sequence[RingTiming], table: Table) -> list[RingTiming]:
-    """Return the correct schemes of a table by speed, forward and backward, at the longest length that was timed."""
+    """Return a table's correct schemes by speed, forward and backward, at the longest timed length."""
     table_timings = [
         t
         for t in timings
@@ -471,7 +471,7 @@ def _sort_correct_schemes(timings: Sequence[RingTiming], table: Table) -> list[R
 
 
 def iter_inefficiency_findings(timings: Sequence[RingTiming], least: float) -> Iterator[Finding]:
-    """Yield a finding for each table whose fastest correct scheme stays below `least` of flash-attn / n."""
+    """Yield a finding for each table whose fastest correct scheme stays below `least` of the ideal."""
     for table in SCHEMES if least else ():
         ranked = _sort_correct_schemes(timings, table)
         timed = [t for t in timings if t.table == table and t.backend not in (LOCAL_FLASH, LOCAL_FLASH_FULL)]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from packaging.version import Version
 
-from attncheck.core.facts import Absent
+from attncheck.core.experiments import AccumulationMeasurement, Experiments
+from attncheck.core.facts import Absent, Known
 from attncheck.core.findings import Finding
 from attncheck.core.launch import Kind, Source
 from attncheck.doctor.knowledge import clashes
@@ -94,6 +95,22 @@ CASES = [
          ("--ring_attn_size 2", "--ring_attn_size 1")),
     Case("PR #9541", FSDP2 + "src/train.py config.yaml --stage sft --do_train --finetuning_type lora --dataset d "
          "--template qwen --model_name_or_path m", ("--fsdp_version 2", "--fsdp_version 1")),
+    Case("issue #3781", "python " + TRL.format("sft") + "--assistant_only_loss true --use_liger_kernel true",
+         ("kernel true", "kernel false")),
+    Case("issue #3728", "python " + TRL.format("sft") + "--assistant_only_loss true --packing true",
+         ("packing true", "packing false")),
+    Case("PR #3996", "python " + TRL.format("sft") + "--padding_free true --pad_to_multiple_of 64",
+         ("padding_free true", "padding_free false")),
+    Case("issue #5312", "python " + GRPO + "--use_vllm true --vllm_mode colocate --vllm_enable_sleep_mode true",
+         ("mode colocate", "mode server")),
+    Case("PR #5031", "python " + GRPO + "--use_vllm true --use_liger_kernel true --use_liger_loss true",
+         ("--use_vllm true", "--use_vllm true --vllm_importance_sampling_correction false")),
+    Case("issue #7837", ZERO3.replace("stage 3", "stage 0") + "--mixed_precision bf16 " + TRL.format("sft"),
+         ("--zero_stage 0", "--zero_stage 1")),
+    Case("issue #7493", VERL + "actor_rollout_ref.actor.fsdp_config.fsdp_size=1",
+         ("fsdp_size=1", "fsdp_size=1 actor_rollout_ref.actor.strategy=fsdp2")),
+    Case("issue #9973", SWIFT.format("sft") + "--enable_channel_loss true --sequence_parallel_size 2",
+         ("loss true", "loss false")),
 ]  # fmt: skip
 
 
@@ -102,7 +119,7 @@ def find_row(case: Case) -> clashes.Clash:
     return next(row for row in rows if case.thread != "PR #6330" or ("fsdp" in row.when) == (FSDP2 in case.text))
 
 
-def lint(case: Case, text: str, version: str) -> list[Finding]:
+def lint(case: Case, text: str, version: str, experiments: Experiments | None = None) -> list[Finding]:
     """Lint a launch where the row's package is of `version`; return what is said by the row."""
     row = find_row(case)
     framework = next(f for f in frameworks.load() if f.name == row.framework.split("|")[0])
@@ -110,6 +127,7 @@ def lint(case: Case, text: str, version: str) -> list[Finding]:
     for name, number in {**case.versions, row.package or framework.distribution: version}.items():
         snapshot = s.with_package(snapshot, name, number)
     snapshot = replace(snapshot, imports=Absent("not asked"))
+    snapshot = replace(snapshot, experiments=Known(experiments) if experiments else Absent("not asked"))
     name = "run.sh" if case.kind == "shell" else "run.yaml"
     request = run.Request((Source(name, text, case.kind),), framework=framework.name)
     report = run.run(snapshot, request, launches.read_model, launches.read_no_file)
@@ -120,12 +138,24 @@ def lint(case: Case, text: str, version: str) -> list[Finding]:
 def test_a_row_speaks_of_its_releases_and_settings_alone(case: Case) -> None:
     row = find_row(case)
     [finding] = lint(case, case.text, row.since)
-    assert finding.code in ("ATN441", "ATN442", "ATN444", "ATN446"), finding
+    assert finding.code in ("ATN441", "ATN442", "ATN443", "ATN444", "ATN446"), finding
     assert finding.severity in (("warning",) if row.mild else ("error", "warning"))
     assert finding.fixes, "there is always a release to go to, or a setting"
-    assert not lint(case, case.text, row.until)
+    assert not row.until or not lint(case, case.text, row.until)
     assert case.cured[0] in case.text
     assert not lint(case, case.text.replace(*case.cured), row.since)
+
+
+def test_what_was_measured_beats_the_table() -> None:
+    """`doctor --deep` runs the installed DeepSpeed; lint reads what it kept."""
+    case = next(case for case in CASES if case.thread == "issue #7718")
+    right = Experiments(accumulations=(AccumulationMeasurement(2, "", (1, 1, 1, 1)),))
+    lossy = Experiments(accumulations=(AccumulationMeasurement(2, "", (0, 0, 0, 1)),))
+    offloaded = Experiments(accumulations=(AccumulationMeasurement(2, "cpu", (1, 1, 1, 1)),))
+    assert not lint(case, case.text, "0.18.2", right)
+    [finding] = lint(case, case.text, "0.19.9", lossy)
+    assert any("0, 0, 0, 1" in line for line in finding.evidence)
+    assert lint(case, case.text, "0.18.2", offloaded), "another setting was measured"
 
 
 def test_every_row_has_a_case_and_a_sound_range() -> None:

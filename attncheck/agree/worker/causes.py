@@ -1,7 +1,7 @@
-"""Finds what explains a side that is off: variants of the exact computation, each computed on the same tokens.
+"""Searches for the cause of a side's difference: variants of the exact computation on the same tokens.
 
-A hypothesis is a model (its configuration, its weights, what it was given) and what is made of its logits. All pairs
-are compared with what the side computed; the simplest that leaves no more than rounding is the cause.
+A hypothesis is a model (its configuration, weights and inputs) and a transform of its logits. Every pair is compared
+with the side's values. The simplest one that leaves only rounding error is the cause.
 """
 
 import math
@@ -18,15 +18,15 @@ from attncheck.agree.worker.variants import iter_variants
 from attncheck.core.results.agree import Cause, Side
 from attncheck.smoke.worker.models.randomness import find_rates
 
-NAMED_SHARE = 0.9  # of the squared difference that an incomplete explanation has to explain
-DRAWS = 16  # of dropout
-NORMAL_MEDIAN = 0.6745  # of the absolute value of a normal variable of variance 1
-DRAWN_FACTOR = 1.6  # by which draws may be smaller or larger than what they explain
-CLOSED_SHARE = 0.7  # of the error that may be left, if it is within rounding
+NAMED_SHARE = 0.9  # share of the squared difference that an incomplete explanation must explain
+DRAWS = 16  # random draws of dropout
+NORMAL_MEDIAN = 0.6745  # median absolute value of a normal variable of variance 1
+DRAWN_FACTOR = 1.6  # draws may be this many times smaller or larger than the difference they explain
+CLOSED_SHARE = 0.7  # share of the error that may be left, if it is within rounding
 
 
 def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> tuple[Cause | None, int]:
-    """Return what explains a side's log-probabilities, and how many hypotheses were computed.
+    """Return the cause of a side's log-probabilities, and the number of hypotheses that were computed.
 
     `limit` is the root mean square that rounding explains.
     """
@@ -35,7 +35,7 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
     plain = transforms[0]
     exact = _join(plain, context.exact, context.samples)
     error = rms(observed - exact)
-    of_base = [*transforms, fit_temperature(context, observed)]  # the last: named ones come first
+    of_base = [*transforms, fit_temperature(context, observed)]  # the fitted one is last: named ones come first
     best: tuple[float, Variant, Transform] | None = None
     tried = 0
     sizes = [len(sample.response) for sample in context.samples]
@@ -106,7 +106,7 @@ def _compute(context: Context, variant: Variant) -> list[Tensor] | None:
         try:
             context.computed[variant.name] = variant.compute()
         except (ValueError, RuntimeError, TypeError, KeyError, AttributeError, IndexError):
-            context.computed[variant.name] = []  # a configuration that this class does not take explains nothing
+            context.computed[variant.name] = []  # a configuration that this class rejects explains nothing
     return context.computed[variant.name] or None
 
 

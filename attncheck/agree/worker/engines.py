@@ -1,4 +1,4 @@
-"""Rollout engines: each loads a folder's model, generates, and returns its log-probabilities.
+"""Rollout engines: each loads a model's folder, generates, and returns its log-probabilities.
 
 Sources: transformers 5.17.0 generation/utils.py (`generate`: `scores` are the processed logits that it samples from,
 `logits` the model's own) and generation/continuous_batching/model_runner.py (`_sample`: log-probabilities of processed
@@ -24,19 +24,19 @@ from attncheck.core.plan import Precision
 from attncheck.smoke.worker.testbed import DTYPES
 
 FLOOR_PROMPTS = 4
-CACHE_BYTES = 1 << 28  # of vLLM's KV cache on a CPU: these prompts need a part of it
-CACHE_TOKENS = 4096  # of SGLang's
+CACHE_BYTES = 1 << 28  # for vLLM's KV cache on a CPU; these prompts need a fraction of it
+CACHE_TOKENS = 4096  # in SGLang's KV cache
 CONTEXT = 512  # tokens, if the launch sets no limit
 SERVED_DTYPES: dict[Precision, str] = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 @dataclass(frozen=True)
 class Generated:
-    """What an engine wrote; what it does not show is empty.
+    """An engine's output; values that it does not provide are empty.
 
-    `logits` are (tokens, vocabulary) of each sample, `hidden` its layers' states at the places that predict the
-    response, `routes` the experts there; `again` are log-probabilities of the first samples in another batch shape, of
-    the model's own distribution at the sampling temperature, and `first` the same in the first shape.
+    For each sample, `logits` are (tokens, vocabulary). `hidden` are each layer's states and `routes` the experts at the
+    positions that predict the response. `again` are the first samples' log-probabilities in another batch shape, of the
+    model's own distribution at the sampling temperature; `first` are the same in the first shape.
     """
 
     samples: tuple[Sample, ...]
@@ -53,7 +53,7 @@ class Engine(Protocol):
     """A rollout engine that has started."""
 
     def generate(self, prompts: Sequence[list[int]]) -> Generated:
-        """Return responses to the prompts. May raise whatever the engine raises."""
+        """Return responses to the prompts. May raise any error of the engine."""
 
 
 class TransformersEngine:
@@ -90,7 +90,7 @@ class TransformersEngine:
         )
 
     def generate(self, prompts: Sequence[list[int]]) -> Generated:
-        """Return responses to the prompts, all of them in one batch."""
+        """Return responses to the prompts, all in one batch."""
         torch.manual_seed(self.rollout.seed)
         if self.rollout.continuous_batching:
             return self._generate_continuously(prompts)
@@ -136,7 +136,7 @@ class TransformersEngine:
             )
 
     def _force(self, sample: Sample) -> Tensor:
-        """Return log p of a response that is generated again, on its own, each token forced."""
+        """Return log p of a response that is generated again in its own batch, with each token forced."""
         start = len(sample.prompt)
 
         def allow(row: int, tokens: Tensor) -> list[int]:
@@ -176,10 +176,10 @@ def _collect_hidden(steps: Any, row: int, count: int) -> tuple[Tensor, ...]:
 
 
 class VllmEngine:
-    """vLLM inside this process: it starts no other one that could be left behind."""
+    """vLLM inside this process: it starts no other process that could be left running."""
 
     def __init__(self, folder: str, rollout: Rollout, device: str) -> None:
-        """Start the engine. Raises whatever vLLM raises if it cannot."""
+        """Start the engine. Raises vLLM's own error if it cannot start."""
         os.environ.update(
             VLLM_ENABLE_V1_MULTIPROCESSING="0",
             VLLM_NO_USAGE_STATS="1",

@@ -1,4 +1,4 @@
-"""What a side's model may be instead: its folder, its batches, its inputs, its configuration, its weights."""
+"""Possible variants of a side's model: its folder, batches, inputs, configuration or weights."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from attncheck.agree.worker.weights import load_from, name_differences
 
 ROPE_FACTORS = (2.0, 4.0, 8.0)
 ROPE_BASES = (1e4, 5e5, 1e6)
-TRAINED_LENGTH = 32768  # of models that are extended by YaRN
-FP8_MAX = 448.0  # of float8_e4m3fn
-TESTED_KEYS = 8  # of a large model, whose every variant takes long
-NO_SINK = -1e4  # an attention sink of no weight
+TRAINED_LENGTH = 32768  # positions of many models before YaRN extends them
+FP8_MAX = 448.0  # the largest float8_e4m3fn
+TESTED_KEYS = 8  # keys of a large model that are tried: each takes long
+NO_SINK = -1e4  # an attention sink without weight
 
 
 def iter_variants(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
-    """Yield what a side's model may be instead, the cheapest first. `off` are the samples that it computes wrongly."""
+    """Yield the possible variants of a side's model, the cheapest first; `off` marks samples that it gets wrong."""
     yield from _iter_folder_variants(context)
     yield from _iter_layouts(context)
     yield from _iter_inputs(context)
@@ -42,7 +42,7 @@ def iter_variants(context: Context, off: Sequence[bool]) -> Iterator[Variant]:
 
 
 def _iter_folder_variants(context: Context) -> Iterator[Variant]:
-    """Yield what the engine's own folder and overrides hold."""
+    """Yield variants with the engine's own folder and overrides."""
     overrides = context.rollout.overrides
     if overrides and overrides != context.plan.overrides:
         names = ", ".join(f"{key}={text}" for key, text in overrides)
@@ -94,7 +94,7 @@ def _iter_folder_variants(context: Context) -> Iterator[Variant]:
 
 
 def _iter_layouts(context: Context) -> Iterator[Variant]:
-    """Yield what the trainer's batches may be instead of documents on their own."""
+    """Yield variants of the trainer's batches; the exact values use separate documents."""
     layout = context.plan.layout
 
     def make_unmasked(samples: Sequence[Sample]) -> scoring.Batch:
@@ -139,7 +139,7 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
 
 
 def _iter_routes(context: Context) -> Iterator[Variant]:
-    """Yield by how many tokens replayed routes of experts may be off: by one, or by each row's padding."""
+    """Yield variants with replayed expert routes that are shifted, by one token or by each row's padding."""
     samples, size = context.samples, context.plan.batch
     lengths = [len(sample.prompt) for sample in samples]
     starts = [place - place % size for place in range(len(samples))]
@@ -193,12 +193,12 @@ def _make_attended(layout: Any) -> Callable[[Sequence[Sample]], scoring.Batch]:
 
 def _make_leaking(samples: Sequence[Sample]) -> scoring.Batch:
     batch = scoring.pack(samples)
-    mask = torch.ones_like(batch.inputs["input_ids"])  # with a mask transformers does not look for documents
+    mask = torch.ones_like(batch.inputs["input_ids"])  # with a mask, transformers does not look for documents
     return scoring.Batch({**batch.inputs, "attention_mask": mask}, batch.places)
 
 
 def _iter_inputs(context: Context) -> Iterator[Variant]:
-    """Yield what a side may have been given instead of the prompts."""
+    """Yield variants of the prompts that a side may have received."""
     begin = read_config(context.folder).bos_token_id
     samples = context.samples
     skipped = int(isinstance(begin, int) and all(sample.prompt[:1] == (begin,) for sample in samples))
@@ -277,7 +277,7 @@ def _iter_truncations(context: Context, off: Sequence[bool]) -> Iterator[Variant
 
 
 def _iter_configurations(context: Context) -> Iterator[Variant]:
-    """Yield what the model's class would compute without one of its features, or with another value of it."""
+    """Yield variants of the model's class without one of its features, or with another value of it."""
     config = read_config(context.folder)
     changes: list[tuple[str, str, str, Any]] = []
     changes += _list_rope_changes(config)
@@ -385,7 +385,7 @@ def _list_shapes(config: Any, key: str = "", value: Any = None) -> dict[str, Any
 
 
 def _iter_weights(context: Context) -> Iterator[Variant]:
-    """Yield what the model would compute without some of its weights, or with one in another's place."""
+    """Yield variants without some of the model's weights, or with one weight in the position of another."""
     remedy = "load every parameter of the model, and sync all of them"
 
     def fill(value: float, *endings: str) -> Callable[[Any], None]:
@@ -436,13 +436,13 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
 
 
 def _iter_quantised(context: Context) -> Iterator[Variant]:
-    """Yield what an engine would compute with a cache or weights of fewer bits."""
+    """Yield variants with a cache or weights of fewer bits."""
     from transformers import DynamicCache
 
     cache_class: Any = DynamicCache
 
     class Fp8Cache(cache_class):  # type: ignore[misc]
-        """Keeps keys and values as an engine's FP8 cache does, without scales."""
+        """Stores keys and values as an engine's FP8 cache does, without scales."""
 
         def __init__(self, dtype: torch.dtype) -> None:
             super().__init__()

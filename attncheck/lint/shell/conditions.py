@@ -1,4 +1,4 @@
-"""Decides which branches of a script's conditions are taken, as far as known values decide it."""
+"""Decides which branches of a script's conditions are taken, if known values decide it."""
 
 import re
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ class Branches:
     earlier_taken: bool = False  # an earlier branch is certainly taken
     earlier_undecided: bool = False  # whether an earlier branch is taken is known only at run time
     number: int = 0  # of the current branch
-    required_names: list[str] = field(default_factory=list)  # of `if [ -z "$NAME" ]`, until the first `elif` or `else`
+    required_names: list[str] = field(default_factory=list)  # from `if [ -z "$NAME" ]`, until the first `elif`/`else`
 
     def enter_branch(self, keyword: str) -> None:
-        """Enter the part behind `then`, `elif` or `else`."""
+        """Enter the part after `then`, `elif` or `else`."""
         self.number += 1
         if keyword == "then":
             result = self.test_results[-1] if self.test_results and None not in self.test_results else None
@@ -50,7 +50,7 @@ class AndOrList:
     has_test: bool = False  # a test comes before the command in this list
 
     def pass_separator(self, separator: str) -> None:
-        """Go on to the command behind a separator."""
+        """Move to the command after a separator."""
         if separator not in ("&&", "||"):
             self.is_reached, self.has_test = True, False
         elif self.last_was_test:
@@ -62,7 +62,7 @@ class AndOrList:
 
 
 def evaluate_test(fields: Sequence[tuple[str, bool]], negated: bool = False) -> bool | None:
-    """Return the result of `[ … ]`, `[[ … ]]`, `test …`, `true` or `false`, None if it is known only at run time.
+    """Return the result of `[ … ]`, `[[ … ]]`, `test …`, `true` or `false`; None if it is known only at run time.
 
     Each field is its text and whether that is known.
     """

@@ -1,7 +1,7 @@
 """Calls of a backend that must not change its inputs, in memory that is never zero by chance.
 
-A kernel that reads uninitialised memory is right by luck on fresh pages. So blocks as large as its outputs and
-workspaces are filled and freed before each call, alternately with NaN and with large numbers.
+A kernel that reads uninitialised memory is right by luck on new pages. Blocks as large as its outputs and workspaces
+are therefore filled and freed before each call, alternately with NaN and with large numbers.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from attncheck.attention import masks
 from attncheck.attention.inputs import Inputs
 
 T = TypeVar("T")
-MAX_COPIED_BYTES = 1 << 30  # of one input; for a larger one a digest is compared
+MAX_COPIED_BYTES = 1 << 30  # for one input; larger ones are compared by digest
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
 PATTERN_DTYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 DIRT = (0x7FC0, 0x7700)  # 16-bit patterns that are NaN, or above 2e4, in bfloat16, float16 and float32
@@ -58,8 +58,10 @@ def _is_unchanged(x: Tensor, before: Tensor | int) -> bool:
 
 
 def fill_free_memory(inputs: Inputs, pattern: int) -> Tensor:
-    """Fill and free blocks of the sizes that a call will allocate; return the object that keeps them allocated until
-    then."""
+    """Fill and free blocks of the sizes that a call will allocate.
+
+    Return the object that keeps them allocated until the call.
+    """
     numbers = [x.numel() for x in (inputs.q, inputs.k, inputs.v, inputs.dout)] + [inputs.q[..., 0].numel()]
     sizes = [width * number for number in numbers for width in (1, 2)]  # 16-bit outputs, float32 workspaces
     blocks = []

@@ -1,4 +1,4 @@
-"""The exact results that a backend's outputs are compared with, and their scores: for parity and for determinism."""
+"""The exact results that a backend's outputs are compared with, and the scores for parity and determinism."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from attncheck.core.verdicts import Mode, Score
 
 
 class SharedResults:
-    """What backends that are measured on the same case, one after another, need not compute twice."""
+    """Results that backends on the same case share, so that they are computed once."""
 
     def __init__(self) -> None:
         self._case: Case | None = None
@@ -26,7 +26,7 @@ class SharedResults:
         self._eager: Outputs | None = None
 
     def unrounded_reference(self, inputs: Inputs, noise: Noise, rounded_bias: bool) -> Reference:
-        """Return the exact results, with the noise of one class before its sums' own rounding."""
+        """Return the exact results, with one class's noise from before its sums' own rounding."""
         self._begin(inputs.case)
         has_bias = inputs.case.alibi or inputs.case.mask == "additive"
         key = noise, rounded_bias and has_bias
@@ -36,7 +36,7 @@ class SharedResults:
         return replace(self._references[key], sigma=sigma)
 
     def eager_outputs(self, inputs: Inputs) -> Outputs:
-        """Return the outputs of eager, the familiar yardstick."""
+        """Return the outputs of eager, the usual yardstick."""
         self._begin(inputs.case)
         self._eager = self._eager or EAGER.run(inputs, False)
         return self._eager

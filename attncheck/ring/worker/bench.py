@@ -1,8 +1,8 @@
 """Times context-parallel schemes on all ranks, with the same calls as ring-flash-attn's own benchmark.
 
-The batch table calls `…_kvpacked_func` on a row of `seqlen` tokens per rank; the varlen table calls
+The batch table calls `…_kvpacked_func` on a row of `seqlen` tokens per rank. The varlen table calls
 `…_varlen_kvpacked_func` with four packings in turn. The local call, `flash_attn_kvpacked_func` on one rank's tokens,
-runs on all ranks at once too. No group is named, as there: the default one is taken.
+also runs on all ranks at once. As in that benchmark, no group is named, so the default one is used.
 Source: zhuzilin/ring-flash-attention, benchmark/*.py.
 """
 
@@ -28,7 +28,7 @@ from attncheck.ring.worker.rank import RankContext
 from attncheck.ring.worker.session import RankSession
 from attncheck.ring.worker.tasks import measure_case
 
-MEASURING_SECONDS = {"cuda": 1.8, "cpu": 1.0}  # of measuring for one scheme and pass, about
+MEASURING_SECONDS = {"cuda": 1.8, "cpu": 1.0}  # approximate time for one scheme and pass
 SILENT_SECONDS = 0.4
 MATMUL_SIZE = {"cuda": 8192, "cpu": 512}
 COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 24}
@@ -111,7 +111,7 @@ def _make_varlen_call(
 def _packing_arguments(
     context: RankContext, backend: str, lengths: list[int], stride: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and the keyword arguments by which a function gets one packing of documents."""
+    """Return the positional and keyword arguments of a function for one packing of documents."""
     cu_seqlens = torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=context.device.kind)
     if backend == LOCAL_FLASH:
         return (cu_seqlens, cu_seqlens, max(lengths), max(lengths)), {}
@@ -144,7 +144,7 @@ def _make_pass(
 
 @contextlib.contextmanager
 def without_communication(backend: str) -> Iterator[None]:
-    """Let a scheme of ring-flash-attn compute as ever but send nothing: what is left of its time is its computation."""
+    """Let a ring-flash-attn scheme compute as usual but send nothing, so that its time is only computation."""
     package = ring_package.load()
     module = importlib.import_module(f"{package.__name__}.{backend}")
     holder, name, replacement = (
@@ -165,13 +165,13 @@ def without_communication(backend: str) -> Iterator[None]:
 
 
 class _SilentRingComm:
-    """ring-flash-attn's RingComm without communication: the tensors to be sent arrive at once as received ones."""
+    """ring-flash-attn's RingComm without communication: the tensors to send are returned as the received ones."""
 
     def __init__(self, group: Any) -> None:
         self.rank, self.world_size = dist.get_rank(group), dist.get_world_size(group)
 
     def send_recv_kv(self, k: Tensor, v: Tensor, *buffers: Any) -> tuple[Tensor, Tensor]:
-        """Return k and v unchanged; copies of them where gradients (float32) are added to them."""
+        """Return k and v unchanged, or copies if they are gradients (float32), which are added to."""
         return (k.clone(), v.clone()) if k.dtype == torch.float32 else (k, v)
 
     def wait(self) -> None:
@@ -179,13 +179,13 @@ class _SilentRingComm:
 
 
 class _SilentAllGatherComm:
-    """ring-flash-attn's AllGatherComm without communication: other ranks' parts stay as the buffer holds them."""
+    """ring-flash-attn's AllGatherComm without communication: the buffer keeps its content for other ranks."""
 
     def __init__(self, group: Any = None) -> None:
         pass
 
     def all_gather(self, output: Tensor, part: Tensor) -> None:
-        """Copy this rank's part to the start of the output, and nothing else."""
+        """Copy only this rank's part, to the start of the output."""
         output[: len(part)].copy_(part)
 
     def wait(self) -> None:
@@ -208,7 +208,7 @@ def measure_rates(context: RankContext) -> RingRates:
 
 
 def _measure_exchange(context: RankContext) -> float:
-    """Return GB/s one way while every rank sends its shard of k and v to the next, as one step of the ring does."""
+    """Return GB/s one way while every rank sends its shard of k and v to the next, as in one step of the ring."""
     if context.world_size == 1:
         return 0.0
     shape, world_size = context.message["shape"], context.world_size

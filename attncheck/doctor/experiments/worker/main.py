@@ -1,6 +1,6 @@
-"""Measures what the installed trainers do with two tiny documents: gradients by division of a batch, and keys.
+"""Measures what the installed trainers do with two tiny documents: gradients per division of a batch, and batch keys.
 
-It runs in a child of the examined interpreter, knows nothing of attncheck, and writes to a temporary folder alone.
+It runs in a child of the examined interpreter, knows nothing of attncheck, and writes only to a temporary folder.
 """
 
 from __future__ import annotations
@@ -12,30 +12,35 @@ from typing import Any
 
 VOCABULARY = 64
 PAD, EOS = VOCABULARY - 1, VOCABULARY - 2
-LENGTHS = (5, 17)  # two documents of unequal length: means over micro-batches and over tokens differ
+LENGTHS = (5, 17)  # unequal lengths: the mean over micro-batches differs from the mean over tokens
 ATTENTIONS = ("sdpa", "flash_attention_2", "flash_attention_3", "kernels-community/vllm-flash-attn3")
 LAYOUTS = ("padded", "packing", "padding_free")
 
 
 def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Return {"measurements": […]} of the experiment `name`: "gradients" or "keys"."""
+    """Return {"measurements": […]} of the experiment `name`: "gradients", "keys" or "accumulation"."""
     os.environ.update(CUDA_VISIBLE_DEVICES="", HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", WANDB_DISABLED="1")
     import logging
     import warnings
+
+    from .zero import measure_accumulation
 
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     experiments: dict[str, Callable[[str], Iterator[dict[str, Any]]]] = {
         "gradients": measure_gradients,
         "keys": measure_keys,
+        "accumulation": measure_accumulation,
     }
     with tempfile.TemporaryDirectory() as folder:
         return {"measurements": list(experiments[name](folder))}
 
 
-# Gradients: who divides the loss by what -----------------------------------------------------------------------------
+# Gradients: what the loss is divided by ------------------------------------------------------------------------------
 def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
-    """Yield, of each trainer and division of the same two documents, the ratio to the gradient of their mean loss."""
+    """Yield, for each trainer and each division of the same two documents, the ratio of its gradient to the gradient of
+    their mean loss.
+    """
     trainers = [("transformers", make_plain_trainer)]
     if _has("trl"):
         trainers.append(("trl", make_sft_trainer))
@@ -44,13 +49,13 @@ def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
             measurement = {"trainer": name, "division": division}
             try:
                 measurement.update(measure_step(make, folder, steps, replicas))
-            except Exception as error:  # a trainer may refuse: that is an answer
+            except Exception as error:  # the trainer may refuse, and the refusal is the result
                 measurement["error"] = _describe(error)
             yield measurement
 
 
 def measure_step(make: Callable[..., Any], folder: str, steps: int, replicas: int) -> dict[str, Any]:
-    """Return ratio of norms, cosine, and the ratio of the logged norm, each against the right gradient."""
+    """Return the ratio of norms, the cosine, and the ratio of the logged norm, each relative to the right gradient."""
     import torch
 
     torch.manual_seed(0)
@@ -83,7 +88,7 @@ def measure_step(make: Callable[..., Any], folder: str, steps: int, replicas: in
 
 
 def make_model() -> Any:
-    """Return a tiny causal model in float32, dropout-free."""
+    """Return a tiny causal model in float32 without dropout."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     sizes: dict[str, Any] = {
@@ -102,7 +107,7 @@ def make_model() -> Any:
 
 
 def documents() -> list[list[int]]:
-    """Return two documents, as tokens."""
+    """Return the token ids of two documents."""
     return [
         [(7 * number + 3 * position) % (VOCABULARY - 4) for position in range(length)]
         for number, length in enumerate(LENGTHS)
@@ -110,10 +115,10 @@ def documents() -> list[list[int]]:
 
 
 def right_gradient(model: Any) -> Any:
-    """Return the gradient of the summed loss of both documents over the number of their tokens, as one vector."""
+    """Return the gradient of both documents' summed loss divided by their number of tokens, as one vector."""
     import torch
 
-    total = sum(LENGTHS)  # transformers' Trainer counts each label, the first of a row among them
+    total = sum(LENGTHS)  # transformers' Trainer counts every label, including the first of a row
     for document in documents():
         tokens = torch.tensor([document])
         logits = model(input_ids=tokens).logits[0, :-1].float()
@@ -124,7 +129,7 @@ def right_gradient(model: Any) -> Any:
 
 
 def flatten_gradients(parameters: Any) -> Any:
-    """Return the gradients of parameters as one vector of float32; one that has none counts as zeros."""
+    """Return the gradients of the parameters as one float32 vector, with zeros for a parameter without a gradient."""
     import torch
 
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
@@ -149,7 +154,7 @@ def Recorder(parameters: Any) -> Any:  # noqa: N802 (a class that needs torch to
 
 
 def make_replicas_class(replicas: int) -> Any:
-    """Return nn.DataParallel without devices: it scatters and gathers as torch does, over one module."""
+    """Return a class like nn.DataParallel without devices: it scatters and gathers on one module, as torch does."""
     import torch
 
     class Replicas(torch.nn.Module):
@@ -175,7 +180,7 @@ def make_replicas_class(replicas: int) -> Any:
 
 
 def _scatter(value: Any, replicas: int) -> list[Any]:
-    """Return what each replica gets: as torch/nn/parallel/scatter_gather.py, chunks of a tensor, else the value."""
+    """Return the part of `value` for each replica, as torch/nn/parallel/scatter_gather.py does: chunks of a tensor."""
     import torch
 
     return list(value.chunk(replicas)) if isinstance(value, torch.Tensor) else [value] * replicas
@@ -195,7 +200,7 @@ def _training_arguments(config: Any, folder: str, per_device: int, steps: int, *
 
 
 def make_plain_trainer(model: Any, rows: list[Any], folder: str, optimizer: Any, per_device: int, steps: int) -> Any:
-    """Return transformers' own Trainer on the rows, in their order."""
+    """Return transformers' own Trainer on the rows, in the given order."""
     import torch
     from transformers import Trainer, TrainingArguments
 
@@ -241,9 +246,9 @@ def _make_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>")
 
 
-# Keys: what of a batch reaches the model -----------------------------------------------------------------------------
+# Keys: which keys of a batch reach the model --------------------------------------------------------------------------
 def measure_keys(folder: str) -> Iterator[dict[str, Any]]:
-    """Yield which keys a batch of TRL's SFTTrainer has, by layout and attention, and what separates documents."""
+    """Yield the keys of a batch of TRL's SFTTrainer, per layout and attention, and whether they separate documents."""
     if not _has("trl"):
         return
     for layout in LAYOUTS:
@@ -257,7 +262,7 @@ def measure_keys(folder: str) -> Iterator[dict[str, Any]]:
 
 
 def measure_batch(folder: str, layout: str, attention: str) -> dict[str, Any]:
-    """Return the keys of the first batch, and whether it says where each of several documents of a row begins."""
+    """Return the keys of the first batch, and whether they mark where each document of a row begins."""
     from trl import SFTConfig
 
     options: dict[str, Any] = {layout: True} if layout != "padded" else {}
@@ -270,7 +275,7 @@ def measure_batch(folder: str, layout: str, attention: str) -> dict[str, Any]:
 
 
 def separates_documents(batch: dict[str, Any]) -> bool:
-    """Return whether a batch with several documents in a row says where they begin."""
+    """Return whether a batch with several documents in a row marks where they begin."""
     positions = batch.get("position_ids")
     restarts = positions is not None and int((positions == 0).sum()) > positions.shape[0]
     return restarts or any(name in batch for name in ("cu_seq_lens_q", "cu_seqlens", "seq_idx"))

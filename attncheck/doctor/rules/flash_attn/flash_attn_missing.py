@@ -22,7 +22,7 @@ from attncheck.doctor.queries import can_import, find_hub_fallback, need_torch
 from attncheck.doctor.rules import Known, MissingFact, Problem, Problems, Rule, Snapshot
 
 FLASH_ATTN_PACKAGES = ("flash-attn", "flash-attn-3", "flash-attn-4")
-REPORTED_ELSEWHERE = ("ATN142", "ATN146", "ATN157", "ATN158")  # by what imports it, or what takes its place
+REPORTED_ELSEWHERE = ("ATN142", "ATN146", "ATN157", "ATN158")  # by a rule about its importer or its replacement
 
 
 def check(snapshot: Snapshot) -> Problems:

@@ -43,7 +43,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _fixes(snapshot: Snapshot, capability: tuple[int, int]) -> tuple[Fix, ...]:
-    """Return the ways to a flash-attn with code for every visible GPU, then sdpa, which does without it."""
+    """Return the ways to get a flash-attn with code for every visible GPU, then sdpa, which does not need it."""
     use_sdpa = install.set_attn_implementation(snapshot, "sdpa")
     fixes = flash_attn_fixes(snapshot) if flash_attn_2_target(capability) else ()
     return (*(fix for fix in fixes if fix != use_sdpa), use_sdpa)

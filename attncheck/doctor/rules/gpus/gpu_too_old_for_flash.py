@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _sdpa_settings(job: Job) -> tuple[str, dict[str, str]]:
-    """Return the title and the settings of the same job under sdpa, without features that sdpa lacks there."""
+    """Return the title and settings of the same job with sdpa, without features that sdpa lacks there."""
     settings = {"attn_implementation": "sdpa"}
     if job.plan.packed and job.packs_with and "sdpa" not in job.packs_with:
         settings["packing"] = "off"

@@ -23,7 +23,7 @@ VARIABLES = ("NCCL_P2P_DISABLE", "NCCL_IB_DISABLE")
 def check(snapshot: Snapshot) -> Problems:
     if not snapshot.has("accelerate"):
         return
-    devices = gpus.all_gpus(snapshot)  # accelerate counts nvidia-smi's, whatever CUDA_VISIBLE_DEVICES says
+    devices = gpus.all_gpus(snapshot)  # accelerate counts nvidia-smi's GPUs and ignores CUDA_VISIBLE_DEVICES
     cards = [gpu for gpu in devices if any(name in gpu.name for name in GPUS_WITHOUT_PEER_ACCESS)]
     driver = gpus.driver_version(snapshot)
     if (

@@ -64,7 +64,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _is_provided_elsewhere(snapshot: Snapshot, implementation: str, package: str) -> bool:
-    """Return whether transformers finds the implementation elsewhere: a module of no distribution, a Hub kernel."""
+    """Return whether transformers finds the implementation elsewhere: in a stray module or a Hub kernel."""
     is_replaced = find_requested_kernel(snapshot, implementation) is not None
     return can_import(snapshot, MODULES.get(package, package)) or is_replaced
 
@@ -94,7 +94,7 @@ def _missing_package_problem(
 
 
 def _install_fixes(snapshot: Snapshot, package: str) -> tuple[Fix, ...]:
-    """Return how to get a package: flash-attn-3 is on PyTorch's own index, flash-attn-4 has pre-releases only."""
+    """Return how to install a package: flash-attn-3 is on PyTorch's own index, flash-attn-4 only has pre-releases."""
     if package == "flash-attn":
         return install_flash_attn_package(snapshot)
     if package == "flash-attn-3":

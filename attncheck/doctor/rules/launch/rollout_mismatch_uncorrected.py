@@ -26,7 +26,7 @@ _VERL = {
     "algorithm.rollout_correction.rollout_is": "token",
     "algorithm.rollout_correction.rollout_is_threshold": "2.0",
 }
-# Framework -> (first release with these settings, last, what switches the correction on).
+# Framework -> (first release with these settings, last, the settings that enable the correction).
 CORRECTIONS: Mapping[str, tuple[tuple[str, str, Mapping[str, str]], ...]] = {
     "verl": (("0.6.1", "", _VERL),),
     "trl": (("0.23", "", {"vllm_importance_sampling_correction": "True"}),),
@@ -53,7 +53,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_correction(job: Job) -> Mapping[str, str] | None:
-    """Return the settings that switch the correction on, None if it is on, or the release has none."""
+    """Return the settings that enable the correction; None if it is already enabled or the release has none."""
     if weighs_by_rollout(job):
         return None
     ranges = CORRECTIONS.get(job.framework, ())

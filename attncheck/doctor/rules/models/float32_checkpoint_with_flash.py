@@ -18,12 +18,12 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use_flash(snapshot):
-        return  # the launch requests another attention
+        return  # the launch requests a different attention
     model = requested_model(snapshot)
     if model is None or value_or(model.dtype, "") != "float32" or refuses_implementation(model, "flash_attention_2"):
         return
     if isinstance(snapshot.job, Known) and snapshot.job.value.plan.precision != "fp32":
-        return  # the launch trains in half precision: the load or autocast casts
+        return  # the launch trains in half precision, so loading or autocast casts
     yield Problem(
         message=(f"the checkpoint of {model.source} is float32, but flash attention needs float16 or bfloat16"),
         evidence=("static lane: dtype in config.json",),

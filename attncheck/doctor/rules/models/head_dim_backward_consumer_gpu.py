@@ -20,7 +20,7 @@ from attncheck.doctor.rules import Fix, Known, Problem, Problems, Rule, Snapshot
 
 def check(snapshot: Snapshot) -> Problems:
     if not may_use(snapshot, "flash_attention_2"):
-        return  # the launch requests another attention
+        return  # the launch requests a different attention
     model = requested_model(snapshot)
     version = snapshot.version("flash-attn")
     if (

@@ -21,7 +21,7 @@ from attncheck.core.model import BuildFailure, Model
 from attncheck.doctor.queries.models import requested_model
 from attncheck.doctor.rules import Fix, Known, MissingFact, Problem, Problems, Rule, Snapshot, Unreadable
 
-# What is not compared with the model: code that cannot run without real tensors, and answers that other rules report.
+# Not compared with the model: code that needs real tensors, and answers that other rules report.
 NOT_ON_META = ("meta tensor", "meta device", "data-dependent")
 REPORTED_ELSEWHERE = (
     "brings its own code",
@@ -29,7 +29,7 @@ REPORTED_ELSEWHERE = (
     "import lane did not run",
     "names no model_type",
 )
-# Fields that may be left out: the class then takes none, or what the weights say.
+# Fields that may be left out; the class then has none, or the weights determine them.
 REMOVABLE = ("pad_token_id", "eos_token_id", "bos_token_id", "torch_dtype", "dtype", "architectures")
 
 
@@ -57,7 +57,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _skip_unless_answered(model: Model) -> None:
-    """Raise `MissingFact` if the class was asked and gave no answer, which no other rule reports."""
+    """Raise `MissingFact` if the class was queried and gave no answer, which no other rule reports."""
     if not isinstance(model.accepts, Unreadable) or not model.accepts.reason:
         return
     if not any(phrase in model.accepts.reason for phrase in REPORTED_ELSEWHERE):

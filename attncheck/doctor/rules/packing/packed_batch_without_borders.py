@@ -15,7 +15,7 @@ Source: the measurement (attncheck/doctor/experiments/worker/main.py). Faults of
 
 from collections.abc import Iterator
 
-from attncheck.core.experiments import BatchMeasurement, Experiments
+from attncheck.core.experiments import BatchMeasurement
 from attncheck.doctor.fixes.install import install_packages, set_attn_implementation
 from attncheck.doctor.queries.launch import (
     change_settings,
@@ -29,7 +29,7 @@ LAYOUT_NAMES = {"packing": "packed", "padding_free": "padding-free"}
 
 
 def check(snapshot: Snapshot) -> Problems:
-    experiments = snapshot.experiments.value if isinstance(snapshot.experiments, Known) else Experiments()
+    experiments = snapshot.measurements
     job = snapshot.job.value if isinstance(snapshot.job, Known) else None
     for layout, name in LAYOUT_NAMES.items():
         measured = [item for item in experiments.batches if item.layout == layout and not item.error]

@@ -29,7 +29,7 @@ from attncheck.doctor.rules import Fix, Job, Known, Problem, Problems, Rule, Sna
 RESIZING_FRAMEWORKS = ("axolotl",)
 # These add rows to vocab_size (transformers 5.23.0, models/*/modeling_*.py).
 ROWS_BESIDE_VOCABULARY = ("mllama", "mllama_text_model", "molmo2", "molmo2_text", "moshi")
-# Where it is the end token, labels have to be masked by attention_mask and not by id (ATN406).
+# If this is the end token, labels have to be masked by attention_mask and not by id (ATN406).
 PAD_WITH_KNOWN_TOKEN = "tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token"
 SPECIAL = ("pad_token", "eos_token", "bos_token")
 
@@ -38,7 +38,7 @@ def check(snapshot: Snapshot) -> Problems:
     model = requested_model(snapshot)
     rows = _count_rows(model) if model is not None else None
     if model is None or rows is None or isinstance(model.build_failure, Known):
-        return  # what cannot be built is ATN348's
+        return  # ATN348 reports a model that cannot be built
     configured = {name: max(ids) for name, ids in model.token_ids.items() if max(ids, default=-1) >= rows}
     tokens = {} if _is_resized(snapshot) else _find_tokens(model, rows)
     if not configured and not tokens:
@@ -46,7 +46,7 @@ def check(snapshot: Snapshot) -> Problems:
     named = {**configured, **tokens}
     first = next((name for name in named if "pad_token" in name), next(iter(named)))
     is_used = "pad_token" in first or "eos_token" in first
-    is_final = first in configured or isinstance(snapshot.job, Known)  # else a script may still resize
+    is_final = first in configured or isinstance(snapshot.job, Known)  # otherwise a script may still resize it
     yield Problem(
         message=(f"{first} is {named[first]}, but the embedding of {model.source} has {rows} rows: 0 to {rows - 1}"),
         evidence=(*(f"{name}: {number}" for name, number in named.items()), _describe_rows(model, rows)),
@@ -57,7 +57,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _count_rows(model: Model) -> int | None:
-    """Return the rows of the input embedding, None if they are not known."""
+    """Return the number of rows of the input embedding; None if unknown."""
     if isinstance(model.embedding_rows, Known):
         return model.embedding_rows.value
     has_more = model.model_type in ROWS_BESIDE_VOCABULARY or model.remote_code

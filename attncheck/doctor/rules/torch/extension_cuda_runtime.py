@@ -58,7 +58,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_missing_runtime(snapshot: Snapshot, binary: Binary) -> tuple[str, str]:
-    """Return the CUDA runtime that is missing, and how the import said so."""
+    """Return the missing CUDA runtime, and the import's message about it."""
     if can_import(snapshot, binary.module):
         return "", ""
     failure = find_failed_import(snapshot, binary.module)

@@ -47,7 +47,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _owner(snapshot: Snapshot, gap: RuntimeGap, module: str) -> str:
-    """Return the distribution of the file that the loader refused, else the module whose import failed."""
+    """Return the distribution of the file that the loader refused, or else the module whose import failed."""
     owners = (b.distribution for b in snapshot.binaries if b.path.rpartition("/")[2] == gap.required_by)
     return next(owners, module.partition(".")[0].replace("_", "-"))
 

@@ -45,7 +45,7 @@ def check(snapshot: Snapshot) -> Problems:
 
 
 def _find_defect(snapshot: Snapshot) -> str:
-    """Return why the operators cannot be loaded, "" if nothing shows that."""
+    """Return why the operators cannot be loaded; "" if nothing shows that they cannot."""
     build, binary = snapshot.build("xformers"), snapshot.binary(MODULE)
     if isinstance(build, Known) and not build.value.cuda and not _is_rocm(snapshot):
         return "it was built without CUDA"

@@ -26,7 +26,7 @@ SETTINGS = {"two micro-batches": "gradient_accumulation_steps: 1", "two replicas
 
 
 def check(snapshot: Snapshot) -> Problems:
-    experiments = snapshot.experiments.value if isinstance(snapshot.experiments, Known) else Experiments()
+    experiments = snapshot.measurements
     for measurement in experiments.gradients:
         if not _is_wrong(experiments, measurement) or not _may_happen(snapshot, measurement):
             continue
@@ -61,7 +61,7 @@ def _is_wrong(experiments: Experiments, measurement: GradientMeasurement) -> boo
 
 
 def _is_wrong_in_transformers(snapshot: Snapshot, experiments: Experiments, measurement: GradientMeasurement) -> bool:
-    """Return whether transformers' own Trainer, which is reported, does the same with the same division."""
+    """Return whether transformers' own Trainer has the same fault with the same division and is reported instead."""
     return not isinstance(snapshot.job, Known) and any(
         other.trainer == "transformers" and other.division == measurement.division and _is_wrong(experiments, other)
         for other in experiments.gradients
@@ -69,7 +69,7 @@ def _is_wrong_in_transformers(snapshot: Snapshot, experiments: Experiments, meas
 
 
 def _may_happen(snapshot: Snapshot, measurement: GradientMeasurement) -> bool:
-    """Return whether nothing else reports it, and the launch, if there is one, may divide its batch so."""
+    """Return whether no other rule reports it, and the launch, if there is one, may divide its batch like this."""
     package = snapshot.package("transformers")
     is_known = isinstance(package, Known) and package.value.faults.get(DIVIDES_TWICE, False)
     if is_known and measurement.division == "two micro-batches" and not measurement.points_elsewhere:
