@@ -7,7 +7,7 @@ from attncheck.core.results.prediction import Prediction
 from attncheck.core.shares import format_share
 from attncheck.ring.predict.memory import estimate_memory
 from attncheck.ring.predict.prediction import Question, explain_refusal, rank_schemes, time_passes
-from attncheck.ring.predict.schedules import LLAMA3, ULYSSES, kv_elements, q_elements
+from attncheck.ring.predict.schedules import LLAMA3, kv_elements, q_elements
 from attncheck.ring.predict.simulation import Machine
 from attncheck.ring.roofline import Shape
 
