@@ -341,7 +341,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         ranks,
         ended.steps,
         tried,
-        (*stage.remarks, *cut_launch.cut.remarks[len(cut.remarks) :]),
+        (*stage.remarks, *cut_launch.cut.remarks[len(cut.remarks) :], *execution.list_replaced(stage.folder)),
         stage.materials.full_model,
         stage.materials.real_data,
         _shorten_paths(ended.isolation, stage.folder),
