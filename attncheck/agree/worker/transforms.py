@@ -52,6 +52,12 @@ def list_transforms(context: Context) -> list[Transform]:
                 "divide by the temperature once: in the engine's log-probabilities or in the scorer",
                 scale(temperature**2),
             ),
+            Transform(
+                "log-probabilities-scaled",
+                f"log-probabilities are divided by the temperature of {temperature:g} instead of the logits",
+                "divide the logits, and normalise after it",
+                lambda logits, sample: gather(logits, sample.response) / temperature,
+            ),
         ]
     transforms += _list_truncations(context)
     size = context.exact[0].shape[-1]

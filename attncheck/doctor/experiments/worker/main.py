@@ -45,7 +45,7 @@ def call(name: str, request: dict[str, Any]) -> dict[str, Any]:
 
 # Gradients: what the loss is divided by ------------------------------------------------------------------------------
 def measure_gradients(folder: str) -> Iterator[dict[str, Any]]:
-    """Yield, of each trainer and division of the same two documents, the ratio to the gradient of their mean loss."""
+    """Yield, for each trainer and division of two documents, its gradient relative to that of their mean loss."""
     save_model(folder)
     makers = {"transformers": make_plain_trainer, **find_makers()}
     for name, make in makers.items():

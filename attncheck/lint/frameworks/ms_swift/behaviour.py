@@ -138,9 +138,7 @@ def derived_ring_refused(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
 
 
 def indivisible_heads(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Check the head count from 3.4.1 to 3.8: only Ulysses exists, so the number of ranks must divide the number of
-    heads.
-    """
+    """Check the head count from 3.4.1 to 3.8, which have only Ulysses: the ranks must divide the heads."""
     size = settings.sequence_parallel_size
     if size < 2 or settings.uses_ring_variable or settings.uses_xtuner:
         return
@@ -249,9 +247,7 @@ def vision_packing_needs_old_transformers(settings: MsSwiftSettings) -> Iterator
 
 
 def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Check ms-swift's own Ulysses: it imports a name that exists since transformers 4.52, while METADATA allows older
-    ones.
-    """
+    """Check ms-swift's own Ulysses: it imports a name of transformers 4.52, while METADATA allows older releases."""
     version = settings.snapshot.version("transformers") if settings.snapshot is not None else None
     is_old = isinstance(version, Known) and version.value < Version(FLASH_CHECK_SINCE)
     if settings.sequence_parallel_size < 2 or settings.uses_xtuner or not is_old:
@@ -272,9 +268,7 @@ def sequence_parallel_needs_newer_transformers(settings: MsSwiftSettings) -> Ite
 
 
 def rlhf_without_sequence_parallel(settings: MsSwiftSettings) -> Iterator[SettingProblem]:
-    """Check for preference learning with sequence parallelism before 3.4.1, when it was xtuner's and did not support
-    that.
-    """
+    """Check for preference learning with sequence parallelism before 3.4.1, when xtuner's did not support it."""
     if settings.verb == "rlhf" and settings.sequence_parallel_size > 1:
         yield from settings.setting_problem(
             "refuses",

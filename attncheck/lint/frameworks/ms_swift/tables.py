@@ -35,7 +35,7 @@ PADDING_FREE_TYPES = ("grpo", "dpo", "kto", "gkd")  # arguments/rlhf_args.py:713
 SEQUENCE_PARALLEL_TYPES = ("grpo", "dpo")  # arguments/rlhf_args.py:721
 LEFT_PADDED_TRAINERS = ("ppo", "gkd")  # arguments/rlhf_args.py:467: padding_side
 VERBS = ("sft", "pt", "rlhf")
-RLHF_VERBS = ("dpo", "orpo", "simpo")  # of 2.x: `swift rlhf --rlhf_type …` since 2.2 (cli/main.py:49)
+RLHF_VERBS = ("dpo", "orpo", "simpo")  # verbs of 2.x; `swift rlhf --rlhf_type …` since 2.2 (cli/main.py:49)
 OLD_SCRIPTS: Mapping[str, str] = {  # scripts of the examples of 2.x (examples/pytorch/llm/)
     "llm_sft": "sft", "llm_pt": "pt", "llm_dpo": "rlhf", "llm_orpo": "rlhf", "llm_simpo": "rlhf", "llm_rlhf": "rlhf",
 }  # fmt: skip

@@ -88,7 +88,7 @@ def _sequence_parallel_problems(config: LaunchConfig, job: Job, snapshot: Snapsh
 
 
 def _reference_without_ulysses(config: LaunchConfig) -> Iterator[SettingProblem]:
-    """Check for a reference policy that does not follow the actor's size, because that is set only in `fsdp_config`."""
+    """Check for a reference policy without the actor's Ulysses size, because only `fsdp_config` sets it."""
     constraint = config.find_constraint(constraints.REFERENCE_WITHOUT_ULYSSES)
     if constraint is None or not (config.is_fsdp and config.is_reinforcement and config.has_reference):
         return
