@@ -1,7 +1,7 @@
-"""The options of all commands, each defined once: `Annotated` aliases, and groups of those that go together.
+"""The options of all commands, each defined once: `Annotated` aliases, and groups of related options.
 
-A command's function takes aliases as parameters, and groups as parameters whose type is the group: `expand_groups`
-gives Typer a function with the fields of its groups in their place.
+A command's function takes aliases as parameters, and groups as parameters whose type is the group. `expand_groups`
+gives Typer a function in which the fields of a group replace it.
 """
 
 import inspect
@@ -31,7 +31,7 @@ TRAIN = "How the job trains"
 POLICY = "What the gate checks"
 OUTPUT = "Output"
 
-PANELS = (EXAMINE, MEASURE, TRAIN, RANKS, NODES, POLICY, OUTPUT)  # as they follow one another
+PANELS = (EXAMINE, MEASURE, TRAIN, RANKS, NODES, POLICY, OUTPUT)  # in the order of the help
 
 LANES = ("static", "import", "device")
 PROFILES = ("auto", "flash", "ring", "rl", "all")
@@ -48,7 +48,7 @@ def option(panel: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, show_default=False, **settings)
 
 
-Texts = list[str] | None  # of an option that may be repeated; None if it was not given
+Texts = list[str] | None  # a repeatable option; None if it was not given
 
 Model = Annotated[
     str | None,
@@ -206,7 +206,7 @@ Baseline = Annotated[
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """How a report is written."""
+    """The options for how a report is written."""
 
     format: Annotated[
         str,
@@ -253,7 +253,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class RuleOptions:
-    """Which rules judge."""
+    """The options for which rules are evaluated."""
 
     select: Annotated[
         Texts,
@@ -321,7 +321,7 @@ MinEfficiency = Annotated[
 
 @dataclass(frozen=True)
 class RingOptions:
-    """A ring of processes, and what it needs."""
+    """The options of a ring of processes."""
 
     ring_size: RingSize = None
     communication: Annotated[
@@ -345,7 +345,7 @@ class RingOptions:
 
 @dataclass(frozen=True)
 class ShapeOptions:
-    """The one shape that is timed."""
+    """The options of the one shape that is timed."""
 
     seqlen: Annotated[
         int | None,
@@ -431,7 +431,7 @@ class ShapeOptions:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """How a job trains: each is a field of `attncheck.core.plan.Plan`."""
+    """The options for how a job trains; each is a field of `attncheck.core.plan.Plan`."""
 
     attn_implementation: Annotated[
         str | None,
@@ -577,7 +577,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """The keys of a gate's policy; options take precedence."""
+    """The options for the keys of a gate's policy; they take precedence over the file."""
 
     level: Annotated[
         int | None,
@@ -690,7 +690,7 @@ class PolicyOptions:
 
 
 def expand_groups(function: Callable[..., None]) -> Callable[..., None]:
-    """Return `function` with the fields of its groups of options as parameters of their own, as Typer wants them."""
+    """Return `function` with the fields of its option groups as separate parameters, as Typer requires."""
     declared = _read_parameters(function)
     groups: dict[str, Any] = {param.name: param.annotation for param in declared if is_dataclass(param.annotation)}
     parameters: list[inspect.Parameter] = []
@@ -711,16 +711,16 @@ def expand_groups(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _read_parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """Return the parameters of a function or dataclass, their annotations evaluated.
+    """Return the parameters of a function or dataclass with their annotations evaluated.
 
-    `get_type_hints` of Python 3.10 wraps the type of a parameter whose default is None in Optional. Typer does not look
-    for an option there.
+    In Python 3.10 `get_type_hints` wraps the type of a parameter whose default is None in Optional, where Typer does
+    not look for an option.
     """
     return list(inspect.signature(function, eval_str=True).parameters.values())
 
 
 def _panel_order(parameter: inspect.Parameter) -> int:
-    """Return where a parameter is: arguments first, then options heading by heading."""
+    """Return a parameter's position: arguments first, then options heading by heading."""
     for settings in getattr(parameter.annotation, "__metadata__", ()):
         if settings.rich_help_panel in PANELS:
             return PANELS.index(settings.rich_help_panel)

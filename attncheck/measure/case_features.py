@@ -1,4 +1,4 @@
-"""What characterises a case: its features in words, and which cases have the same shape for a compiler or planner."""
+"""The features of a case in words, and the cases with the same shape for a compiler or planner."""
 
 import functools
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ SEQLEN_STEPS = (16384, 8192, 4096, 2048, 1024)
 
 
 def list_features(case: Case) -> tuple[str, ...]:
-    """Return the features of a case, best explanations of a crash first."""
+    """Return the features of a case, the best explanations of a crash first."""
     return tuple(dict.fromkeys(_iter_features(case)))
 
 

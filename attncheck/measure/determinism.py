@@ -1,4 +1,4 @@
-"""Repeats every backend and judges: are bits the same in every call, with which switch, at what cost, in any batch?"""
+"""Repeats every backend and judges whether bits are the same in every call and batch, with which switch and cost."""
 
 import math
 import time
@@ -46,7 +46,7 @@ def choose_cases(snapshot: Snapshot, seed: int, uses_gpu: bool) -> tuple[Case, .
     """Return the cases to repeat: many key tiles and over 1e6 gradient elements; a dense one and a packed one."""
     shape = _choose_shape(snapshot, uses_gpu)
     seqlen, batch = (4096, 2) if uses_gpu else (1024, 1)
-    if not uses_gpu:  # enough elements, and no more: a CPU takes seconds for a large call
+    if not uses_gpu:  # enough elements, but no more: a CPU takes seconds for a large call
         batch = max(1, math.ceil(1e6 / (seqlen * shape["num_heads"] * shape["head_dim"])))
     documents = (seqlen // 2, seqlen, 100, seqlen // 4) if uses_gpu else (300, 500, 100, 124)
     dense = Case("repeats", (seqlen,) * batch, (seqlen,) * batch, seed=seed, **shape)
@@ -57,7 +57,7 @@ def choose_cases(snapshot: Snapshot, seed: int, uses_gpu: bool) -> tuple[Case, .
 def choose_ring_cases(snapshot: Snapshot, seed: int, uses_gpu: bool, ring_size: int) -> tuple[Case, ...]:
     """Return the cases to repeat on a ring: a dense row and a packed one, each document a multiple of 2n."""
     shape = {**_choose_shape(snapshot, uses_gpu), "context_parallel_size": ring_size, "seed": seed}
-    shard = (1024 if uses_gpu else 256) // (2 * ring_size) * 2 * ring_size  # per rank, at least
+    shard = (1024 if uses_gpu else 256) // (2 * ring_size) * 2 * ring_size  # the minimum per rank
     seqlen = max(1, shard) * ring_size
     unit = 2 * ring_size
     first_lengths = [seqlen // 2 // unit * unit, unit, seqlen // 4 // unit * unit]
@@ -70,7 +70,7 @@ def _choose_shape(snapshot: Snapshot, uses_gpu: bool) -> dict[str, Any]:
     """Return the heads and head sizes: the model's, or usual ones."""
     model = discovery.requested_model(snapshot)
     shape: dict[str, Any] = {"num_kv_heads": 2, "head_dim": 128, "v_head_dim": 128}
-    shape["num_heads"] = 8 if uses_gpu else 4  # of so large a head_dim a CPU has fewer scores to compute
+    shape["num_heads"] = 8 if uses_gpu else 4  # with such a large head_dim, fewer heads keep a CPU's work small
     if model is not None:
         heads, head_dim = value_or(model.num_heads, 8), value_or(model.head_dim, 128)
         shape = {
@@ -155,7 +155,7 @@ def _make_job(
 
 
 def read_repeats(event: Event, cases: tuple[Case, ...]) -> Repeats:
-    """Return the repeats that an event answers, or why there are none."""
+    """Return the repeats in an event, or the reason why there are none."""
     if event.kind == "answer":
         return codec.read(Repeats, event.answer)
     name, _, mode = event.item.partition("@")
@@ -166,7 +166,7 @@ def read_repeats(event: Event, cases: tuple[Case, ...]) -> Repeats:
 def make_report(
     snapshot: Snapshot, states: tuple[BackendState, ...], measurements: tuple[Repeats, ...], measured_on: MeasuredOn
 ) -> Report:
-    """Return the report on measured repeats: pure judging."""
+    """Return the report on measured repeats, from these alone."""
     verdicts = tuple(judge_repeats(repeats) for repeats in measurements)
     findings = tuple(finding for state in states for finding in _iter_findings(state.name, measurements))
     section = DeterminismSection(measured_on, states, verdicts, measurements)
@@ -209,7 +209,7 @@ def excluded_share(calls: int) -> float:
 
 
 def describe_variation(repeats: Repeats) -> str:
-    """Return in words which tensors vary, how much, and since which call."""
+    """Return which tensors vary, by how much, and since which call."""
     parts = []
     for d in repeats.differences:
         if d.distinct > 1:

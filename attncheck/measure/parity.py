@@ -39,14 +39,14 @@ class Request:
     cases: tuple[str, ...] = ()
     dtypes: tuple[Dtype, ...] = ()
     seed: int = 0
-    repeat: int = 1  # how many seeds, one after another
+    repeat: int = 1  # the number of seeds, run one after another
     budget: float | None = None  # seconds
     max_seqlen: int | None = None
-    only: tuple[tuple[str, str], ...] = ()  # a backend and the name of a case; all if there is none
+    only: tuple[tuple[str, str], ...] = ()  # backends, each with the name of a case; empty: all
 
 
 def choose_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
-    """Return the cases to run. Raises `BadUsage` if nothing is left, `Unanswered` for a model that is unreadable."""
+    """Return the cases to run. Raises `BadUsage` if none is left, `Unanswered` if the model is unreadable."""
     model = discovery.requested_model(snapshot)
     cases: list[Case] = []
     for seed in range(request.seed, request.seed + request.repeat):
@@ -67,8 +67,8 @@ def choose_cases(request: Request, snapshot: Snapshot) -> tuple[Case, ...]:
 def select_cases(cases: Sequence[Case], request: Request) -> tuple[Case, ...]:
     """Return the cases that --case, --dtype and --last-failed select.
 
-    A --case that is a case's whole name, with its seed or without, selects that one; another is a family, a part of a
-    name or a pattern.
+    If --case is the whole name of a case, with or without its seed, it selects that case. Otherwise it is a family, a
+    part of a name or a pattern.
     """
     names = {name for case in cases for name in (case.name, _name_without_seed(case))}
     whole_names, patterns = (
@@ -93,7 +93,7 @@ def _name_without_seed(case: Case) -> str:
 
 
 def is_requested(backend: str, case: str, request: Request) -> bool:
-    """Return whether a backend is to run a case of the selected ones."""
+    """Return whether a backend must run one of the selected cases."""
     return not request.only or (backend, case) in request.only
 
 
@@ -156,7 +156,7 @@ def run(
 def choose_backend_cases(
     state: BackendState, cases: tuple[Case, ...], request: Request, target: ExecutionTarget
 ) -> tuple[Case, ...]:
-    """Return the cases that a backend is to run: few of those that it accepts if it compiles each, or none."""
+    """Return the cases that a backend must run: those that it accepts, only a few if it compiles each."""
     own = tuple(case for case in cases if is_requested(state.name, case.name, request))
     if not discovery.get_backend(state.name).compiles or request.cases or request.only:
         return own
@@ -166,14 +166,14 @@ def choose_backend_cases(
 
 
 def read_run(event: Event, case: Case) -> Run:
-    """Return the run that an event answers, or why there is none."""
+    """Return the run in an event, or the reason why there is none."""
     if event.kind == "answer":
         return codec.read(Run, event.answer)
     return Run(event.job, case, execution.unmeasured_outcome(event), event.reason)
 
 
 def sort_runs(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequence[Case]) -> tuple[Run, ...]:
-    """Return runs by backend, then by case, whatever order they were measured in."""
+    """Return runs by backend, then by case, regardless of the order in which they were measured."""
     backend_order = {state.name: index for index, state in enumerate(states)}
     case_order = {case.name: index for index, case in enumerate(cases)}
     return tuple(sorted(runs, key=lambda run: (backend_order[run.backend], case_order[run.case.name])))
@@ -182,7 +182,7 @@ def sort_runs(runs: Iterable[Run], states: Sequence[BackendState], cases: Sequen
 def make_report(
     snapshot: Snapshot, states: tuple[BackendState, ...], runs: tuple[Run, ...], measured_on: MeasuredOn
 ) -> Report:
-    """Return the report on measured runs: pure judging, so that recorded runs can be judged again."""
+    """Return the report on measured runs from these alone, so that recorded runs can be judged again."""
     verdicts = tuple(judge_run(run) for run in runs)
     model = discovery.requested_model(snapshot)
     model_argument = "" if model is None else shlex.quote(model.source)
@@ -257,7 +257,7 @@ def _make_problem(
 def _suggest_off_switch(
     backend: str, matches: list[tuple[Run, Verdict]], runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]
 ) -> list[Fix]:
-    """Return a fix that switches off one of SDPA's own backends, where all others that run these cases pass them."""
+    """Return a fix that turns off one of SDPA's backends, if all others that run these cases pass them."""
     switch = discovery.off_switch(backend)
     case_names = {run.case.name for run, _ in matches}
     answers_by_backend: dict[str, set[str]] = {}
@@ -276,7 +276,7 @@ def _suggest_off_switch(
 def _suggest_backend(
     backend: str, matches: list[tuple[Run, Verdict]], runs: tuple[Run, ...], verdicts: tuple[Verdict, ...]
 ) -> list[Fix]:
-    """Return a fix that names the backend which passed all of these cases with the least error; eager and math last."""
+    """Return a fix that names the passing backend with the least error on these cases; eager and math come last."""
     case_names = {run.case.name for run, _ in matches}
     passes_by_backend: dict[str, list[Verdict]] = {}
     for run, verdict in zip(runs, verdicts):
@@ -300,7 +300,7 @@ def _suggest_backend(
 
 
 def _suggest_reproducer(worst: list[tuple[Run, Verdict]], model_argument: str, missing_feature: str = "") -> list[Fix]:
-    """Return the fix that runs the worst case alone; `missing_feature` is what the build may have left out."""
+    """Return the fix that runs only the worst case; `missing_feature` is the feature that the build may lack."""
     run = worst[0][0]
     if run.outcome == "died" and not run.kernels and "did not start" in run.reason:
         return []

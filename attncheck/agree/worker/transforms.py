@@ -1,4 +1,4 @@
-"""What may be made of logits: temperatures, truncated distributions, shifts, padded vocabularies."""
+"""Transforms of logits that a side may apply: temperatures, truncated distributions, shifts, padded vocabularies."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from torch import Tensor
 from attncheck.agree.worker.hypotheses import Context, Transform
 from attncheck.agree.worker.models import GENERATION, Sample, gather, rms
 
-TEMPERATURES = math.log(8)  # as logarithms: the largest that is fitted, and the inverse of the smallest
-FITTED = 16  # halvings, nearly, of that range
+TEMPERATURES = math.log(8)  # the logarithm of the largest fitted temperature, and of the inverse of the smallest
+FITTED = 16  # steps of the search, each of which nearly halves that range
 GOLDEN = 0.618
-PADDED_TO = (64, 128, 256)  # rows of an embedding that engines pad vocabularies to a multiple of
+PADDED_TO = (64, 128, 256)  # engines pad the rows of an embedding to a multiple of these
 
 
 def list_transforms(context: Context) -> list[Transform]:
-    """Return what may be made of logits; the first is right: divided by the temperature that is sampled with."""
+    """Return the possible transforms; the first is the right one: division by the sampling temperature."""
     temperature = context.rollout.temperature
 
     def scale(divisor: float) -> Callable[[Tensor, Sample], Tensor]:
@@ -52,6 +52,12 @@ def list_transforms(context: Context) -> list[Transform]:
                 "divide by the temperature once: in the engine's log-probabilities or in the scorer",
                 scale(temperature**2),
             ),
+            Transform(
+                "log-probabilities-scaled",
+                f"log-probabilities are divided by the temperature of {temperature:g} instead of the logits",
+                "divide the logits, and normalise after it",
+                lambda logits, sample: gather(logits, sample.response) / temperature,
+            ),
         ]
     transforms += _list_truncations(context)
     size = context.exact[0].shape[-1]
@@ -79,7 +85,7 @@ def list_transforms(context: Context) -> list[Transform]:
 
 
 def fit_temperature(context: Context, observed: Tensor) -> Transform:
-    """Return the division of the logits that comes closest to what a side computed."""
+    """Return the division of the logits that fits a side's values best."""
 
     def measure(logarithm: float) -> float:
         pairs = zip(context.exact, context.samples, strict=True)
@@ -100,7 +106,7 @@ def fit_temperature(context: Context, observed: Tensor) -> Transform:
 
 
 def _list_truncations(context: Context) -> list[Transform]:
-    """Return how an engine may cut the distribution: by the launch's sampling, or by the model's generation config."""
+    """Return the possible truncations: by the launch's sampling, or by the model's generation config."""
     rollout = context.rollout
     given = {"top_p": rollout.top_p, "top_k": rollout.top_k, "min_p": rollout.min_p}
     sources = {
@@ -146,7 +152,7 @@ def _list_truncations(context: Context) -> list[Transform]:
 
 
 def _truncate(logits: Tensor, sample: Sample, values: dict[str, float], temperature: float, penalty: float) -> Tensor:
-    """Return log p under transformers' own warpers, applied as `generate` orders them."""
+    """Return log p under transformers' own warpers, applied in the order of `generate`."""
     from transformers.generation import logits_process as processors
 
     logits_process: Any = processors
@@ -167,5 +173,6 @@ def _truncate(logits: Tensor, sample: Sample, values: dict[str, float], temperat
     if values.get("min_p"):
         scores = logits_process.MinPLogitsWarper(values["min_p"])(ids, scores)
     tokens = torch.tensor(sample.response)[:, None]
-    kept = scores.scatter(-1, tokens, scaled.gather(-1, tokens))  # rounding decides at the boundary: it was sampled
+    # rounding decides at the boundary, and this token was sampled
+    kept = scores.scatter(-1, tokens, scaled.gather(-1, tokens))
     return gather(kept, sample.response)

@@ -31,9 +31,9 @@ SHORT_DOCUMENT = 4  # a document with at most this many tokens and no error may 
 def describe_patterns(
     outputs: Outputs, reference: Reference, tensors: tuple[str, ...], sharding: Sharding | None = None
 ) -> tuple[str, ...]:
-    """Return at most six lines on what the errors of the over-budget `tensors` have in common.
+    """Return at most six lines about what the errors of the over-budget `tensors` have in common.
 
-    `sharding` is how tokens are distributed across ranks, if several computed the case.
+    `sharding` is the distribution of tokens across ranks, if several computed the case.
     """
     lines: list[str] = []
     if outputs.lse is not None:
@@ -66,13 +66,13 @@ def _lse_patterns(got: Tensor, reference: Reference) -> Iterator[str]:
         yield f"lse is shifted by {float(error.mean()):.4g} everywhere"
     else:
         slope = float((error * logit).sum() / logit.square().sum().clamp_min(1e-30))
-        # The second-order error of a scale that is off by `slope` is about `slope` of the error.
+        # The second-order error of a scale that is off by `slope` is about `slope` times the error.
         if float((error - slope * logit).norm()) < (0.05 + abs(slope)) * size and abs(slope) < 0.5:
             yield f"the softmax scale is off by about {100 * slope:+.2g} %"
 
 
 def _lse_places(got: Tensor, reference: Reference) -> Iterator[str]:
-    """Yield where an LSE is wrong, if out and the gradients, which say more, are right."""
+    """Yield where an LSE is wrong, if out and the gradients, which are more informative, are right."""
     assert reference.judged is not None
     error = (select_rows("lse", got, reference).to(reference.lse.dtype) - reference.lse).abs().transpose(1, 2)
     rows = torch.where(reference.judged[:, :, None], error, 0.0).nan_to_num(HUGE, HUGE, 0.0) / LSE_BUDGET
@@ -161,7 +161,7 @@ def _wrong_heads(rows: Tensor, case: Case) -> Iterator[str]:
 
 
 def _clearly_wrong(z: Tensor) -> list[int]:
-    """Return the places whose z is beyond `WRONG_ROW_Z` if all others are far better, [] if there is no clear gap."""
+    """Return the positions with z beyond `WRONG_ROW_Z` if all others are far better, [] if there is no clear gap."""
     is_wrong = z > WRONG_ROW_Z
     if not bool(is_wrong.any()) or bool(is_wrong.all()) or float(z[~is_wrong].max()) > 0.2 * float(z[is_wrong].min()):
         return []
@@ -169,7 +169,7 @@ def _clearly_wrong(z: Tensor) -> list[int]:
 
 
 def _is_regular(places: list[int], group: int = 1) -> bool:
-    """Return whether places are few, at equal distances or the same ones of each group: others are wrong by chance."""
+    """Return whether positions are few, equally spaced or the same in each group; others may be wrong by chance."""
     steps = {later - earlier for earlier, later in itertools.pairwise(places)}
     offsets: dict[int, set[int]] = {}
     for place in places:
@@ -179,7 +179,7 @@ def _is_regular(places: list[int], group: int = 1) -> bool:
 
 
 def _wrong_ranks(name: str, wrong_rows: Tensor, reference: Reference, sharding: Sharding) -> Iterator[str]:
-    """Yield a line naming the ranks that hold the wrong rows, if others hold none."""
+    """Yield a line naming the ranks of the wrong rows, if other ranks have none."""
     case = reference.case
     row_indices = wrong_rows.any(-1).any(0).nonzero()[:, 0]
     tokens = row_indices if reference.rows is None or name in ("dk", "dv") else reference.rows[row_indices]

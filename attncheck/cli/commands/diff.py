@@ -1,4 +1,4 @@
-"""attncheck diff: why it works there and not available here."""
+"""attncheck diff: why something works in one environment and not in another."""
 
 import sys
 from dataclasses import replace

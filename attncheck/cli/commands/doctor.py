@@ -1,4 +1,4 @@
-"""attncheck doctor: collect a snapshot, or read one, and judge it."""
+"""attncheck doctor: collect or read a snapshot, and judge it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
@@ -66,7 +66,9 @@ TryPackages = Annotated[
 Deep = Annotated[
     bool,
     option(
-        EXAMINE, "--deep", help="Run micro-experiments with the installed trainers: gradients by division, batch keys."
+        EXAMINE,
+        "--deep",
+        help="Run the installed trainers on a CPU: gradients by division, batch keys, DeepSpeed accumulation.",
     ),
 ]
 Progress = Callable[[str], None]
@@ -159,7 +161,7 @@ def doctor(
 def _check_repair(
     report: "Report", python: str | None, online: bool, try_packages: bool, policy: "Policy", report_progress: Progress
 ) -> "Report":
-    """Return the report with its repair, resolved by uv and tried in a temporary folder as far as these are asked."""
+    """Return the report with its repair, resolved by uv and tried in a temporary folder if those are requested."""
     from attncheck.doctor.repair.plan import add_repair
     from attncheck.doctor.repair.trial import resolve_repair, try_repair
 

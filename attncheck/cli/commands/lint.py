@@ -1,4 +1,4 @@
-"""attncheck lint: read launches, judge them, print them corrected."""
+"""attncheck lint: read launches, judge them, and print corrected ones."""
 
 from collections.abc import Callable
 from dataclasses import replace

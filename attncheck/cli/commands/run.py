@@ -1,4 +1,4 @@
-"""attncheck run: the gate in front of a command."""
+"""attncheck run: run the gate before a command."""
 
 import functools
 import sys

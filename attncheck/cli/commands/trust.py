@@ -1,4 +1,4 @@
-"""attncheck trust: let a policy's launches run."""
+"""attncheck trust: allow a policy's launches to run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from attncheck.gate.launch_code import LaunchCode
     from attncheck.gate.policy import Policy
 
-SECONDS = 60.0  # for the probe of files
+SECONDS = 60.0  # timeout of the probe of files
 Place = Annotated[
     str,
     typer.Argument(
@@ -43,7 +43,7 @@ def trust(place: Place = ".", revoke: Revoke = False, list_all: ListAll = False,
 
 
 def _revoke(place: str) -> str:
-    """Stop trusting the policy that applies in a folder, whether it can still be read or not."""
+    """Stop trusting the policy that applies in a folder, whether or not it can still be read."""
     from attncheck.gate.policy import POLICY_FILE, PYPROJECT_FILE, policy_path
     from attncheck.gate.trust import remove_trust
 
@@ -58,13 +58,13 @@ def _revoke(place: str) -> str:
 
 
 def _find_policy(place: str) -> Policy:
-    """Return the policy that applies in a folder, having gone there. Raises `BadUsage` if there is none."""
+    """Change to a folder and return the policy that applies there. Raises `BadUsage` if there is none."""
     from attncheck.gate.policy import load_policy, policy_path
 
     path = Path(os.path.abspath(place))
     folder = path if path.is_dir() else path.parent
     try:
-        os.chdir(folder)  # as `attncheck gate` will read the policy there
+        os.chdir(folder)  # so that it is read as `attncheck gate` will read it there
     except OSError as error:
         raise BadUsage(f"cannot read {folder}: {error.strerror}") from None
     policy = load_policy(Path.cwd())
@@ -88,7 +88,7 @@ def _trust(policy: Policy, python: str | None) -> str:
 
 
 def _read_code(policy: Policy, python: str | None) -> LaunchCode:
-    """Return what the launches of a policy run, as the gate reads them."""
+    """Return the code that the launches of a policy run, as the gate reads it."""
     from attncheck.doctor.probes.collect import collect_snapshot
     from attncheck.gate.inputs import Inputs
     from attncheck.gate.launch_code import CodeReader

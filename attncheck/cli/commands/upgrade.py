@@ -1,4 +1,4 @@
-"""attncheck upgrade: what would break here with other versions, before they are installed."""
+"""attncheck upgrade: what other versions would break here, before they are installed."""
 
 from __future__ import annotations
 

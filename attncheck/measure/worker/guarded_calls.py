@@ -1,7 +1,7 @@
 """Calls of a backend that must not change what is not its own, in memory that is never zero by chance.
 
-A kernel that reads uninitialised memory is right by luck on fresh pages. So blocks as large as its outputs and
-workspaces are filled and freed before each call, alternately with NaN and with large numbers.
+A kernel that reads uninitialised memory is right by luck on new pages. Blocks as large as its outputs and workspaces
+are therefore filled and freed before each call, alternately with NaN and with large numbers.
 """
 
 from collections.abc import Callable
@@ -70,8 +70,10 @@ def _is_unchanged(x: Tensor, before: Tensor | int) -> bool:
 
 
 def fill_free_memory(inputs: Inputs, pattern: int) -> Tensor:
-    """Fill and free blocks of the sizes that a call will allocate; return the object that keeps them allocated until
-    then."""
+    """Fill and free blocks of the sizes that a call will allocate.
+
+    Return the object that keeps them allocated until the call.
+    """
     numbers = [x.numel() for x in (inputs.q, inputs.k, inputs.v, inputs.dout)] + [inputs.q[..., 0].numel()]
     sizes = [width * number for number in numbers for width in (1, 2)]  # 16-bit outputs, float32 workspaces
     blocks = []

@@ -1,4 +1,4 @@
-"""The exact results that a backend's outputs are compared with, and their scores: for parity and for determinism."""
+"""The exact results that a backend's outputs are compared with, and the scores for parity and determinism."""
 
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from attncheck.core.verdicts import Mode, Score
 
 
 class SharedResults:
-    """What backends that are measured on the same case, one after another, need not compute twice."""
+    """Results that backends on the same case share, so that they are computed once."""
 
     def __init__(self) -> None:
         self._case: Case | None = None

@@ -28,13 +28,13 @@ from attncheck.measure.worker.guarded_calls import DIRT, ForeignWrite, call_unch
 from attncheck.measure.worker.judging import SharedResults, reference_for, score_backend
 from attncheck.measure.worker.simpler_cases import MAX_CELLS, describe_cause, make_decoy
 
-MAX_CPU_CELLS = 1 << 27  # score entries beyond which the oracle samples rows on a CPU
+MAX_CPU_CELLS = 1 << 27  # with more score entries, the oracle samples rows on a CPU
 CPU_SECONDS_PER_SCORE = 6e-9  # per score entry of head_dim 64, forward and backward, one thread
-MAX_CAUSES = 3  # wrong cases whose simpler ones are tried too
+MAX_CAUSES = 3  # the most wrong cases for which simpler cases are tried
 MAX_YARDSTICK_SCORES = {
     "cpu": 1 << 20,
     "cuda": 1 << 28,
-}  # the size up to which eager runs too, as the familiar yardstick
+}  # up to this size eager runs too, as the usual yardstick
 
 
 def find_malformed_outputs(inputs: Inputs, outputs: Outputs) -> tuple[str, ...]:
@@ -91,18 +91,17 @@ class ParitySession:
         self.backend, self.device, self.others, self.seconds = backend, device, others, seconds
         self.judges, self.traces_kernels, self.shared = judges, traces_kernels, shared
         self._traced_kinds: set[tuple[object, ...]] = set()
-        # A shape that is compiled takes seconds, one that is planned parts of a second.
+        # A compiled shape takes seconds, a planned one fractions of a second.
         takes_any = judges and backend.sharding is None and not backend.compiles
         self._causes_left = (1 if backend.plans else MAX_CAUSES) if takes_any else 0
 
     def measure(self, case: Case) -> Run:
-        """Return the backend's run of `case`. Raises nothing that the backend raised."""
+        """Return the backend's run of `case`. Raises none of the backend's exceptions."""
         run = self.check_case(case)
         return self.run_case(run) if run.outcome == "ok" else run
 
     def compile(self, case: Case) -> None:
-        """Call a backend that compiles for each shape once, so that it delays no other worker when the case is
-        measured.
+        """Call a backend that compiles for each shape once, so that measuring the case does not delay other workers.
 
         Compiling takes tens of seconds of host time and almost no GPU time.
         """
@@ -111,9 +110,9 @@ class ParitySession:
                 self.backend.run(make_inputs(case, self.device.kind), False)
 
     def check_case(self, case: Case) -> Run:
-        """Return an empty run of `case`, with outcome "ok" or why it is refused or skipped."""
+        """Return an empty run of `case`, with outcome "ok" or the reason why it is refused or skipped."""
         if self.device.kind == "cpu" and case.cells > MAX_CPU_CELLS:
-            case = replace(case, every_row=False)  # the oracle would take longer than the deadline
+            case = replace(case, every_row=False)  # otherwise the oracle would take longer than the deadline
         blank = Run(
             self.backend.name,
             case,
@@ -247,8 +246,7 @@ class ParitySession:
     def _judge_later_call(
         self, inputs: Inputs, outputs: Outputs, exact: Reference, call: "_TimedCall", is_wrong: bool
     ) -> tuple[tuple[Score, ...], tuple[str, ...]]:
-        """Return the scores of a later call if it is wrong, and in words how a wrong backend depends on earlier
-        calls.
+        """Return the scores of a later call if it is wrong, and how a wrong backend depends on earlier calls.
 
         The call negates every input. Rounding is symmetric, so only the sign of the results may change. Ranks would
         have to agree on further calls, so context-parallel schemes are judged by determinism instead.
@@ -271,11 +269,11 @@ class ParitySession:
         return tuple(score.tensor for score in scores if budget_ratio(case, score, factor) > 1.0)
 
     def _run_deterministic(self, inputs: Inputs) -> Outputs | None:
-        """Return the outputs of a call in deterministic mode, which may use other kernels; None if there is no such
-        mode.
+        """Return the outputs of a call in deterministic mode, None if there is no such mode.
 
-        What that mode refuses or raises is judged by determinism, because the job may never switch it on. Ranks would
-        have to agree on the further call, so a context-parallel scheme is judged in this mode by determinism only.
+        This mode may use other kernels. Its refusals and exceptions are judged by determinism, because the job may
+        never turn it on. Ranks would have to agree on the further call, so for a context-parallel scheme only
+        determinism judges this mode.
         """
         if not (self.backend.deterministic_switch and inputs.case.backward) or self.backend.sharding is not None:
             return None
@@ -292,7 +290,7 @@ class ParitySession:
     def _make_call(self, case: Case) -> Callable[[Inputs], tuple[Outputs, tuple[str, ...]]]:
         """Return the call; its kernels are traced for the first case of each kind."""
         kind: tuple[object, ...] = (case.dtype, case.layout, case.backward, case.needs_mask, case.alibi, case.dropout)
-        if self.device.kind == "cuda":  # whose kernels also depend on their sizes
+        if self.device.kind == "cuda":  # CUDA kernels also depend on sizes
             kind += (case.head_dim, case.num_heads // case.num_kv_heads)
         is_new = kind not in self._traced_kinds
         self._traced_kinds.add(kind)
@@ -310,7 +308,7 @@ class ParitySession:
         return call
 
     def _identify_kernels(self, timed_call: "_TimedCall", outputs: Outputs) -> dict[str, Any]:
-        """Return the fields of a run that say which kernels ran: its own and another backend's."""
+        """Return the fields of a run that name the kernels that ran: its own and another backend's."""
         names = timed_call.kernels + outputs.operators
         foreign = foreign_kernels(self.backend, names, self.others, complete=bool(timed_call.kernels))
         return {"kernels": own_kernels(self.backend, names), "foreign_kernels": foreign}

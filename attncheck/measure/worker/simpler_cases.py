@@ -1,4 +1,4 @@
-"""Simpler cases of a wrong one: that a backend is right without a feature shows where its mistake lies."""
+"""Simpler variants of a wrong case: if a backend is right without a feature, its mistake concerns that feature."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAIN: tuple[tuple[str, dict[str, object]], ...] = (
 
 
 def simplify(case: Case) -> Iterator[tuple[str, Case]]:
-    """Yield the case without one of its features each, and what was changed in words."""
+    """Yield the case without one of its features each, and a description of the change."""
     for words, fields in PLAIN:
         yield words, replace(case, **fields)  # type: ignore[arg-type]
     yield "with as many keys as queries", replace(case, seqlens_k=case.seqlens_q, alignment="bottom_right")
@@ -47,7 +47,7 @@ def simplify(case: Case) -> Iterator[tuple[str, Case]]:
 def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, ...]:
     """Return what makes a wrong case right, in words: () if nothing alone does, or much, or it would take too long.
 
-    With other values too, so that it is not right by chance.
+    Other values are tried too, so that the case is not right by chance.
     """
     if case.cells > MAX_CELLS:
         return ()
@@ -60,7 +60,7 @@ def describe_cause(case: Case, is_right: Callable[[Case], bool]) -> tuple[str, .
 
 
 def make_decoy(case: Case) -> Case:
-    """Return a case of the same shapes and other contents, if it has any: what is kept of it by shape spoils `case`."""
+    """Return a case with the same shapes and other contents: results cached by shape would spoil `case`."""
     return replace(
         case,
         seqlens_q=case.seqlens_q[::-1],

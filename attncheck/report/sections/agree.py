@@ -1,4 +1,4 @@
-"""How far a rollout engine and a trainer are apart: a table of distances, and what explains them."""
+"""How much a rollout engine and a trainer differ: a table of distances, and what explains them."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ HEAD = ("|Δ log p|", "mean", "p99", "largest", "ratio beyond ±10%", "beyond cl
 
 
 def blocks(report: Report, section: AgreeSection) -> Iterator[Block]:
-    """Yield each model's distances, and what they were measured with."""
+    """Yield each model's distances, and the settings that they were measured with."""
     for model in section.models:
         yield Heading(
             " · ".join(filter(None, (model.name, model.job, model.model if model.model != model.name else "")))

@@ -33,7 +33,7 @@ def blocks(report: Report, section: LabelsSection) -> Iterator[Block]:
 
 
 def verdict(report: Report, section: LabelsSection) -> str:
-    """Return which launches learn what they mean to learn."""
+    """Return which launches learn the intended tokens."""
     wrong = sum(bool(launch.problems) for launch in section.launches)
     known = sum(not launch.reason for launch in section.launches)
     if not known:
@@ -51,7 +51,7 @@ def describe_launch(launch: LabelledLaunch) -> str:
 
 
 def format_row(spans: Sequence[Span]) -> str:
-    """Return a row's text, what is learned between brackets; padding that repeats is counted."""
+    """Return a row's text with the learned parts in brackets; repeated padding is counted."""
     parts = []
     for learned, group in itertools.groupby(spans, key=lambda span: span.learned):
         text = "".join(

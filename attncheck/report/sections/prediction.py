@@ -1,4 +1,4 @@
-"""What a ring would do on another cluster: a table of schemes, one of ring sizes, and the answers."""
+"""A ring's predicted performance on another cluster: a table of schemes, one of ring sizes, and the answers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -37,14 +37,14 @@ def blocks(report: Report, section: PredictionSection) -> Iterator[Block]:
 
 
 def describe_signs(section: PredictionSection) -> Iterator[str]:
-    """Yield what the columns and signs of the tables mean."""
+    """Yield the meaning of the tables' columns and signs."""
     yield LEGEND
     if any(format_share(row.efficiency) == BEYOND_POSSIBLE for row in section.predictions):
         yield BEYOND_FLASH
 
 
 def describe_sources(section: PredictionSection) -> Iterator[str]:
-    """Yield what the predictions rest on: the device, its blocks and rates, the links."""
+    """Yield what the predictions are based on: the device, its blocks and rates, the links."""
     measured_on = section.measured_on
     timed = f"{sum(block.outcome == 'ok' for block in section.blocks)} of {len(section.blocks)} blocks"
     yield (
@@ -85,7 +85,7 @@ def _fastest_of_each(rows: Sequence[Prediction], largest: int) -> Iterator[tuple
 
 
 def describe_limits(rows: Sequence[tuple[str, Prediction]]) -> Iterator[str]:
-    """Yield what limits the rows of a table, a line for each limit."""
+    """Yield what limits the rows of a table, one line for each limit."""
     names: dict[str, list[str]] = {}
     for name, row in rows:
         if row.outcome == "ok":

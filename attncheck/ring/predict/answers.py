@@ -1,4 +1,4 @@
-"""What follows from predictions: the scheme and ring size to take, from which length a ring pays."""
+"""The conclusions from predictions: the best scheme and ring size, and the length from which a ring pays off."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,14 +11,14 @@ from attncheck.ring.predict.schedules import LLAMA3, ULYSSES, kv_elements, q_ele
 from attncheck.ring.predict.simulation import Machine
 from attncheck.ring.roofline import Shape
 
-GOOD_EFFICIENCY = 0.8  # of one GPU's time divided by the ring size
-SEARCHED_SHARES = tuple(1 << power for power in range(6, 18))  # tokens a rank, 64 to 131,072
+GOOD_EFFICIENCY = 0.8  # share of the ideal: one GPU's time divided by the ring size
+SEARCHED_SHARES = tuple(1 << power for power in range(6, 18))  # tokens per rank, 64 to 131,072
 
 
 def draw_conclusions(
     question: Question, machine: Machine, rows: Sequence[Prediction], memory_bytes: int
 ) -> tuple[str, ...]:
-    """Return the answers in sentences; `memory_bytes` is a GPU's memory, 0 if it is not known."""
+    """Return the conclusions as sentences; `memory_bytes` is a GPU's memory, 0 if unknown."""
     return (
         *_describe_fastest(question, rows),
         *_compare_ring_sizes(question, rows),
@@ -108,7 +108,7 @@ def _compare_memory(question: Question, rows: Sequence[Prediction], memory_bytes
 
 
 def count_bytes(scheme: str, shape: Shape, ring_size: int, stride: int = 0) -> int:
-    """Return the bytes of one layer's attention on one GPU, q, k, v and dout included."""
+    """Return the bytes of one layer's attention on one GPU, including q, k, v and dout."""
     inputs = (2 * q_elements(shape) + kv_elements(shape)) * shape.bytes
     return round(inputs) + estimate_memory(scheme, "forward_backward", shape, ring_size, stride)
 
