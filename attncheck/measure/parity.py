@@ -25,7 +25,6 @@ from attncheck.workers.pool import Event, Pool, default_slots
 
 # Cases of a backend that compiles, on the CPU, where the first one takes over 20 s of its time.
 COMPILED_CASES_ON_CPU = {"quick": 0, "standard": 0, "full": 4}
-NOT_COMPILED = "takes long to compile on a CPU: --backend or --suite full measures it"
 MAX_SHOWN_CASES = 5  # failing cases named in a finding
 NOTHING_LEFT_OF_FAILURES = "--backend, --case and --dtype exclude every case that failed last time"
 
@@ -123,7 +122,9 @@ def run(
         raise BadUsage(NOTHING_LEFT_OF_FAILURES)
     runs: list[Run] = []
     left_out = [
-        Run(name, cases[0], "skipped", NOT_COMPILED) for name, own in chosen_cases.items() if not (own or request.only)
+        Run(name, cases[0], "skipped", discovery.NOT_COMPILED)
+        for name, own in chosen_cases.items()
+        if not (own or request.only)
     ]
     by_name = {case.name: case for case in cases}
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
