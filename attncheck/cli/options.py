@@ -48,7 +48,7 @@ def option(panel: str, *names: str, **settings: Any) -> Any:
     return typer.Option(*names, rich_help_panel=panel, show_default=False, **settings)
 
 
-Texts = list[str] | None  # of a repeatable option; None if it was not given
+Texts = list[str] | None  # a repeatable option; None if it was not given
 
 Model = Annotated[
     str | None,

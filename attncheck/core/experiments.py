@@ -43,7 +43,7 @@ class BatchMeasurement:
 class AccumulationMeasurement:
     """How much of each accumulated micro-batch one step of DeepSpeed's optimizer takes: 1 is all of it."""
 
-    stage: int  # of ZeRO
+    stage: int  # ZeRO stage
     offload: str  # where the optimizer's state is: "cpu", "" for the device
     weights: tuple[float, ...] = ()
     error: str = ""

@@ -150,7 +150,7 @@ def _check_rule(rule: Rule, snapshot: Snapshot) -> RuleAnswer:
 
 
 def _name_covering_findings(skip: Skip, findings: Iterable[Finding]) -> Skip:
-    """Return `skip` with only those covering codes that were found, and name them in its reason."""
+    """Return `skip` with only the covering codes that were found, and name them in its reason."""
     if not skip.covered_by:
         return skip
     found_codes = {finding.code for finding in findings}

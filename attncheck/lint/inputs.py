@@ -112,7 +112,7 @@ def collect_lint_snapshot(
 
 
 def _has_gpu_build(snapshot: Snapshot) -> bool:
-    """Return whether torch here can compute on GPUs; an environment that cannot is not that of a GPU job."""
+    """Return whether torch can compute on GPUs here; a GPU job needs an environment in which it can."""
     torch = snapshot.torch.value if isinstance(snapshot.torch, Known) else None
     return torch is not None and not (isinstance(torch.cuda, Absent) and isinstance(torch.hip, Absent))
 

@@ -474,3 +474,32 @@ def test_what_a_launch_of_verl_needs(tmp_path: Path, command: str, count: int) -
     assert len([finding for finding in report.findings if finding.code == "ATN447"]) == count
     if "sft" in command:
         assert not [finding for finding in report.findings if "ppo" in finding.message]
+
+
+def test_a_configuration_that_a_program_completes_is_no_launch(tmp_path: Path) -> None:
+    (tmp_path / "verl/trainer/config").mkdir(parents=True)
+    keys = "actor_rollout_ref:\n  model: {path: m}\n"
+    for name, text in [
+        ("verl/trainer/config/ppo_trainer.yaml", keys),
+        ("own.yaml", "model: m\nper_device_train_batch_size: 2\nsave_steps: 5\n"),
+    ]:
+        (tmp_path / name).write_text(text)
+        source = read_source(str(tmp_path / name))
+        report = run.run(ENVIRONMENT, run.Request((source,)), launches.read_model, launches.read_no_file)
+        assert find_jobs(report) == []
+
+
+def test_a_project_in_a_folder_of_its_name_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "tools/tools").mkdir(parents=True)
+    (tmp_path / "tools/tools/own.py").write_text("import transformers\nclass Own(transformers.Trainer): pass\n")
+    report = lint_text(tmp_path, "from tools.own import Own\nOwn(None)\n", "python train.py --output_dir o")
+    assert find_jobs(report) == ["transformers trainer"]
+
+
+@pytest.mark.parametrize(("listed", "count"), [("openrlhf\n", 1), ("", 0)])
+def test_a_name_of_no_release_in_a_program_that_the_tree_lists(tmp_path: Path, listed: str, count: int) -> None:
+    (tmp_path / "requirements.txt").write_text(listed)
+    (tmp_path / "train.sh").write_text("deepspeed --module openrlhf.cli.train_sft --pretrain m --no_such_name x\n")
+    request = run.Request((read_source(str(tmp_path / "train.sh")),), stated="missing")
+    report = run.run(ENVIRONMENT, request, launches.read_model, launches.read_no_file)
+    assert len([finding for finding in report.findings if finding.code == "ATN440"]) == count

@@ -1,4 +1,4 @@
-"""Describes what the errors of a failing run have in common: a factor, a shift, some heads, rows, documents."""
+"""Describes what a failing run's errors have in common: a factor, a shift, some heads, rows, documents."""
 
 import itertools
 import math
@@ -15,17 +15,17 @@ from attncheck.core.cases import SINK_LEVELS, Case, iter_segments
 from attncheck.core.sharding import Sharding, shard_ranges
 from attncheck.core.verdicts import BUDGETS, FAIL_FACTOR, HUGE, LSE_BUDGET
 
-WRONG_ROW_Z = 20.0  # a place is named only if a row's error there is at least this many sigmas
-FEW_PLACES = 3  # that may lie anywhere
-SHORT_DOCUMENT = 4  # a document with at most this many tokens and no error may have been spared by chance
+WRONG_ROW_Z = 20.0  # a position is named only if a row's error there is at least this many sigmas
+FEW_PLACES = 3  # so few positions may be anywhere
+SHORT_DOCUMENT = 4  # a document with at most this many tokens may be without error by chance
 
 
 def describe_patterns(
     outputs: Outputs, reference: Reference, tensors: tuple[str, ...], sharding: Sharding | None = None
 ) -> tuple[str, ...]:
-    """Return at most six lines on what the errors of the over-budget `tensors` have in common.
+    """Return at most six lines about what the errors of the over-budget `tensors` have in common.
 
-    `sharding` is how tokens are distributed across ranks, if several computed the case.
+    `sharding` is the distribution of tokens across ranks, if several computed the case.
     """
     lines: list[str] = []
     if outputs.lse is not None:
@@ -56,13 +56,13 @@ def _lse_patterns(got: Tensor, reference: Reference) -> Iterator[str]:
         yield f"lse is shifted by {float(error.mean()):.4g} everywhere"
     else:
         slope = float((error * logit).sum() / logit.square().sum().clamp_min(1e-30))
-        # The second-order error of a scale that is off by `slope` is about `slope` of the error.
+        # The second-order error of a scale that is off by `slope` is about `slope` times the error.
         if float((error - slope * logit).norm()) < (0.05 + abs(slope)) * size and abs(slope) < 0.5:
             yield f"the softmax scale is off by about {100 * slope:+.2g} %"
 
 
 def _lse_places(got: Tensor, reference: Reference) -> Iterator[str]:
-    """Yield where an LSE is wrong, if out and the gradients, which say more, are right."""
+    """Yield where an LSE is wrong, if out and the gradients, which are more informative, are right."""
     assert reference.judged is not None
     error = (select_rows("lse", got, reference).to(reference.lse.dtype) - reference.lse).abs().transpose(1, 2)
     rows = torch.where(reference.judged[:, :, None], error, 0.0).nan_to_num(HUGE, HUGE, 0.0) / LSE_BUDGET
@@ -88,12 +88,12 @@ def _tensor_patterns(name: str, got: Tensor, reference: Reference, sharding: Sha
         return
     wrong_rows = (
         rows > 0.5 * BUDGETS[reference.case.dtype].z_row
-    )  # more than correct kernels make: the other rows are clean
+    )  # correct kernels err less, so the other rows are clean
     if sharding is not None:
         yield from _wrong_ranks(name, wrong_rows, reference, sharding)
     yield from _swapped_heads(got, want)
     yield from _wrong_heads(rows, reference.case)
-    if reference.case.values != "negative":  # inputs whose magnitude is almost all in element 0
+    if reference.case.values != "negative":  # these inputs have nearly all their magnitude in element 0
         yield from _wrong_columns(error, wrong_rows)
     yield from _wrong_positions(name, rows, wrong_rows, reference)
 
@@ -113,7 +113,7 @@ def _swapped_heads(got: Tensor, want: Tensor) -> Iterator[str]:
 
 
 def _wrong_heads(rows: Tensor, case: Case) -> Iterator[str]:
-    """Yield a line naming the wrong heads, unless their own sinks or slopes may be why errors show in these only."""
+    """Yield a line naming the wrong heads, unless their sinks or slopes may explain why only they show errors."""
     heads, count = _clearly_wrong(rows.amax((0, 1))), rows.shape[2]
     levels = len(SINK_LEVELS)
     are_alike = min(len(heads), count - len(heads)) >= levels and heads == list(range(count - len(heads), count))
@@ -127,7 +127,7 @@ def _wrong_heads(rows: Tensor, case: Case) -> Iterator[str]:
 
 
 def _clearly_wrong(z: Tensor) -> list[int]:
-    """Return the places whose z is beyond `WRONG_ROW_Z` if all others are far better, [] if there is no clear gap."""
+    """Return the positions with z beyond `WRONG_ROW_Z` if all others are far better, [] if there is no clear gap."""
     is_wrong = z > WRONG_ROW_Z
     if not bool(is_wrong.any()) or bool(is_wrong.all()) or float(z[~is_wrong].max()) > 0.2 * float(z[is_wrong].min()):
         return []
@@ -135,7 +135,7 @@ def _clearly_wrong(z: Tensor) -> list[int]:
 
 
 def _is_regular(places: list[int], group: int = 1) -> bool:
-    """Return whether places are few, at equal distances or the same ones of each group: others are wrong by chance."""
+    """Return whether positions are few, equally spaced or the same in each group; others may be wrong by chance."""
     steps = {later - earlier for earlier, later in itertools.pairwise(places)}
     offsets: dict[int, set[int]] = {}
     for place in places:
@@ -145,7 +145,7 @@ def _is_regular(places: list[int], group: int = 1) -> bool:
 
 
 def _wrong_ranks(name: str, wrong_rows: Tensor, reference: Reference, sharding: Sharding) -> Iterator[str]:
-    """Yield a line naming the ranks that hold the wrong rows, if others hold none."""
+    """Yield a line naming the ranks of the wrong rows, if other ranks have none."""
     case = reference.case
     row_indices = wrong_rows.any(-1).any(0).nonzero()[:, 0]
     tokens = row_indices if reference.rows is None or name in ("dk", "dv") else reference.rows[row_indices]
@@ -166,7 +166,7 @@ def _wrong_columns(error: Tensor, wrong_rows: Tensor) -> Iterator[str]:
 
 
 def _wrong_positions(name: str, rows: Tensor, wrong_rows: Tensor, reference: Reference) -> Iterator[str]:
-    """Yield lines saying where along the batch and the sequence the wrong rows are."""
+    """Yield lines with the positions of the wrong rows in the batch and the sequence."""
     case = reference.case
     of_keys = name in ("dk", "dv")
     batches = _clearly_wrong(rows.amax((1, 2)))
@@ -189,7 +189,7 @@ def _wrong_positions(name: str, rows: Tensor, wrong_rows: Tensor, reference: Ref
         yield from _wrong_documents(case, wrong_tokens, of_keys)
     first, last = wrong_tokens[0], wrong_tokens[-1]
     period = math.gcd(*(token - first for token in wrong_tokens))
-    # In a ramp of keys only the first ones have weight, so the end of the errors says nothing about the kernel.
+    # In a ramp of keys only the first keys have weight, so the end of the errors shows nothing about the kernel.
     is_dense = case.values != "ramp" and _is_dense(wrong_tokens, reference, of_keys)
     if first == last:
         yield f"errors only in {unit} {first}"

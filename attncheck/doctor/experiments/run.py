@@ -23,7 +23,7 @@ PACKAGE = "attncheck_experiments"
 WORKER = Path(__file__).parent / "worker"
 SOURCES = {
     PACKAGE: "",
-    **{f"{PACKAGE}.{name}": (WORKER / f"{name}.py").read_text("utf-8") for name in ("main", "zero")},
+    **{f"{PACKAGE}.{name}": (WORKER / f"{name}.py").read_text("utf-8") for name in ("main", "zero", "frameworks")},
 }
 EXPERIMENTS = {
     "gradients": ("gradients", "dividing a batch", ""),

@@ -59,6 +59,7 @@ from attncheck.lint.fields.rehearsing import (
     is_on,
     keep_taken,
     list_left_out,
+    misses_program,
     resolve_options,
 )
 from attncheck.lint.fields.releases import (
@@ -179,6 +180,7 @@ __all__ = [
     "list_releases",
     "list_stand_ins",
     "make_objective",
+    "misses_program",
     "names_place",
     "packing_remarks",
     "parse_settings",

@@ -33,9 +33,7 @@ class Option:
 
 @dataclass(frozen=True)
 class ResolvedOption:
-    """The meaning of a written option: the field's full name ("" if no release has it), and whether this release has
-    it.
-    """
+    """The meaning of a written option: its field's full name ("" if no release has it), and if this release has it."""
 
     name: str = ""
     available: bool = False

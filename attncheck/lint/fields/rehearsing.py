@@ -81,7 +81,7 @@ def resolve_options(launch: Launch, job: Job) -> Job:
 
 
 def find_options(launch: Launch, names: Sequence[str]) -> list[str]:
-    """Return which of these names a launch's command gives, in the order of `names`."""
+    """Return those of `names` that a launch's command gives as options, in the order of `names`."""
     options = [word.text.partition("=")[0] for word in launch.words if word.text.startswith("-")]
     written = {option.lstrip("-").replace("-", "_") for option in options}
     return [name for name in names if name in written]
@@ -113,7 +113,7 @@ def find_switches(launch: Launch, names: Sequence[str]) -> list[tuple[str, Word]
 
 
 def drop_switches(launch: Launch, names: Sequence[str]) -> Iterator[Edit]:
-    """Yield the edits that remove such options from a launch's command."""
+    """Yield the edits that remove these switches from a launch's command."""
     for _, word in find_switches(launch, names):
         if word.span[0] >= 0:
             yield Edit(word.location.source or launch.source.name, word.span, "")
@@ -140,6 +140,13 @@ def edit_word(launch: Launch, word: Word, text: str) -> Edit:
     if word.span[0] < 0:
         raise ValueError(f"{word.text} is assembled from several places")
     return Edit(word.location.source or launch.source.name, word.span, text)
+
+
+def misses_program(launch: Launch) -> bool:
+    """Return whether a launch starts a file that is not here, of a framework's checkout for example."""
+    program = launch.words[0].text if launch.words else ""
+    places = (launch.folder, os.path.dirname(launch.source.name), "")
+    return program.endswith(".py") and not any(os.path.isfile(os.path.join(place, program)) for place in places)
 
 
 def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:
@@ -196,7 +203,9 @@ def list_left_out(job: Job, materials: Materials) -> tuple[str, ...]:
 
 
 def _list_gpu_settings(job: Job) -> list[str]:
-    return [name for name in GPU_SETTINGS if (get_setting(job, name) or "false").lower() not in OFF_VALUES]
+    switches = {setting.name.lstrip("-").replace("-", "_") for setting in job.settings if setting.name.startswith("-")}
+    values = {name: get_setting(job, name) or ("true" if name in switches else "") for name in GPU_SETTINGS}
+    return [name for name, value in values.items() if value.lower() not in OFF_VALUES]
 
 
 @dataclass(frozen=True)

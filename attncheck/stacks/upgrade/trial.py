@@ -43,7 +43,7 @@ class TrialOutcome:
 
     stages: list[TrialStage] = field(default_factory=list)
     moves: Moves = Moves((), (), ())
-    comparison: Comparison | None = None  # of the results of imports
+    comparison: Comparison | None = None  # based on the results of imports
     findings: list[Finding] = field(default_factory=list)  # findings of parity and smoke with the new versions only
     lost: tuple[str, ...] = ()
 

@@ -1,10 +1,10 @@
 """The launch uses a package that is not installed.
 
-What it checks: whether these are installed: the packages that the framework always imports, flash-attn 2, 3 or 4 if
-the launch requests it, `kernels` for a Hub kernel, ring-flash-attn for ring attention, and liger-kernel for its
+What it checks: whether the packages that the framework always imports are installed. It also checks flash-attn 2, 3 or
+4 if the launch requests it, `kernels` for a Hub kernel, ring-flash-attn for ring attention, and liger-kernel for its
 kernels.
 
-Why it matters: OpenRLHF cannot even be imported without flash-attn, whatever implementation is requested; other
+Why it matters: OpenRLHF cannot even be imported without flash-attn, regardless of the requested implementation. Other
 frameworks stop when the model is loaded, or continue with another implementation.
 
 What to do: install it as the finding says or, if the framework allows it, request another implementation.

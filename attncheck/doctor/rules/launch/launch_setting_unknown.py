@@ -71,7 +71,7 @@ def _unproven_problem(job: Job, settings: list[UnknownSetting]) -> Problem:
     return Problem(
         message=f"{names} not among those of {job.framework} {job.version}: {_list_names(settings)}",
         evidence=(
-            "the script was not fully read and may define them itself; left unchanged",
+            "no source that was read defines them, but not all of the program was read; left unchanged",
             *([", ".join(unknown.name for unknown in settings)] if len(settings) > MAX_NAMES_SHOWN else []),
         ),
         subject=describe_job(job),

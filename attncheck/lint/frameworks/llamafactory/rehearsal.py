@@ -33,10 +33,12 @@ from attncheck.lint.fields import (
     list_left_out,
     list_other_references,
     make_objective,
+    misses_program,
     read_preference,
 )
 
 REQUESTED_FLASH = {"fa2": "flash_attention_2", "fa3": "flash_attention_3"}  # values of flash_attn
+PROGRAM = "llamafactory.launcher"  # which runs as src/train.py of its repository does
 RANKING_INFO = {
     "rehearsal": {
         "file_name": "train.jsonl",
@@ -63,9 +65,7 @@ DATASET_INFO = {
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of `llamafactory-cli train`, or of its configuration file; or why it is not
-    rehearsed.
-    """
+    """Return the scaled-down launch of `llamafactory-cli train` or of its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "dpo"):
         return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; sft and dpo are"
     objective = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)
@@ -98,9 +98,15 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         objective,
         environ={} if materials.uses_gpu else {"NPROC_PER_NODE": str(materials.processes)},
         command=("llamafactory-cli", "train", "{file}"),
+        program=PROGRAM if misses_program(launch) else "",
         files={"dataset_info.json": json.dumps(information)},
         emulates_flash_attn=attention.emulates_flash_attn,
-        remarks=(*attention.remarks, *list_left_out(job, materials), *list_other_references(job, "ref_model")),
+        remarks=(
+            *([f"{launch.words[0].text} is not here: {PROGRAM} replaces it"] if misses_program(launch) else []),
+            *attention.remarks,
+            *list_left_out(job, materials),
+            *list_other_references(job, "ref_model"),
+        ),
         rank_corrections=TRAINER_RANK_CORRECTIONS if objective.preference is None else (),
         whole_rows=WHOLE_ROWS,
     )

@@ -38,9 +38,11 @@ from attncheck.lint.fields import (
     is_at_least,
     is_number,
     is_on,
+    keep_taken,
     list_left_out,
     list_releases,
     make_objective,
+    misses_program,
     point_to_materials,
     read_preference,
     resolve_options,
@@ -58,6 +60,7 @@ TEXT_COLUMNS = (
     *("text", "instruction", "input", "output", "question", "query", "problem", "prompt", "completion"),
     *("answer", "response", "solution", "conversations"),
 )
+SCRIPTS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")  # programs in trl/scripts
 DPO_CORRECTIONS = ({"padding_free": "false"},)
 # Trainers whose loss is not known here -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
 # experimental/.
@@ -79,15 +82,15 @@ CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cut
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
-    """Return the scaled-down launch of TRL's command or such a script, or of its configuration; or why it is not
-    rehearsed.
-    """
+    """Return the scaled-down launch of TRL's command, such a script or its file; or why it is not rehearsed."""
     if job.trainer not in ("sft", "dpo", "grpo", "rloo", "kto", *OTHER_FORMS):
         return f"TRL's {job.trainer} is not rehearsed yet"
     job = resolve_options(launch, job)
     is_policy = job.trainer in ("grpo", "rloo")
     program = launch.words[0].text if launch.words else "trl"
-    is_own_script = launch.starts_written_script or (program != "trl" and "trl/scripts/" not in program)
+    is_example = program.endswith(f"examples/scripts/{job.trainer}.py") and job.trainer in SCRIPTS
+    own_program = f"trl.scripts.{job.trainer}" if is_example and misses_program(launch) else ""
+    is_own_script = launch.starts_written_script or not (own_program or program == "trl" or "trl/scripts/" in program)
     reading = read_policy(job, is_own_script) if is_policy else READERS.get(job.trainer, _read_other)(job)
     if isinstance(reading, str):
         return reading
@@ -123,6 +126,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     foreign = () if launch.words or launch.starts_written_script else tuple(_iter_foreign(launch, job))
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
+    if is_own_script and launch.program is not None and launch.program.is_complete:
+        sets = keep_taken(launch, sets)
     return JobCut(
         sets,
         form,
@@ -130,6 +135,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         environ=stand_in(materials) if is_own_script else {},
         options=point_to_materials(launch, materials) if launch.starts_written_script else {},
         command=("trl", job.trainer, "--config", "{file}"),
+        program=own_program,
         foreign=foreign,
         driver="trl" if is_policy or form == "prompts" else "",
         data=named if job.trainer == "sft" else "",
@@ -137,6 +143,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),
+            *([f"{program} is not here: {own_program} replaces it"] if own_program else []),
             *([f"the loss of TRL's {job.trainer} is not known here"] if not objective.is_documented else []),
             *attention.remarks,
             *list_left_out(job, materials),
@@ -149,8 +156,7 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
 
 
 def _takes_pictures(launch: Launch, job: Job, is_own_script: bool) -> bool:
-    """Return whether rows may have pictures: TRL's own program collates them, and so does a script that names their
-    column.
+    """Return whether rows may have pictures: TRL's own program or a script that names their column collates them.
 
     1.16.0 trainer/sft_trainer.py refuses them with these settings.
     """

@@ -2,8 +2,9 @@
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from attncheck.lint.fields import Setting, UnknownSetting
@@ -225,19 +226,21 @@ class _Composition:
 
     def releases_with_key(self, key: str) -> list[str]:
         """Return the releases whose configuration for this launch has a key."""
-        versions = []
+        rows = self.configurations
+        return list(
+            dict.fromkeys(release.version for release, name, groups in rows if release.has_key(key, name, groups))
+        )
+
+    @cached_property
+    def configurations(self) -> list[tuple[Release, str, Mapping[str, str]]]:
+        """Return the configurations for this launch of each release, with the groups that it chooses there."""
+        rows = []
         for version in self.release.table["versions"]:
             release = tables.find_release(version)
-            release_inputs = resolve_config(self.inputs, release)
-            config_names = {release_inputs.config_name} | (
-                {"sft_trainer", "sft_trainer_engine"} & set(release.config_names()) if self.is_sft else set()
-            )
-            if any(
-                self.is_among(key, release.schema(config_name, release_inputs.group_choices))
-                for config_name in config_names
-            ):
-                versions.append(version)
-        return versions
+            inputs = resolve_config(self.inputs, release)
+            both = {"sft_trainer", "sft_trainer_engine"} & set(release.config_names()) if self.is_sft else set()
+            rows += [(release, config_name, inputs.group_choices) for config_name in {inputs.config_name} | both]
+        return rows
 
     @property
     def is_sft(self) -> bool:

@@ -1,4 +1,4 @@
-"""Adds keys to the tables of a YAML file, with those of one new table together, and removes emptied tables."""
+"""Adds keys to the tables of a YAML file, joins the keys of each new table, and removes emptied tables."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
