@@ -9,6 +9,8 @@ from attncheck.core.preferences import Preference
 
 # Which tokens are learned: whole documents, answers only, or those that the user's own script labels.
 Targets = Literal["all", "assistant", "last", "labelled"]
+# How a row names its pictures: in a column "images", or there and by a tag in its text as well; "": it has none.
+Pictures = Literal["", "column", "tagged"]
 # How a row of the data names a document's turns; "every": in all these ways at once, for a script that takes one.
 DataForm = Literal[
     "messages",
@@ -172,6 +174,7 @@ class Materials:
     full_model: bool = False  # the model is the user's own, whole, with its tokenizer
     real_data: bool = False  # the rows are the user's own
     trust_remote_code: bool = False  # what the launch says of it stays; else it is off, also in the cut command
+    has_tower: bool = False  # the launch's model has one, for pictures or sound
 
     def alias(self, model: str) -> str:
         """Return a path for the small model that ends as the name of the user's own model does."""
@@ -229,6 +232,6 @@ class JobCut:
     ring_size: int = 1  # ranks that share a row here
     whole_rows: str = ""  # why a rank has whole rows on this machine, although the launch splits them; "": it does not
     data: str = ""  # the file, folder or repository that the launch names, if its rows can be the user's own
-    takes_pictures: bool = False  # whether rows may have pictures, in a column "images", if the model takes them
+    pictures: Pictures = ""  # how rows may have pictures, if the model takes them
     corrections: tuple[Mapping[str, str], ...] = ()  # settings that may fix what mixes, the likeliest first
     rank_corrections: tuple[Mapping[str, str], ...] = ()  # settings that may fix a loss that differs across ranks

@@ -24,6 +24,7 @@ CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # The watcher makes the calls of torch.cuda that only choose a device do nothing, and DeepSpeed takes its CPU's code.
 WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
 # accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
+PICTURE_LENGTH = 256  # tokens that hold a document with its picture
 WHOLE_ROWS = "rows that accelerate splits across ranks are not compared with the reference yet"
 # Settings of transformers' Trainer, and of frameworks on it, that do not run on a CPU.
 GPU_SETTINGS = (

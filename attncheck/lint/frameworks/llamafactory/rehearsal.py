@@ -1,9 +1,10 @@
 """How a launch of LLaMA-Factory's SFT or DPO is scaled down, and what it optimises.
 
 Sources, llamafactory 0.9.5: hparams/data_args.py (`dataset`, `dataset_dir` with its dataset_info.json), data/parser.py
-(`formatting: sharegpt`, `tags`), data/processor/supervised.py (`train_on_prompt`, off: answers alone are learnt; the
+(`formatting: sharegpt`, `tags`; a column of pictures' paths, at which "<image>" in the text points),
+data/processor/supervised.py (`train_on_prompt`, off: answers alone are learnt; the
 template's end token after an answer is; `mask_history`: the last answer alone), hparams/model_args.py. The loss is
-transformers' Trainer's. Of `stage: dpo`:
+transformers' Trainer's, of a model with a processor each batch's mean (train/sft/trainer.py:68). Of `stage: dpo`:
 data/converter.py (`ranking`: a prompt, a chosen and a rejected answer of text), train/dpo/trainer.py (`losses.mean()`
 over a batch's pairs, `model_accepts_loss_kwargs` off: divided by the accumulation), hparams/finetuning_args.py.
 launcher.py: torchrun starts NPROC_PER_NODE processes, by default one for each GPU, which is none on a CPU.
@@ -14,6 +15,7 @@ import json
 from attncheck.lint.fields import (
     DROP,
     OFF_VALUES,
+    PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     WHOLE_ROWS,
@@ -57,13 +59,14 @@ DATASET_INFO = {
         },
     }
 }
+PICTURE_COLUMNS = {"messages": "messages", "images": "images"}
 
 
 def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     """Return the cut of a launch of `llamafactory-cli train`, or of its configuration file."""
     if job.trainer not in ("sft", "dpo"):
         return f"LLaMA-Factory's {job.trainer} is not rehearsed yet; sft and dpo are"
-    objective = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job)
+    objective = _read_pairs(job) if job.trainer == "dpo" else _read_answers(job, materials.has_tower)
     if isinstance(objective, str):
         return objective
     requested = get_setting(job, "flash_attn") or ""
@@ -87,12 +90,16 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         "ref_model": DROP,  # the model itself then (train/trainer_utils.py `create_ref_model`)
     }
     information = DATASET_INFO if objective.preference is None else RANKING_INFO
+    has_pictures = objective.preference is None and materials.has_tower and materials.max_length >= PICTURE_LENGTH
+    if has_pictures:
+        information = {"rehearsal": {**information["rehearsal"], "columns": PICTURE_COLUMNS}}
     return JobCut(
         sets,
         "messages" if objective.preference is None else "preference_text",
         objective,
         environ={} if materials.uses_gpu else {"NPROC_PER_NODE": str(materials.processes)},
         command=("llamafactory-cli", "train", "{file}"),
+        pictures="tagged" if has_pictures else "",
         files={"dataset_info.json": json.dumps(information)},
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(*attention.remarks, *list_left_out(job, materials), *list_other_references(job, "ref_model")),
@@ -101,9 +108,12 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     )
 
 
-def _read_answers(job: Job) -> Objective:
+def _read_answers(job: Job, has_processor: bool) -> Objective:
     """Return what is learnt of whole documents or of answers."""
     targets: Targets = "all" if is_on(job, "train_on_prompt") else "last" if is_on(job, "mask_history") else "assistant"
+    if has_processor:
+        source = f"llamafactory {job.version} train/sft/trainer.py: each batch's mean if there is a processor"
+        return Objective(targets, ("batch_tokens", *TRAINER_NORMALISATIONS), source)
     source = f"llamafactory {job.version}: transformers' mean over num_items_in_batch"
     return Objective(targets, TRAINER_NORMALISATIONS, source)
 
