@@ -242,7 +242,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
-        "takes_pictures": cut.takes_pictures,
+        "pictures": cut.pictures,
         "seed": stage.request.seed,
         "has_padding_token": True,
         "dtype": "float32",
