@@ -14,7 +14,7 @@ from attncheck.lint.frameworks.verl.tables import NEW_SFT, OLD_SFT, Release
 from attncheck.lint.frameworks.verl.values import Values, compose_values, is_within, parse_scalar
 
 # Keys that moved, in both directions; the first whose other name exists in this release is used. They were found by
-# comparing the compositions of successive releases (tests/lint/tools/names_verl.py) and reading the code.
+# comparing the compositions of successive releases (tools/names/verl.py) and reading the code.
 MOVED_KEYS = (
     (r"critic\.model\.fsdp_config\.(.+)", r"critic.fsdp.\1"),  # 0.8.0
     (r"critic\.fsdp\.(.+)", r"critic.model.fsdp_config.\1"),
