@@ -88,7 +88,7 @@ def prepare(message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> 
     (folder / "documents.json").write_text(json.dumps(documents))
     if has_pictures:
         rows = multimodal.add_pictures(rows, documents, folder, message["pictures"] == "tagged")
-    elif message.get("pictures") == "tagged":  # the framework is told of the column
+    elif message.get("pictures") == "tagged":  # the framework knows the column
         rows = [{**row, "images": []} for row in rows]
     save_rows(rows, folder, not has_pictures)
     send(answer)
