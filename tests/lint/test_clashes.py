@@ -110,6 +110,8 @@ CASES = [
          ("--use_vllm true", "--use_vllm true --vllm_importance_sampling_correction false")),
     Case("issue #7837", ZERO3.replace("stage 3", "stage 0") + "--mixed_precision bf16 " + TRL.format("sft"),
          ("--zero_stage 0", "--zero_stage 1")),
+    Case("PR #6024", "python " + GRPO + "--steps_per_generation 4 --gradient_accumulation_steps 2",
+         ("generation 4", "generation 2")),
     Case("PR #5331", "accelerate launch --num_processes 8 --parallelism_config_tp_size 2 " + TRL.format("sft"),
          ("tp_size 2", "tp_size 1")),
     Case("issue #7493", VERL + "actor_rollout_ref.actor.fsdp_config.fsdp_size=1",
