@@ -110,6 +110,11 @@ CASES = [
          ("--use_vllm true", "--use_vllm true --vllm_importance_sampling_correction false")),
     Case("issue #7837", ZERO3.replace("stage 3", "stage 0") + "--mixed_precision bf16 " + TRL.format("sft"),
          ("--zero_stage 0", "--zero_stage 1")),
+    Case("issue #46731", "llamafactory-cli train --stage sft --do_train --model_name_or_path m --dataset d "
+         "--template qwen --output_dir o --label_smoothing_factor 0.1 --gradient_accumulation_steps 4", ("steps 4", "steps 1"),
+         {"transformers": "5.14.1"}),
+    Case("transformers issue #46731", SWIFT.format("sft") + "--label_smoothing_factor 0.1 "
+         "--gradient_accumulation_steps 4", ("factor 0.1", "factor 0")),
     Case("PR #6024", "python " + GRPO + "--steps_per_generation 4 --gradient_accumulation_steps 2",
          ("generation 4", "generation 2")),
     Case("PR #5331", "accelerate launch --num_processes 8 --parallelism_config_tp_size 2 " + TRL.format("sft"),
