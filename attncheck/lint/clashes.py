@@ -113,6 +113,7 @@ def _collect_facts(job: Job, written: Mapping[str, Setting]) -> dict[str, str]:
     return {
         **({"use_liger_kernel": ""} if is_no_loss and not KERNEL_IS_LOSS.holds_in(job.version) else {}),
         "trainer": job.trainer,
+        "precision": job.plan.precision,
         "accumulation": str(job.plan.accumulation),
         "ranks": str(job.world_size.value) if isinstance(job.world_size, Known) else "",
         "zero": _find_zero_stage(written),
