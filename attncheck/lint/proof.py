@@ -101,12 +101,22 @@ def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: boo
         if unknown.proof or unknown.dropped or unknown.near:
             return True
         is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
-        return is_sure if unknown.now or unknown.since else is_listed
+        return is_sure and not _came_later(unknown, job.version) if unknown.now or unknown.since else is_listed
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)
     remark = f"not judged, because the script may define them itself or another release may have them: {names}"
     return replace(job, unknown_settings=kept, remarks=(*job.remarks, remark)) if names else job
+
+
+def _came_later(unknown: UnknownSetting, version: str) -> bool:
+    """Return whether a name changed after the release that a development version is counted as, so that it may be in
+    the tree already: verl's "0.2.0.dev" lasted until after 0.3.0."""
+    try:
+        parsed, since = Version(version), Version(unknown.since.rpartition(" ")[2])
+    except InvalidVersion:
+        return False
+    return parsed.is_devrelease and since > parsed
 
 
 def _soften_guesses(job: Job) -> Iterator[SettingProblem]:

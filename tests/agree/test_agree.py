@@ -238,7 +238,7 @@ def test_features_that_an_engine_lacks(small: Callable[[str], Path], tmp_path: P
 
     assert names(compare(small("llama"), Rollout(), Scoring(), change_engine=pad)) == [("engine", "vocabulary-padding")]
     sinks = compare(small("gpt_oss"), Rollout(), Scoring(layout="left"), change_engine=leave_sinks)
-    assert names(sinks) == [("engine", "sinks")]
+    assert names(sinks) == [("engine", "parameters:sinks=-10000")]
     model = small("qwen2")
     engine = copy(model, tmp_path, generation={"repetition_penalty": 1.1})
     assert names(compare(model, Rollout(), Scoring(), engine_model=engine)) == [("engine", "sampling-defaults")]

@@ -18,7 +18,6 @@ from attncheck.agree.worker.variants import iter_variants
 from attncheck.core.results.agree import Cause, Side
 from attncheck.smoke.worker.models.randomness import find_rates
 
-NAMED_SHARE = 0.9  # share of the squared difference that an incomplete explanation must explain
 DRAWS = 16  # random draws of dropout
 NORMAL_MEDIAN = 0.6745  # median absolute value of a normal variable of variance 1
 DRAWN_FACTOR = 1.6  # draws may be this many times smaller or larger than the difference they explain
@@ -50,7 +49,8 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
             if variant is base and transform is plain:
                 continue
             tried += 1
-            rest = rms(observed - _join(transform, logits, context.samples))
+            expected = _join(transform, logits, context.samples)
+            rest = rms(torch.where(expected.isnan(), 0.0, observed - expected))
             if best is None or rest < best[0] * (0.9 if transform is of_base[-1] else 0.999):
                 best = (rest, variant, transform)
         if best is not None and best[0] <= limit and best[0] <= CLOSED_SHARE * error:
@@ -60,7 +60,7 @@ def find_cause(context: Context, side: Side, observed: Tensor, limit: float) -> 
     rest, variant, transform = best
     explained = 1.0 - (rest / error) ** 2
     closes = rest <= limit and rest <= CLOSED_SHARE * error
-    if not closes and explained < NAMED_SHARE:
+    if not closes and explained < variant.named_share:
         return (_find_dropout(context, plain, observed, exact) if side == "trainer" else None), tried
     parts = [part for part in (variant, transform) if part.name]
     return (

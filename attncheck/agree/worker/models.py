@@ -27,6 +27,8 @@ PROMPT_TOKENS = (4, 56)  # the longest prompt exceeds the window of small models
 NEW_TOKENS = 40
 GENERATION = "generation_config.json"
 NORM_SPREAD = 0.3
+VISIBLE_ROPE = ("llama3", "yarn")  # its scaling shows only at frequencies that are slow for the trained length
+TRAINED_LENGTH = 32
 VISIBLE_CAPS = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 8.0}  # released models have 50 and 30
 SAMPLING_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")  # in the user's generation config
 
@@ -73,7 +75,12 @@ def _make_visible(folder: Path, seed: int) -> None:
                 tensors[name] = tensor + NORM_SPREAD * torch.randn(len(tensor), generator=generator)
         save_file(tensors, path, metadata={"format": "pt"})
     config = json.loads(config_path.read_text())
-    _update(config_path, {name: cap for name, cap in VISIBLE_CAPS.items() if config.get(name)})
+    visible: dict[str, Any] = {name: cap for name, cap in VISIBLE_CAPS.items() if config.get(name)}
+    for name in ("rope_parameters", "rope_scaling"):
+        table = config.get(name) or {}
+        if table.get("rope_type", table.get("type")) in VISIBLE_ROPE:
+            visible[name] = {**table, "original_max_position_embeddings": TRAINED_LENGTH}
+    _update(config_path, visible)
 
 
 def _copy_own(name: str, folder: Path) -> None:

@@ -21,10 +21,14 @@ from attncheck.agree.worker.models import Sample, apply_override, read_config
 from attncheck.agree.worker.routes import score_shifted
 from attncheck.agree.worker.weights import load_from, name_differences
 
+ENDINGS = range(1, 7)  # tokens of a generation prompt
 ROPE_FACTORS = (2.0, 4.0, 8.0)
 ROPE_BASES = (1e4, 5e5, 1e6)
 TRAINED_LENGTH = 32768  # positions of many models before YaRN extends them
+GELUS = ("gelu", "gelu_pytorch_tanh")
+EPSILONS = (1e-5, 1e-6)  # of norms
 FP8_MAX = 448.0  # the largest float8_e4m3fn
+QUANTISED_SHARE = 0.9  # that must be explained: scales and groups of engines vary
 TESTED_KEYS = 8  # keys of a large model that are tried: each takes long
 NO_SINK = -1e4  # an attention sink without weight
 
@@ -105,6 +109,18 @@ def _iter_layouts(context: Context) -> Iterator[Variant]:
 
     yield from _iter_routes(context)
     yield from _iter_masks(context)
+    yield Variant(
+        "not-causal",
+        "tokens attend to those after them: the mask is not causal",
+        "use causal attention",
+        lambda: context.score_batches(_make_full),
+    )
+    yield Variant(
+        "positions-shifted",
+        "positions begin at 1 instead of 0",
+        "let each prompt's position_ids begin at 0",
+        lambda: context.score_batches(_make_shifted),
+    )
     if layout == "left":
         yield Variant(
             "padding-counted-as-positions",
@@ -191,6 +207,18 @@ def _make_attended(layout: Any) -> Callable[[Sequence[Sample]], scoring.Batch]:
     return make
 
 
+def _make_full(samples: Sequence[Sample]) -> scoring.Batch:
+    batch = scoring.make_batch(samples, "right", False)
+    mask = torch.log(batch.inputs["attention_mask"].double())[:, None, None]
+    rows, width = batch.inputs["input_ids"].shape
+    return scoring.Batch({**batch.inputs, "attention_mask": mask.expand(rows, 1, width, width)}, batch.places)
+
+
+def _make_shifted(samples: Sequence[Sample]) -> scoring.Batch:
+    batch = scoring.make_batch(samples, "right", True)
+    return scoring.Batch({**batch.inputs, "position_ids": batch.inputs["position_ids"] + 1}, batch.places)
+
+
 def _make_leaking(samples: Sequence[Sample]) -> scoring.Batch:
     batch = scoring.pack(samples)
     mask = torch.ones_like(batch.inputs["input_ids"])  # with a mask, transformers does not look for documents
@@ -224,6 +252,19 @@ def _iter_inputs(context: Context) -> Iterator[Variant]:
         "apply the chat template once",
         lambda: context.score(samples=[replace(own, prompt=own.prompt + own.prompt[skipped:]) for own in samples]),
     )
+    for count in ENDINGS:
+        for name, text, is_doubled in (("doubled", "given twice", True), ("missing", "left out", False)):
+            changed = [
+                replace(own, prompt=own.prompt + own.prompt[-count:] if is_doubled else own.prompt[:-count])
+                for own in samples
+            ]
+            if all(own.prompt for own in changed):
+                yield Variant(
+                    f"prompt-end-{name}:{count}",
+                    f"the last {count} tokens of each prompt are {text}",
+                    "apply the chat template once, and let it add the generation prompt on both sides",
+                    lambda changed=changed: context.score(samples=changed),  # type: ignore[misc]
+                )
 
 
 def _iter_shifts(context: Context) -> Iterator[Variant]:
@@ -293,9 +334,12 @@ def _iter_configurations(context: Context) -> Iterator[Variant]:
             ("window", f"the window is {window + step} tokens instead of {window}", "sliding_window", window + step)
             for step in (1, -1)
         ]
-    if getattr(config, "query_pre_attn_scalar", None):
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        changes.append(("softmax-scale", "scores are scaled by head_dim", "query_pre_attn_scalar", head_dim))
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    for key, scale in (("query_pre_attn_scalar", head_dim), ("attention_multiplier", head_dim**-0.5)):
+        if getattr(config, key, None):
+            changes.append(("softmax-scale", "attention scores are divided by the root of head_dim", key, scale))
+    layers = getattr(config, "num_hidden_layers", 1)
+    changes.append(("layers", "the last layer is left out", "num_hidden_layers", layers - 1))
     is_large = next(context.model.parameters()).dtype != torch.float64
     changes += islice(_iter_other_values(context.model, config), TESTED_KEYS if is_large else None)
     for name, message, key, value in changes:
@@ -325,6 +369,9 @@ def _list_rope_changes(config: Any) -> list[tuple[str, str, str, Any]]:
         for other in ROPE_BASES
         if base and base != other
     ]
+    if "partial_rotary_factor" in parameters:
+        change = {"partial_rotary_factor": 1.0, "rope_theta": base}
+        changes.append(("rope-share", "RoPE rotates all of head_dim", "rope_scaling", change))
     lengths = dict.fromkeys((getattr(config, "max_position_embeddings", TRAINED_LENGTH), TRAINED_LENGTH))
     for factor in ROPE_FACTORS:
         changes.append(
@@ -360,7 +407,9 @@ def _iter_other_values(model: Any, config: Any) -> Iterator[tuple[str, str, str,
             if isinstance(own, bool):
                 others = [] if is_default else [not own]
             elif isinstance(own, (int, float)):
-                others = [default] if is_default else [None, type(own)(1)]
+                others = [default, *(EPSILONS if "eps" in key else ())] if is_default else [None, type(own)(1)]
+            elif own in GELUS:
+                others = [] if is_default else list(GELUS)
             else:
                 others = [default] if is_default and isinstance(default, (int, float, str)) else []
             for other in others:
@@ -388,30 +437,24 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
     """Yield variants without some of the model's weights, or with one weight in the position of another."""
     remedy = "load every parameter of the model, and sync all of them"
 
-    def fill(value: float, *endings: str) -> Callable[[Any], None]:
-        def change(model: Any) -> None:
-            parameters = [parameter for name, parameter in model.named_parameters() if name.endswith(endings)]
-            if not parameters:
-                raise KeyError(endings)
-            for parameter in parameters:
-                parameter.fill_(value)
-
-        return change
-
     def tie(model: Any) -> None:
         model.get_output_embeddings().weight.copy_(model.get_input_embeddings().weight)
 
-    for name, text, value, endings in (
-        ("sinks", "attention sinks are left out", NO_SINK, (".sinks",)),
-        ("biases", "biases are zero", 0.0, (".bias",)),
-        ("query-key-norms", "the norms of queries and keys have no weights", 1.0, ("q_norm.weight", "k_norm.weight")),
-    ):
-        yield Variant(
-            name,
-            text,
-            remedy,
-            lambda value=value, endings=endings: context.score(change=fill(value, *endings)),  # type: ignore[misc]
-        )
+    named = context.model.named_parameters()
+    for group in dict.fromkeys(_name_group(name) for name, own in named if own.dim() == 1):
+        for value in (0.0, NO_SINK) if group == "sinks" else (1.0, 0.0):
+
+            def fill(model: Any, group: str = group, value: float = value) -> None:
+                for name, parameter in model.named_parameters():
+                    if parameter.dim() == 1 and _name_group(name) == group:
+                        parameter.fill_(value)
+
+            yield Variant(
+                f"parameters:{group}={value:g}",
+                "attention sinks are left out" if value == NO_SINK else f"the parameters {group} are {value:g}",
+                remedy,
+                lambda fill=fill: context.score(change=fill),  # type: ignore[misc]
+            )
     for step, text in ((-1, "before"), (1, "after")):
 
         def move(model: Any, step: int = step) -> None:
@@ -433,6 +476,14 @@ def _iter_weights(context: Context) -> Iterator[Variant]:
             "set tie_word_embeddings to false on both sides, and sync lm_head",
             lambda: context.score(change=tie),
         )
+
+
+def _name_group(name: str) -> str:
+    """Return the end of a parameter's name, the same for all biases and for the norms of queries and keys."""
+    *_, module, own = name.split(".")
+    if own == "bias":
+        return own
+    return re.sub(r"^[qk]_", "query_key_", f"{module}.{own}") if own == "weight" else own
 
 
 def _iter_quantised(context: Context) -> Iterator[Variant]:
@@ -459,6 +510,7 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
             "let the engine keep its cache in the model's dtype (vLLM: kv_cache_dtype=auto)",
             lambda dtype=dtype: context.score_cached(partial(Fp8Cache, dtype)),  # type: ignore[misc]
             ("engine",),
+            QUANTISED_SHARE,
         )
     for name, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
 
@@ -488,6 +540,7 @@ def _iter_quantised(context: Context) -> Iterator[Variant]:
             "let the engine load unquantised weights, or correct for it (truncated importance sampling)",
             lambda quantise=quantise: context.score(change=quantise),  # type: ignore[misc]
             ("engine",),
+            QUANTISED_SHARE,
         )
 
 

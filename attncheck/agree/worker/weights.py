@@ -61,6 +61,7 @@ def _iter_groups(own: str, other: str) -> Iterator[tuple[str, str, str, tuple[st
             "merge the LoRA adapter, with its scaling, before weights are sent to the engine",
         ),
         "padded": ("have more rows, which pad the vocabulary", "mask or remove the rows that pad the vocabulary"),
+        "rounded": ("are rounded to 16 bits", "load and sync weights in the same dtype on both sides"),
         "zero": ("are zero", "sync these parameters"),
         "renamed": ("are another parameter's", "correct the names of the parameters that are sent to the engine"),
         "tied": ("are the input embedding", "send lm_head too, because the trainer does not tie it"),
@@ -92,6 +93,8 @@ def _name_kind(name: str, own: Tensor, other: Tensor | None, all_own: Mapping[st
         return "padded" if torch.equal(own, other[: len(own)]) else "stale"
     if not other.any():
         return "zero"
+    if any(torch.equal(own.to(dtype).float(), other) for dtype in (torch.bfloat16, torch.float16)):
+        return "rounded"
     if torch.equal(own.flatten().sort().values, other.flatten().sort().values):
         return "permuted"
     twin = next((key for key, tensor in all_own.items() if key != name and _is_same(tensor, other)), "")

@@ -127,6 +127,8 @@ def find_trainer(launch: Launch) -> str:
     """Return the verl trainer that a launch starts ("sft", "ppo", "grpo"); "" if it starts none."""
     if not launch.words and OWN_CONFIG.search(launch.source.name):
         return ""  # its command sets what such a file leaves open
+    if launch.words and "=" in launch.words[0].text:
+        return ""  # the rest of a command that a broken continuation ended
     inputs = parse_hydra_inputs(launch)
     if inputs.module.startswith("verl.") and launch.words:
         script = inputs.module.rpartition(".")[2]
