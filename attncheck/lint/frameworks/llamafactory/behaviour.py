@@ -178,7 +178,7 @@ def missing_borders(reading: LaunchReading) -> Iterator[SettingProblem]:
     if is_pretraining:
         yield SettingProblem(
             "wrong",
-            "stage pt joins texts into rows without borders, so they attend to each other",
+            "stage pt joins texts into rows without boundaries, so they attend to each other",
             (constraint.evidence,),
             reading.find_location("packing", "stage"),
             advice="packing: false, if texts must not attend to each other",
