@@ -260,7 +260,7 @@ def _parse_switch(setting: Setting | None) -> bool | None:
 
 
 def _check_accelerate(launch: Launch) -> Iterator[SettingProblem]:
-    """Yield the problem that accelerate refuses a DeepSpeed file together with the same settings of its own."""
+    """Yield the problem that accelerate refuses a DeepSpeed file and the same settings given to accelerate."""
     entries = {entry.name: entry for entry in launch.launcher_entries if entry.known}
     before = set(_list_launcher_options(launch))
     is_deepspeed = "distributed_type" in entries and entries["distributed_type"].value.upper() == "DEEPSPEED"

@@ -7,7 +7,7 @@ framework's own program, and every unknown name was known to some release. A nam
 modified tree.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
@@ -27,12 +27,14 @@ CHOOSING_FRAMEWORKS = ("trl", "transformers")  # their launches mostly start use
 LIBRARIES = ("trl", "transformers", "unsloth")
 
 
-def keep_certain_problems(job: Job, launch: Launch, others: Sequence[Job]) -> Job:
+def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], Sequence[Job]]) -> Job:
     """Return the job with the problems that it has with every candidate release and every trainer of the program.
 
-    `others` are the job as read by other releases, if the release is a guess.
+    `read_others` returns the job as other releases read it, if the release is a guess.
     """
-    seen = [{(problem.consequence, problem.location) for problem in other.problems} for other in others]
+    if all(problem.universal for problem in job.problems):
+        return job
+    seen = [{(problem.consequence, problem.location) for problem in other.problems} for other in read_others()]
     is_open = job.framework in CHOOSING_FRAMEWORKS and _may_train_otherwise(job.framework, launch)
 
     def is_certain(problem: SettingProblem) -> bool:
@@ -88,23 +90,33 @@ def settle_names(job: Job, launch: Launch, own_programs: Sequence[str], release:
     )
 
 
-def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: bool) -> Job:
+def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: bool, is_listed: bool) -> Job:
     """Return the job without the names that are unknown only by a guess; a remark lists them.
 
-    A name that no release ever had may be the script's own. A name that transformers removed is kept if its version is
-    known.
+    A name that no release ever had may be the script's own, unless the framework's own program runs and the tree lists
+    the framework as a requirement (`is_listed`). A name that transformers removed is kept if its version is known.
     """
 
     def is_kept(unknown: UnknownSetting) -> bool:
         if unknown.proof or unknown.dropped or unknown.near:
             return True
         is_sure = release.is_known and (knows_transformers or not unknown.since.startswith("transformers "))
-        return is_sure and bool(unknown.now or unknown.since)
+        return is_sure and not _came_later(unknown, job.version) if unknown.now or unknown.since else is_listed
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)
     remark = f"not judged, because the script or another release may define them: {names}"
     return replace(job, unknown_settings=kept, remarks=(*job.remarks, remark)) if names else job
+
+
+def _came_later(unknown: UnknownSetting, version: str) -> bool:
+    """Return whether a name changed after the release that a development version is counted as, so that it may be in
+    the tree already: verl's "0.2.0.dev" lasted until after 0.3.0."""
+    try:
+        parsed, since = Version(version), Version(unknown.since.rpartition(" ")[2])
+    except InvalidVersion:
+        return False
+    return parsed.is_devrelease and since > parsed
 
 
 def _soften_guesses(job: Job) -> Iterator[SettingProblem]:

@@ -17,6 +17,7 @@ from attncheck.doctor.knowledge.frameworks import TRAINER_FRAMEWORKS
 from attncheck.doctor.queries.hub_fallback import explain_uncached_kernel
 from attncheck.lint.deepspeed_config import uses_deepspeed
 from attncheck.lint.fields.effect_cuts import cut_effects
+from attncheck.lint.fields.hugging_face import is_multimodal
 from attncheck.lint.fields.rehearsing import edit_options, edit_word
 from attncheck.lint.files import editing
 from attncheck.lint.frameworks.verl.yaml_tables import remove_emptied_tables
@@ -32,6 +33,7 @@ MAX_PAIRED_BATCH = 2  # pairs, and prompts with two generated answers each
 PEEKED = 64  # characters of a file
 MAX_ACCUMULATION = 2
 STAND_IN_HEADS = 2  # kv heads of the stand-ins for an unavailable model, which Ulysses splits
+ARGUMENT = re.compile(r"\$\{?[1-9@]")  # an argument of the script
 PROCESS_OPTIONS = ("nproc_per_node", "num_processes", "num_gpus")  # options of torchrun, accelerate and deepspeed
 FILE_OPTION = "--config"
 NODE_OPTIONS = ("nnodes", "num_machines", "num_nodes")
@@ -92,6 +94,7 @@ def make_materials(
         full_model,
         real_data,
         trusts_remote_code,
+        is_multimodal(read.snapshot),
     )
 
 
@@ -232,10 +235,11 @@ def cut_launch(
     guarded = drop_guarded(here)
     plain = leave_out(guarded, (*os.environ, *GUARDED), runs_substitutions)
     if plain.needed:
-        raise Unanswered(
-            f"{read.job.location}: the launch needs {', '.join(plain.needed)}, which only its script sets: set the "
-            "variable in front of attncheck, or allow commands with --run-substitutions"
-        )
+        advice = "set the variable in front of attncheck, or allow commands with --run-substitutions"
+        if any(map(ARGUMENT.search, plain.needed)):
+            advice = f"pass the script's arguments: attncheck smoke -- bash {launch.source.name} ARGUMENTS"
+        needed = ", ".join(plain.needed)
+        raise Unanswered(f"{read.job.location}: the launch needs {needed}, which only its script sets: {advice}")
     guarded, cut = _find_files_here(plain.launch, folder), _add_remarks(cut, plain.remarks)
     command, files = format_with_files(guarded, folder)
     if is_file:

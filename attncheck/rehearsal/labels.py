@@ -153,6 +153,7 @@ def _prepare(
         "stage": folder,
         "documents": CONVERSATIONS,
         "form": cut.form,
+        "pictures": cut.pictures,
         "seed": request.seed,
         "dtype": "float32",
         "tokenizer": tokenizer,

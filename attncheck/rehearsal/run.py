@@ -35,6 +35,7 @@ from attncheck.smoke.run import collect_evidence, find_shape, summarize_training
 from attncheck.workers import execution as workers
 from attncheck.workers.execution import ExecutionTarget
 from attncheck.workers.pool import Event, Job, Pool
+from attncheck.workers.processors import thread_environment
 from attncheck.workers.sandboxed import NOT_STARTED
 from attncheck.workers.scratch import scratch_folder
 
@@ -241,7 +242,7 @@ def _make_materials(stage: _Stage, cut: JobCut) -> None:
         "stage": stage.folder,
         "documents": DOCUMENTS,
         "form": cut.form,
-        "takes_pictures": cut.takes_pictures,
+        "pictures": cut.pictures,
         "seed": stage.request.seed,
         "has_padding_token": True,
         "dtype": "float32",
@@ -310,8 +311,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
     environ = stage.read.recognised.launch.environ
     results = [judge_end(ended, execution.describe_data_parallel(stage.folder))]
     correction = cutting.describe_corrections(stage.read, cut)
-    absent = [f"{name} is not installed, and the script imports it" for name in execution.list_absent(stage.folder)]
-    remarks = (*filter(None, (correction,)), *(f"{text}: rehearsed with calls that do nothing" for text in absent))
+    remarks = (*filter(None, (correction,)), *execution.list_absent(stage.folder))
     if remarks:
         results[0] = replace(results[0], warnings=(*remarks, *results[0].warnings))
     if ranks:
@@ -341,7 +341,7 @@ def _run_once(stage: _Stage, cut: JobCut, sets: Mapping[str, str], tried: str) -
         ranks,
         ended.steps,
         tried,
-        (*stage.remarks, *cut_launch.cut.remarks[len(cut.remarks) :]),
+        (*stage.remarks, *cut_launch.cut.remarks[len(cut.remarks) :], *execution.list_replaced(stage.folder)),
         stage.materials.full_model,
         stage.materials.real_data,
         _shorten_paths(ended.isolation, stage.folder),
@@ -364,7 +364,7 @@ def _execute(stage: _Stage, cut_launch: CutLaunch, steps: int, prefix: str) -> e
     is_large = (
         stage.materials.full_model or stage.materials.real_data
     )  # the launch's own options make even a small model large
-    limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else {}
+    limit = {"ATTNCHECK_MAX_WEIGHTS": str(MAX_WEIGHTS)} if is_large else thread_environment(1, False, os.environ)
     return run_cut(
         stage.read,
         cut_launch,

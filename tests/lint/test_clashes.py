@@ -47,7 +47,7 @@ class Case:
 
 CASES = [
     Case("PR #5891", ZERO3 + GRPO + "--use_liger_loss true", ("--zero_stage 3", "--zero_stage 2")),
-    Case("PR #6372", ZERO3 + TRL.format("dpo") + "--use_liger_kernel true", ("--zero_stage 3", "--zero_stage 2")),
+    Case("PR #6372", ZERO3 + TRL.format("dpo") + "--use_liger_loss true", ("--zero_stage 3", "--zero_stage 2")),
     Case("PR #5873", ZERO3 + TRL.format("sft") + "--loss_type chunked_nll", ("chunked_nll", "nll")),
     Case("PR #6065", FSDP2 + TRL.format("sft") + "--loss_type chunked_nll --use_peft", (" --use_peft", "")),
     Case("PR #6403", ZERO3 + TRL.format("dpo") + "--precompute_ref_log_probs true", ("probs true", "probs false")),
@@ -190,3 +190,8 @@ def test_a_launch_is_not_ok_because_its_problem_is_in_another_file(stage: int, m
     report = replace(report, findings=tuple(f for f in report.findings if f.locations))  # the environment's apart
     [(shown, place, _)] = launch_rows(report, report.sections["lint"])  # type: ignore[arg-type]
     assert (shown, place.split(":")[0]) == (mark, "run.sh")
+
+
+@pytest.mark.parametrize(("version", "count"), [("0.24.0", 0), ("0.25.0", 1)])
+def test_use_liger_kernel_is_the_loss_since_a_release(version: str, count: int) -> None:
+    assert len(lint(CASES[0], CASES[0].text.replace("liger_loss", "liger_kernel"), version)) == count

@@ -79,15 +79,7 @@ def make_judge(report: Report) -> Judge | None:
 def _describe_packages(job: Job) -> tuple[object, ...]:
     """Return the facts that decide which packages a launch needs; of launches with equal facts only one is judged."""
     plan = job.plan
-    what = (
-        plan.attn_implementation,
-        plan.liger,
-        plan.cross_entropy,
-        job.scheme,
-        job.hooked,
-        job.reinforcement,
-        job.model,
-    )
+    what = (plan.attn_implementation, plan.liger, plan.cross_entropy, job.scheme, job.hooked, job.reinforcement)
     return job.framework, job.version, job.requires, job.imports, *what
 
 

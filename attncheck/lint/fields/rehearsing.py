@@ -24,6 +24,7 @@ CPU_BFLOAT16 = {"ATTNCHECK_BFLOAT16": "1"}
 # Makes the watcher ignore calls of torch.cuda that only choose a device, and DeepSpeed use its code for CPUs.
 WITHOUT_CUDA = {"ATTNCHECK_WITHOUT_CUDA": "1", "DS_ACCELERATOR": "cpu", **CPU_BFLOAT16}
 # accelerate's context parallelism (torch's own, over SDPA) and sequence parallelism (DeepSpeed's ALST).
+PICTURE_LENGTH = 256  # tokens that hold a document with its picture
 WHOLE_ROWS = "rows that accelerate splits across ranks are not compared with the reference yet"
 # Settings of transformers' Trainer, and of frameworks on it, that do not work on a CPU.
 GPU_SETTINGS = (
@@ -142,6 +143,13 @@ def edit_word(launch: Launch, word: Word, text: str) -> Edit:
     return Edit(word.location.source or launch.source.name, word.span, text)
 
 
+def misses_program(launch: Launch) -> bool:
+    """Return whether a launch starts a file that is not here, of a framework's checkout for example."""
+    program = launch.words[0].text if launch.words else ""
+    places = (launch.folder, os.path.dirname(launch.source.name), "")
+    return program.endswith(".py") and not any(os.path.isfile(os.path.join(place, program)) for place in places)
+
+
 def keep_taken(launch: Launch, sets: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that the user's own script takes: those in the command, and those found in its source."""
     written = {entry.name for entry in launch.entries} | set(find_options(launch, tuple(sets)))
@@ -196,7 +204,9 @@ def list_left_out(job: Job, materials: Materials) -> tuple[str, ...]:
 
 
 def _list_gpu_settings(job: Job) -> list[str]:
-    return [name for name in GPU_SETTINGS if (get_setting(job, name) or "false").lower() not in OFF_VALUES]
+    switches = {setting.name.lstrip("-").replace("-", "_") for setting in job.settings if setting.name.startswith("-")}
+    values = {name: get_setting(job, name) or ("true" if name in switches else "") for name in GPU_SETTINGS}
+    return [name for name, value in values.items() if value.lower() not in OFF_VALUES]
 
 
 @dataclass(frozen=True)

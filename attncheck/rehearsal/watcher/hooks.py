@@ -19,15 +19,15 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any
 
-from . import lifeline, outside, remote_code
+from . import absent, lifeline, outside, remote_code
 from .batches import watch_batches, watch_epochs
 from .deepspeed import replace_fused_adam, skip_shared_memory, watch_engine
-from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch, keep_off_absent_devices
+from .devices import keep_off_absent_devices, keep_on_cpu
+from .emulation import allow_in_import_utils, allow_in_modeling_utils, allow_in_torch
 from .fsdp import watch_fsdp
 from .recorder import Recorder
-from .recorders import AbsentRecorders
 from .stand_ins import cut_settings, find_rows, find_small_model, use_gloo_without_gpu
-from .takeover import do_not_start_ray, stand_in_for_vllm, take_over_openrlhf, take_over_verl
+from .takeover import do_not_start_ray, run_in_process, stand_in_for_vllm, take_over_openrlhf, take_over_verl
 from .verl import register_cpu, stand_on_cpu, use_gloo
 
 # In torch.nn.utils.clip_grad (2.13); frameworks that shard call its parts (verl 0.9.1 utils/fsdp_utils.py).
@@ -45,6 +45,7 @@ def install(folder: str) -> None:
     callbacks: dict[str, Callable[[Any], None]] = {
         "torch": functools.partial(_patch_torch, recorder),
         "transformers.modeling_utils": functools.partial(_patch_transformers, recorder),
+        "accelerate.commands.launch": run_in_process,
         "transformers.trainer": functools.partial(watch_logs, recorder),
         "transformers.utils.import_utils": allow_in_import_utils,
         "peft.tuners.tuners_utils": functools.partial(_patch_peft, recorder),
@@ -85,7 +86,7 @@ def install(folder: str) -> None:
     for name in callbacks.keys() & sys.modules.keys():  # imported before us, by a .pth file
         callbacks.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, _AfterImport(callbacks))
-    sys.meta_path.append(AbsentRecorders(folder))
+    absent.install(folder)
     atexit.register(recorder.end_process)
 
 
@@ -136,6 +137,8 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     from torch.optim import optimizer
 
     allow_in_torch(torch)
+    if os.environ.get("ATTNCHECK_WITHOUT_GPU"):
+        keep_on_cpu(torch)
     original_backward = torch.Tensor.backward
 
     @functools.wraps(original_backward)
@@ -217,7 +220,7 @@ def _patch_transformers(recorder: Recorder, modeling_utils: Any) -> None:
     """Watch every loaded or new model."""
     if os.environ.get("ATTNCHECK_EMULATED"):
         allow_in_modeling_utils(modeling_utils)
-    if os.environ.get("ATTNCHECK_WITHOUT_CUDA"):
+    if os.environ.get("ATTNCHECK_WITHOUT_CUDA") or os.environ.get("ATTNCHECK_WITHOUT_GPU"):
         keep_off_absent_devices(modeling_utils)
     model_class = modeling_utils.PreTrainedModel
 

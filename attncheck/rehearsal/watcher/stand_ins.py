@@ -14,6 +14,7 @@ import functools
 import json
 import os
 import sys
+import zlib
 from typing import Any
 
 SPLITS = ("train", "validation", "test")
@@ -46,6 +47,10 @@ def find_rows(load: Any) -> None:
     def load_dataset(path: Any, *arguments: Any, **options: Any) -> Any:
         if os.path.dirname(rows) in f"{path} {options.get('data_files')} {options.get('data_dir')}":
             return original(path, *arguments, **options)
+        source = json.dumps([path, arguments, options.get("name"), options.get("data_files")], default=str)
+        watch = os.environ["ATTNCHECK_WATCH"]
+        with open(os.path.join(watch, f"data-set-{zlib.crc32(source.encode())}"), "w"):
+            pass  # every other data set has the same rows
         split = options.get("split")
         files = dict.fromkeys(SPLITS if split is None else ("train",), rows)
         return original(kind, data_files=files, split=split and "train")

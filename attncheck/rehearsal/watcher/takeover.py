@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import os
 import pickle
+import runpy
 import socket
 import subprocess
 import sys
@@ -79,6 +80,33 @@ def stand_in_for_vllm(openrlhf: Any) -> None:
     for name, values in attributes.items():
         sys.modules[name] = types.ModuleType(name)
         vars(sys.modules[name]).update(values)
+
+
+def run_in_process(launch: Any) -> None:
+    """Let accelerate's launcher of one process run the program itself, which then need not import torch again.
+
+    accelerate 1.15.0 commands/launch.py `simple_launcher`. With a GPU the variables that choose it come too late.
+    """
+    start = launch.simple_launcher
+
+    @functools.wraps(start)
+    def simple_launcher(args: Any) -> None:
+        import torch
+
+        command, environment = launch.prepare_simple_launcher_cmd_env(args)
+        if command[0] != sys.executable or torch.cuda.is_available():
+            start(args)
+            return
+        os.environ.update(environment)
+        is_module = command[1] == "-m"
+        sys.argv = command[2:] if is_module else command[1:]
+        sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.abspath(sys.argv[0]))
+        if is_module:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+
+    launch.simple_launcher = simple_launcher
 
 
 def run_ranks(module: str, configuration: str, world_size: int, isolates: bool = False) -> int:

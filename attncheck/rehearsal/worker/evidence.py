@@ -39,6 +39,7 @@ class Evidence:
     drawn: tuple[str, ...] = ()  # operators that drew random numbers in evaluation mode
     is_own_script: bool = False  # whether the user's own script chooses the targets, which no framework documents
     epochs: tuple[EpochRecord, ...] = ()  # for each loaded data set
+    data_sets: int = 0  # data sets that a script loaded itself: each has the same rows
     _sums: dict[tuple[object, ...], list[dict[str, Tensor]]] = field(default_factory=dict, init=False, repr=False)
 
     def describe(self, piece: Piece) -> DocumentTruth:

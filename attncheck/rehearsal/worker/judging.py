@@ -217,6 +217,7 @@ def _read_evidence(folder: Path, objective: Objective, message: Mapping[str, Any
         records.read_drawn(folder / "watch"),
         objective.targets == "labelled",
         tuple(records.read_epochs(folder / "watch")),
+        records.count_data_sets(folder / "watch"),
     )
     return explanations.settle_targets(evidence)
 

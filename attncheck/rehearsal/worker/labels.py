@@ -23,6 +23,7 @@ IGNORED = -100
 SHIFTS = {1: "the next token", -1: "the token before"}
 MAX_ROWS = 4  # the most rows that are shown
 MAX_SHOWN = 600  # tokens of a row
+MAX_MARKUP = 40  # letters that are shown
 BEGINNING = 8  # letters that identify a turn cut at the row's end
 ANSWERS: tuple[Role, ...] = ("assistant", "thinking", "call")
 PLACED = ("image", "video", "audio")  # inserted in place of tokens
@@ -44,6 +45,8 @@ class Row:
     turns: list[tuple[int, int, int, Role]] = field(default_factory=list)  # conversation, start, stop, role
     starts: set[int] = field(default_factory=set)  # starts of documents after the row's first
     is_cut: bool = False  # whether it ends inside a turn
+    found: set[int] = field(default_factory=set)  # turns of the data, by number
+    absent: set[int] = field(default_factory=set)  # later ones of conversations that begin in the row
 
     @property
     def learned(self) -> list[bool]:
@@ -163,7 +166,7 @@ class TurnFinder:
         last = max((number + 1 for number, piece in enumerate(pieces) if piece), default=0)
         at = {start: number for number, start in enumerate(starts) if pieces[number]}
         spans = []
-        for conversation, role, turn in self.turns:
+        for turn_number, (conversation, role, turn) in enumerate(self.turns):
             place = text.find(turn)
             if place < 0 and turn.startswith(text[max(text.rfind(turn[:BEGINNING]), 0) :]):
                 place = text.rfind(turn[:BEGINNING])
@@ -173,6 +176,14 @@ class TurnFinder:
             if place >= 0:
                 stop = next((number for number, start in enumerate(starts) if start >= place + len(turn)), last)
                 spans.append((conversation, at[place], stop, role))
+                row.found.add(turn_number)
+        begun = {conversation for conversation, *_ in spans}
+        first = {conversation: min(n for n in row.found if self.turns[n][0] == conversation) for conversation in begun}
+        row.absent = {
+            number
+            for number, (conversation, role, _) in enumerate(self.turns)
+            if role in ("user", "assistant") and number > first.get(conversation, number) and number not in row.found
+        }
         yield from sorted(spans, key=lambda span: span[1])
 
 
@@ -194,17 +205,40 @@ def assign_roles(row: Row, finder: TurnFinder, tokenizer: Any, placeholders: Col
     for number, (conversation, _, stop, role) in enumerate(row.turns):
         following = row.turns[number + 1] if number + 1 < len(row.turns) else None
         limit = following[1] if following is not None else len(row.tokens)
-        ends = {tokenizer.eos_token_id} if role == "call" else special  # markup closes a call within its turn
-        reach = limit if role == "call" else min(stop + 3, limit)
-        end = next((place for place in range(stop, reach) if row.tokens[place] in ends), None)
+        # Markup closes a call within its turn, and text may precede the end token.
+        near = special if role != "call" else set()
+        end = next(
+            (
+                place
+                for place in range(stop, limit)
+                if row.tokens[place] == tokenizer.eos_token_id or (place < stop + 3 and row.tokens[place] in near)
+            ),
+            None,
+        )
         if end is not None and row.roles[end] == "unknown":
-            row.roles[end] = "end" if role in ANSWERS and not _continues(role, following, conversation) else "other_end"
+            closing: Role = "template" if _continues(role, following, conversation) else "end"
+            row.roles[end] = closing if role in ANSWERS else "other_end"
+        if role in ANSWERS and tokenizer.eos_token_id not in row.tokens[stop:limit]:
+            _settle_ending(row, range(stop, min(limit + 1, len(row.tokens))), tokenizer.eos_token_id)
         if following is not None and following[0] != conversation:
             row.starts.add(_find_start(row, (end if end is not None else stop - 1) + 1, following[1], tokenizer))
     _fill_template(row, padding, tokenizer.bos_token_id)
+    if row.labels[0] != row.tokens[0]:
+        row.labels[0] = IGNORED  # it is not used: nothing precedes the first token
     for place, token in enumerate(row.tokens):
         if token in placeholders:
             row.roles[place] = "picture"
+
+
+def _settle_ending(row: Row, places: Sequence[int], ending: int | None) -> None:
+    """Move the label of an answer's end from the next turn's first token to the end token, if there is one.
+
+    LLaMA-Factory's templates with `efficient_eos` have the end predicted where another turn begins (0.9.5
+    data/processor/supervised.py).
+    """
+    for place in places:
+        if row.labels[place] == ending:
+            row.labels[place] = row.tokens[place] if row.roles[place] == "end" else IGNORED
 
 
 def _continues(role: Role, following: tuple[int, int, int, Role] | None, conversation: int) -> bool:
@@ -261,27 +295,26 @@ def judge_rows(rows: Sequence[Row], tokenizer: Any, targets: Targets) -> tuple[l
     learned = sum(count.learned for count in counts.values())
     if not learned:
         return ["nothing is learned: every label is -100"], []
-    problems = list(_find_shifted(rows, tokenizer.eos_token_id))
+    problems = list(_find_shifted(rows))
     shift = _find_shift(rows)
     if shift:  # roles are judged by the intended labels, so that misplaced ones are not reported twice
         rows = [replace(row, labels=_move(row.labels, shift)) for row in rows]
         counts = {count.role: count for count in count_roles(rows)}
-    problems += [*_find_beginnings(rows, tokenizer), *_find_padding(counts)]
+    problems += [*_find_beginnings(rows, counts, tokenizer, targets), *_find_padding(counts)]
     notes: list[str] = []
     # TRL's collator of pictures documents that every token is learned, including placeholders.
     (problems if targets in ("assistant", "last") else notes).extend(_find_pictures(counts))
+    problems += _find_absent(rows) if targets != "labelled" else ()
     moved = _find_moved_mask(rows)
     problems += moved
     if targets != "labelled" and not moved:
         problems += _find_unlearned(rows, counts, targets)
     if targets in ("assistant", "last"):
         problems += _find_given(counts)
-        template = counts.get("template")
-        if template is not None and template.learned:
-            notes.append(f"{template.learned} of {template.tokens} tokens of the chat template are learned")
+        notes += _note_markup(rows, counts)
     cut = sum(row.is_cut for row in rows)
     if not moved and cut < len(rows):
-        problems += _find_ends(counts, tokenizer)
+        problems += _find_ends(rows, counts, tokenizer)
     problems += _find_first_of_packed(rows)
     notes += _note_thoughts(rows)
     if cut:
@@ -311,18 +344,9 @@ def _move(labels: Sequence[int], shift: int) -> list[int]:
     return [IGNORED, *labels[:-1]] if shift > 0 else [*labels[1:], IGNORED]
 
 
-def _find_shifted(rows: Sequence[Row], ending: int | None) -> Iterator[str]:
-    """Yield a line if labels differ from the tokens at their positions.
-
-    The label at an answer's end may belong to the template: LLaMA-Factory's templates with `efficient_eos` predict it
-    there, where another turn begins (0.9.5 data/processor/supervised.py).
-    """
-    places = [
-        (row, place)
-        for row in rows
-        for place, label in enumerate(row.labels)
-        if label != IGNORED and not (label == ending and row.roles[place] == "template" and place)
-    ]
+def _find_shifted(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a line if labels differ from the tokens at their positions."""
+    places = [(row, place) for row in rows for place, label in enumerate(row.labels) if label != IGNORED]
     same = sum(row.labels[place] == row.tokens[place] for row, place in places)
     if same == len(places):
         return
@@ -332,16 +356,37 @@ def _find_shifted(rows: Sequence[Row], ending: int | None) -> Iterator[str]:
     yield f"{len(places) - same} of {len(places)} labels differ from the token at their position"
 
 
-def _find_beginnings(rows: Sequence[Row], tokenizer: Any) -> Iterator[str]:
-    """Yield a line if rows begin with two BOS tokens."""
+def _find_beginnings(
+    rows: Sequence[Row], counts: dict[Role, RoleCount], tokenizer: Any, targets: Targets
+) -> Iterator[str]:
+    """Yield a line if rows begin with two BOS tokens, or if BOS is learned though only answers should be."""
     beginning = tokenizer.bos_token_id
     if beginning is None:
         return
     doubled = sum(
         any(first == second == beginning for first, second in zip(row.tokens, row.tokens[1:])) for row in rows
     )
+    count = counts.get("beginning")
+    if targets in ("assistant", "last") and count is not None and count.learned:
+        yield f"BOS is learned: {count.learned} of {count.tokens} have a label"
     if doubled and beginning not in (tokenizer.eos_token_id, tokenizer.pad_token_id):
         yield f"{doubled} of {len(rows)} rows contain two consecutive BOS tokens"
+
+
+def _find_absent(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield that turns of conversations are not in the rows, or follow another conversation's prompt.
+
+    The end of a row that is cut, or as long as the longest, may be cut off.
+    """
+    lengths = [sum(role != "padding" for role in row.roles) for row in rows]
+    whole = [row for row, length in zip(rows, lengths, strict=True) if length < max(lengths) and not row.is_cut]
+    found = set().union(*(row.found for row in rows))
+    if absent := set().union(*(row.absent for row in whole)) - found:
+        total = len(found | absent)
+        yield f"{len(absent)} of {total} turns are not in the rows as the data has them: they are dropped or changed"
+    pairs = [pair for row in rows for pair in itertools.pairwise(row.turns)]
+    if alien := sum(first[3] == "user" and second[3] in ANSWERS and first[0] != second[0] for first, second in pairs):
+        yield f"{alien} answers follow the prompt of another conversation"
 
 
 def _find_padding(counts: dict[Role, RoleCount]) -> Iterator[str]:
@@ -435,7 +480,23 @@ def _find_given(counts: dict[Role, RoleCount]) -> Iterator[str]:
             yield f"{ROLE_TEXTS[role]} turns are learned: {count.learned} of {count.tokens} tokens"
 
 
-def _find_ends(counts: dict[Role, RoleCount], tokenizer: Any) -> Iterator[str]:
+def _note_markup(rows: Sequence[Row], counts: dict[Role, RoleCount]) -> Iterator[str]:
+    """Yield a line with the learned text of the chat template, and one with the learned ends of given turns."""
+    texts: Counter[str] = Counter()
+    for row in rows:
+        states = zip(row.roles, row.learned, row.texts, strict=True)
+        for is_learned_markup, group in itertools.groupby(states, lambda state: state[:2] == ("template", True)):
+            texts["".join(text for *_, text in group)] += is_learned_markup
+    if total := sum(texts.values()):
+        text, times = texts.most_common(1)[0]
+        markup, shown = counts["template"], f"{text[:MAX_MARKUP]!r} in {times} of {total} places"
+        yield f"{markup.learned} of {markup.tokens} tokens of the chat template are learned: {shown}"
+    ends = counts.get("other_end")
+    if ends is not None and ends.learned:
+        yield f"{ends.learned} of {ends.tokens} special tokens after other turns are learned"
+
+
+def _find_ends(rows: Sequence[Row], counts: dict[Role, RoleCount], tokenizer: Any) -> Iterator[str]:
     """Yield a line if answers are learned without the token that ends them."""
     answers, ends = counts.get("assistant"), counts.get("end")
     if answers is None or not answers.learned:
@@ -445,6 +506,16 @@ def _find_ends(counts: dict[Role, RoleCount], tokenizer: Any) -> Iterator[str]:
     elif not ends.learned:
         same = " (the padding token is the end token)" if tokenizer.pad_token_id == tokenizer.eos_token_id else ""
         yield f"the token that ends an assistant turn is never learned, so the model does not learn to stop{same}"
+    else:  # axolotl's `train_on_eos: last` leaves out all but a row's last
+        last = [max((place for place, role in enumerate(row.roles) if role == "end"), default=0) for row in rows]
+        missing = sum(
+            row.roles[place] == "end"
+            and row.roles[place - 1] in ANSWERS
+            and row.learned[place - 1] > row.learned[place]
+            for row, place in zip(rows, last, strict=True)
+        )
+        if missing:
+            yield f"the end of {missing} of {len(rows)} rows' last answers is not learned"
 
 
 def _find_first_of_packed(rows: Sequence[Row]) -> Iterator[str]:

@@ -189,6 +189,11 @@ def read_drawn(folder: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for document in documents for name in document["drawn"]))
 
 
+def count_data_sets(folder: Path) -> int:
+    """Return the number of different data sets that a script loaded and got the same rows for."""
+    return len(list(folder.glob("data-set-*")))
+
+
 def read_rollouts(folder: Path) -> list[tuple[RolloutRecord, ...]]:
     """Return the rollouts of each step on all ranks; none without a driver.
 

@@ -73,7 +73,8 @@ def _unproven_problem(job: Job, settings: list[UnknownSetting]) -> Problem:
     return Problem(
         message=f"{names} of {job.framework} {job.version}{listed}",
         evidence=(
-            f"the script was not fully read and may define {'it' if is_one else 'them'} itself; left unchanged",
+            f"no source that was read defines {'it' if is_one else 'them'}, but not all of the program was read; left "
+            "unchanged",
             *([", ".join(unknown.name for unknown in settings)] if len(settings) > MAX_NAMES_SHOWN else []),
         ),
         subject=describe_job(job),

@@ -20,6 +20,7 @@ from dataclasses import replace
 from attncheck.lint.fields import (
     DROP,
     OFF_VALUES,
+    PICTURE_LENGTH,
     TRAINER_NORMALISATIONS,
     TRAINER_RANK_CORRECTIONS,
     UNDOCUMENTED,
@@ -38,9 +39,11 @@ from attncheck.lint.fields import (
     is_at_least,
     is_number,
     is_on,
+    keep_taken,
     list_left_out,
     list_releases,
     make_objective,
+    misses_program,
     point_to_materials,
     read_preference,
     resolve_options,
@@ -58,6 +61,7 @@ TEXT_COLUMNS = (
     *("text", "instruction", "input", "output", "question", "query", "problem", "prompt", "completion"),
     *("answer", "response", "solution", "conversations"),
 )
+SCRIPTS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")  # programs in trl/scripts
 DPO_CORRECTIONS = ({"padding_free": "false"},)
 # Trainers whose loss is not known here -> the form of their data: trl 1.16.0 trainer/reward_trainer.py and
 # experimental/.
@@ -74,7 +78,6 @@ OTHER_MODELS = (
     "ref_model_name_or_path",
 )
 PICTURES = "0.22"  # trainer/sft_trainer.py has a collator for pictures since
-PICTURE_LENGTH = 256  # tokens of a document with its picture
 CORRECTIONS = ({"packing_strategy": "bfd"}, {"packing": "off"})  # "wrapped" cuts one stream of documents into rows
 
 
@@ -85,7 +88,9 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     job = resolve_options(launch, job)
     is_policy = job.trainer in ("grpo", "rloo")
     program = launch.words[0].text if launch.words else "trl"
-    is_own_script = launch.starts_written_script or (program != "trl" and "trl/scripts/" not in program)
+    is_example = program.endswith(f"examples/scripts/{job.trainer}.py") and job.trainer in SCRIPTS
+    own_program = f"trl.scripts.{job.trainer}" if is_example and misses_program(launch) else ""
+    is_own_script = launch.starts_written_script or not (own_program or program == "trl" or "trl/scripts/" in program)
     reading = read_policy(job, is_own_script) if is_policy else READERS.get(job.trainer, _read_other)(job)
     if isinstance(reading, str):
         return reading
@@ -121,6 +126,8 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
     foreign = () if launch.words or launch.starts_written_script else tuple(_iter_foreign(launch, job))
     if get_setting(job, "max_seq_length") is not None:
         sets["max_seq_length"] = sets.pop("max_length")
+    if is_own_script and launch.program is not None and launch.program.is_complete:
+        sets = keep_taken(launch, sets)
     return JobCut(
         sets,
         form,
@@ -128,13 +135,15 @@ def cut(launch: Launch, job: Job, materials: Materials) -> JobCut | str:
         environ=stand_in(materials) if is_own_script else {},
         options=point_to_materials(launch, materials) if launch.starts_written_script else {},
         command=("trl", job.trainer, "--config", "{file}"),
+        program=own_program,
         foreign=foreign,
         driver="trl" if is_policy or form == "prompts" else "",
         data=named if job.trainer == "sft" else "",
-        takes_pictures=takes_pictures,
+        pictures="column" if takes_pictures else "",
         emulates_flash_attn=attention.emulates_flash_attn,
         remarks=(
             *(list_policy_remarks(job) if is_policy else ()),
+            *([f"{program} is not here: {own_program} replaces it"] if own_program else []),
             *([f"the loss of TRL's {job.trainer} is not known here"] if not objective.is_documented else []),
             *attention.remarks,
             *list_left_out(job, materials),

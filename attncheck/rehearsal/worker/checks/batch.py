@@ -19,6 +19,7 @@ ORDERED_STEPS = 5  # steps with rising document numbers show data in order
 UNJUDGED = (
     "not judged with your own data: whether labels are in the right places, and whether rows are dropped or truncated"
 )
+SAME_ROWS = "not judged: whether documents are used twice, because {} data sets are loaded and have the same rows here"
 WHOLE_WORDS = 6  # a piece with fewer words does not identify its document
 
 
@@ -36,7 +37,7 @@ def run(evidence: Evidence) -> CheckResult:
     lost = () if pairs else (*_find_mixed_documents(evidence), *_find_gaps(evidence))
     # If a script chooses the number of generations itself, several are the same synthetic answer.
     chooses = bool(evidence.rollouts) and evidence.step.objective.policy is None
-    chooses = chooses or (ledger is not None and ledger.replaces)
+    chooses = chooses or (ledger is not None and ledger.replaces) or evidence.data_sets > 1
     warnings: list[str] = []
     repeats = () if chooses else (*_find_repeats(evidence), *find_lost_rollouts(evidence))
     violations = [*_find_foreign_words(evidence), *pairs, *lost, *repeats, *cuts, *_find_doubled_beginnings(evidence)]
@@ -57,6 +58,7 @@ def run(evidence: Evidence) -> CheckResult:
         notes=(
             _describe_batches(evidence),
             *([describe_epoch(evidence, ledger)] if ledger is not None else []),
+            *([SAME_ROWS.format(evidence.data_sets)] if evidence.data_sets > 1 else []),
             *split,
             *picture_notes,
             *_note_labels(evidence),

@@ -232,7 +232,7 @@ def _kernel_hypotheses(evidence: Evidence, piece: Piece) -> Iterator[tuple[str, 
     wrong = token_errors(actual, evidence.describe(piece).hidden) > evidence.hidden_limit
     window = int(wrong.nonzero()[0]) if bool(wrong.any()) else 0
     if window:
-        text = f"its tokens attend only to the last {window} tokens: a window that the model does not have"
+        text = f"tokens attend only to the last {window} tokens: a window that the model does not have"
         yield text, evidence.truth.hidden_of_row(row, positions, visible & ~causal(length).tril(-window))
 
 
