@@ -13,7 +13,7 @@ from attncheck.measure.case_features import list_details
 
 MAX_CHANCE = 0.01
 MIN_WRONG = 2
-MAX_NAMED = 3  # features that fit equally well
+MAX_NAMED = 2  # features that fit equally well
 
 
 def describe_shared(wrong: Sequence[Run], right: Sequence[Run]) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def verdict(report: Report, section: LockSection) -> str:
 
 
 def testcases(report: Report, section: LockSection) -> Iterator[TestCase]:
-    """Yield a test case for each change; findings are test cases of their own."""
+    """Yield a test case for each change; findings are separate test cases."""
     for move in section.moves:
         if not move.code:
             yield TestCase(move.subject, "lock", "passed", move.reason, describe_move(move))

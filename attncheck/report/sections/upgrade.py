@@ -47,7 +47,7 @@ def verdict(report: Report, section: UpgradeSection) -> str:
 
 
 def testcases(report: Report, section: UpgradeSection) -> Iterator[TestCase]:
-    """Yield a test case for each stage of a trial that broke nothing; findings are test cases of their own."""
+    """Yield a test case for each stage of a trial that broke nothing; findings are separate test cases."""
     for stage in section.stages:
         if stage.outcome != "worse":
             outcome = "passed" if stage.outcome == "same" else "skipped"
