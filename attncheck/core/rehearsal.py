@@ -179,7 +179,7 @@ class Materials:
     has_tower: bool = False  # whether the launch's model has one, for pictures or sound
 
     def alias(self, model: str) -> str:
-        """Return a path for the small model that ends like the name of the user's own model."""
+        """Return a path for the small model that ends like the name of the user's model."""
         name = os.path.basename(os.path.normpath(model)) if model else "model"
         return os.path.join(os.path.dirname(self.model), "models", name)
 

@@ -44,7 +44,7 @@ def keep_certain_problems(job: Job, launch: Launch, read_others: Callable[[], Se
     kept = tuple(problem for problem in job.problems if is_certain(problem))
     left_out = len(job.problems) - len(kept)
     reason = "trainer of its program" if is_open else f"release of {job.framework}"
-    remark = f"{left_out} conclusions were left out: they depend on which {reason} runs"
+    remark = f"conclusions that depend on which {reason} runs were left out: {left_out}"
     return replace(job, problems=kept, remarks=(*job.remarks, remark)) if left_out else job
 
 
@@ -105,7 +105,7 @@ def leave_out_unproven(job: Job, release: ChosenRelease, knows_transformers: boo
 
     kept = tuple(unknown for unknown in job.unknown_settings if is_kept(unknown))
     names = ", ".join(unknown.name for unknown in job.unknown_settings if unknown not in kept)
-    remark = f"not judged, because the script may define them itself or another release may have them: {names}"
+    remark = f"not judged, because the script or another release may define them: {names}"
     return replace(job, unknown_settings=kept, remarks=(*job.remarks, remark)) if names else job
 
 

@@ -36,7 +36,7 @@ def choose_release(
 ) -> ChosenRelease:
     """Return the release to read a launch with; `read(version)` reads it as that version does."""
     if not framework.distribution and not requested:
-        remark = f"read with the names of {framework.name} {framework.newest}, the newest known release"
+        remark = f"options were read as those of {framework.name} {framework.newest}, the newest known release"
         return ChosenRelease(framework.newest, False, remark=remark)
     installed = snapshot.package(framework.distribution) if framework.distribution else Absent()
     version = requested or (installed.value.version if isinstance(installed, Known) else "")
@@ -60,7 +60,7 @@ def choose_release(
     elif not framework.releases():
         remark = f"{state}: read as written, with the defaults of {fitting}"
     elif fitting == framework.newest:
-        remark = f"{state}: read with the names of {fitting}, the newest known"
+        remark = f"{state}: options were read as those of {fitting}, the newest known release"
     else:
         remark = f"{state}: read as {fitting}, the newest that has all of its names (--framework-version)"
     return ChosenRelease(

@@ -8,7 +8,7 @@ from attncheck.core.cases import DTYPE_ABBREVIATIONS, STRIDE_LETTERS, Case
 
 # The largest first: of several features that explain the same losses, the least specific.
 HEAD_DIM_STEPS = (192, 128, 96, 64)  # kernels are built for head_dims up to these, and up to 256
-SIZE_STEPS = (64, 32, 16, 8, 4, 2, 1)
+SIZE_STEPS = (64, 32, 16, 8, 4, 2)
 TOKEN_STEPS = (1024, 512, 256, 128, 64, 32, 16)
 TILES = (16, 32, 64, 128)
 STRIDE_WORDS = {"t": "transposed", "s": "sliced"}
@@ -28,7 +28,7 @@ def _iter_features(case: Case) -> Iterator[str]:
     yield f"dtype {DTYPE_ABBREVIATIONS[case.dtype]}"
     yield f"layout {case.layout}"
     yield from (name for name, has in _list_options(case) if has)
-    yield "backward" if case.backward else "forward alone"
+    yield "backward" if case.backward else "forward only"
     yield "causal" if case.causal else "no causal mask"
     yield f"family {case.family}"
     yield from (f"head_dim over {step}" for step in HEAD_DIM_STEPS if case.head_dim > step)
@@ -73,7 +73,7 @@ def _iter_details(case: Case) -> Iterator[str]:
     sizes |= {"batch rows": case.batch, "documents": len(case.seqlens_q)}
     for name, size in sizes.items():
         yield from (f"over {step} {name}" for step in SIZE_STEPS if size > step)
-    yield from (f"{size} {name}" for name, size in sizes.items() if size == 1)
+        yield f"several {name}" if size > 1 else f"only one of {name}"
     for name, size in (("head_dim", case.head_dim), ("v_head_dim", case.v_head_dim)):
         yield from (f"a {name} that is no multiple of {tile}" for tile in (32, 64, 128) if size % tile)
         yield from (f"a {name} of at most {step}" for step in (32, 64, 128) if size <= step)

@@ -92,7 +92,7 @@ def run(
     report_progress("looking for backends")
     states = discovery.list_backends(target)
     chosen_states = discovery.choose_backends(states, request.backends)
-    measured_states = [state for state in chosen_states if request.backends or _is_quick(state, target)]
+    measured_states = select_measured(chosen_states, request, target)
     pool = Pool(target.python, default_slots(gpu=True) if target.uses_gpu else 1)
     jobs = make_jobs(measured_states, cases, request, target, pool.slots)
     progress = Progress(report_progress, sum(len(job.items) for job in jobs))
@@ -122,9 +122,12 @@ def run(
     return report_measurements()
 
 
-def _is_quick(state: BackendState, target: ExecutionTarget) -> bool:
-    """Return whether a backend does not have to compile for tens of seconds, as it does on a CPU."""
-    return target.uses_gpu or not discovery.get_backend(state.name).compiles
+def select_measured(
+    states: Sequence[BackendState], request: Request, target: ExecutionTarget
+) -> tuple[BackendState, ...]:
+    """Return the backends to repeat: on a CPU, none that compiles for tens of seconds unless it is requested."""
+    is_fast = target.uses_gpu or request.backends
+    return tuple(state for state in states if is_fast or not discovery.get_backend(state.name).compiles)
 
 
 def choose_modes(name: str) -> tuple[Mode, ...]:

@@ -92,7 +92,7 @@ def doctor(
     deep: Deep = False,
     verbose: Verbose = False,
 ) -> None:
-    """Say what is broken in an environment, and how to fix it.
+    """Find what is broken in an environment, and how to fix it.
 
     With MODEL, the rules also judge for that model: a folder, or a Hub name in the local cache.
     """

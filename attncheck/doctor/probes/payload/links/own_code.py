@@ -28,8 +28,10 @@ class OwnCodeLinker:
         """
         own_files = list(_iter_files(paths, folders))
         modules = [module for module, _ in own_files]
-        beside = {os.path.dirname(path) for path in paths}
-        hidden = [name for name in self.linker.providers if any(_holds(folder, name) for folder in (*beside, *folders))]
+        siblings = {os.path.dirname(path) for path in paths}
+        hidden = [
+            name for name in self.linker.providers if any(_holds(folder, name) for folder in (*siblings, *folders))
+        ]
         for module in modules:
             self.linker.finder.add(module)
         self.linker.origins, self.linker.weakened = {}, {}
@@ -77,9 +79,9 @@ def _iter_imports(module: SourceModule) -> Iterator[tuple[ast.Import | ast.Impor
 
 def _imported_paths(module: SourceModule, statement: ast.Import | ast.ImportFrom, folders: list[str]) -> Iterator[str]:
     """Yield the user's own files that an import statement runs."""
-    beside = os.path.dirname(module.path)
+    parent = os.path.dirname(module.path)
     level = getattr(statement, "level", 0)
-    tops = [os.path.normpath(os.path.join(beside, *[".."] * (level - 1)))] if level else [beside, *folders]
+    tops = [os.path.normpath(os.path.join(parent, *[".."] * (level - 1)))] if level else [parent, *folders]
     for name in filter(None, imported_modules("", statement)):
         stems = [os.path.join(top, *name.split(".")) for top in tops]
         candidates = (path for stem in stems for path in (os.path.join(stem, "__init__.py"), stem + ".py"))
