@@ -67,7 +67,7 @@ def is_own_source(distribution: str, file: str) -> bool:
 
 
 def is_listed_in(distribution: str, stated: Mapping[str, str]) -> bool:
-    """Return whether a tree names a distribution among its requirements, and has no source of its own for it."""
+    """Return whether a tree names a distribution among its requirements, and does not hold its source."""
     file = stated.get(distribution, "")
     return bool(file) and not is_own_source(distribution, file)
 
